@@ -1,0 +1,67 @@
+"""The recipe of an agent: a frozen value that any number of sessions may be made of."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentmagic.errors import UsageError
+from agentmagic.providers.base import Model
+from agentmagic.settings import PERMISSIONS, Permission
+from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.functions import function_tool
+
+MAX_ITERATIONS = 10
+TIMEOUT = 120.0
+TOOL_CHOICES = ("auto", "none", "required")
+
+ToolSource = Callable[..., Any] | Tool | Toolset
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A recipe: which model, told what, with which tools, within which limits.
+
+    `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
+    `tools` are functions, `Tool`s and toolsets; `mcp` are servers (a command, a URL, an entry or a whole
+    object of the `mcpServers` form, or a server object). `max_iterations` bounds the model requests of a
+    turn, `timeout` its seconds (None for no limit). `tool_choice` is auto, none, required or a tool's
+    name; the last two hold for the first step of a turn. `permission` is what becomes of calls that no
+    rule speaks about. `on_limit` says whether a turn at its limit is closed by a last answer ("answer")
+    or just ends ("stop"). `deps` reaches tools as `ToolContext.deps`.
+
+    Raises UsageError for a value that cannot be; nothing is connected and no key is looked for.
+    """
+
+    model: str | Model | None = None
+    instructions: str = ""
+    tools: Sequence[ToolSource] = ()
+    mcp: Any = ()
+    max_iterations: int = MAX_ITERATIONS
+    timeout: float | None = TIMEOUT
+    tool_choice: str = "auto"
+    permission: Permission = "ask"
+    on_limit: Literal["answer", "stop"] = "answer"
+    deps: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tools", tuple(self.tools))
+        for source in self.tools:
+            _check_source(source)
+        if self.max_iterations < 1:
+            message = f"max_iterations is {self.max_iterations}. A turn needs at least 1."
+            raise UsageError(message)
+        if self.timeout is not None and not self.timeout > 0:
+            message = f"timeout is {self.timeout}. Give seconds above 0, or None for no limit."
+            raise UsageError(message)
+        if self.permission not in PERMISSIONS:
+            message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
+            raise UsageError(message)
+
+
+def _check_source(source: object) -> None:
+    if isinstance(source, (Tool, Toolset)):
+        return
+    if not callable(source) or isinstance(source, type):
+        message = f"{source!r} is no tool. Give functions, Tool objects or toolsets; MCP servers go into mcp=[...]."
+        raise UsageError(message)
+    function_tool(source)

@@ -1,0 +1,112 @@
+"""Values to one line of JSON and back.
+
+A dataclass is written as an object with its `type` and those fields that are not at their default;
+bytes as `{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the
+log around it: `decode_log` puts them back.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
+from typing import Any
+
+from agentmagic import events, messages
+from agentmagic.errors import UsageError
+from agentmagic.events import Event, RunResult, TurnFinished, TurnStarted
+from agentmagic.fold import fold
+
+VERSION = 1
+"""The version of the format; it grows when an older reader would misread."""
+
+_DERIVED = ("history_delta", "events")
+
+
+@cache
+def _types() -> dict[str, type]:
+    found = (value for module in (messages, events) for value in vars(module).values())
+    return {kind.type: kind for kind in found if is_dataclass(kind) and isinstance(getattr(kind, "type", None), str)}
+
+
+def encode(value: Any) -> str:
+    """Write a message, part or event as one line of JSON."""
+    return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(line: str) -> Any:
+    """Read what `encode` wrote.
+
+    Raises UsageError for anything else.
+    """
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"This line was not written by agentmagic: {line[:80]!r} ({error})."
+        raise UsageError(message) from error
+
+
+def decode_log(lines: Iterable[str]) -> list[Event]:
+    """Read a log of events, one a line, and give each turn's result its events and messages back."""
+    return list(_whole(decode(line) for line in lines))
+
+
+def _whole(log: Iterable[Event]) -> Iterator[Event]:
+    turn: list[Event] = []
+    for event in log:
+        if isinstance(event, TurnStarted):
+            turn = []
+        if isinstance(event, TurnFinished):
+            yield TurnFinished(replace(event.result, events=tuple(turn), history_delta=fold(turn)))
+        else:
+            turn.append(event)
+            yield event
+
+
+def to_json(value: Any) -> Any:
+    """Turn a value into plain JSON data."""
+    if isinstance(value, bytes):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return _object(value)
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): to_json(item) for key, item in value.items()}
+    return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    data: dict[str, Any] = {"type": value.type}
+    for field in fields(value):
+        content = getattr(value, field.name)
+        if isinstance(value, RunResult) and field.name in _DERIVED:
+            continue
+        if field.default is MISSING or content != field.default:
+            data[field.name] = to_json(content)
+    return data
+
+
+def from_json(data: Any) -> Any:
+    """Turn what `to_json` made back into values; lists become tuples where a value holds them."""
+    if not isinstance(data, dict):
+        return data
+    if set(data) == {"$bytes"}:
+        return base64.b64decode(data["$bytes"])
+    kind = _types()[data["type"]]
+    content = {key: _field(kind, key, item) for key, item in data.items() if key != "type"}
+    if kind is RunResult:
+        content |= dict.fromkeys(_DERIVED, ())
+    return kind(**content)
+
+
+_PLAIN = {("ToolCall", "arguments"), ("ToolResult", "structured"), ("ProviderData", "data")}
+"""Fields that hold somebody else's JSON, which is never read as values."""
+
+
+def _field(kind: type, name: str, data: Any) -> Any:
+    if (kind.__name__, name) in _PLAIN:
+        return data
+    if isinstance(data, list):
+        return tuple(from_json(item) for item in data)
+    return from_json(data)

@@ -1,0 +1,58 @@
+"""A timeout that stands still while somebody is waited for."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+
+class Deadline:
+    """An `asyncio.timeout` that can be paused; leaving it after it ran out raises `TimeoutError`.
+
+    `seconds` may be None for no limit. Pauses may nest and overlap.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._pauses = 0
+        self._left: float | None = None
+
+    async def __aenter__(self) -> Self:
+        self._timeout = asyncio.timeout(self._seconds)
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._timeout.__aexit__(kind, error, trace)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time has run out."""
+        return self._timeout.expired()
+
+    def pause(self) -> None:
+        """Let no time pass from here on; call it from the deadline's own event loop."""
+        when = self._timeout.when()
+        if self._pauses == 0 and when is not None and not self.expired:
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End one pause; time runs again when the last one ends."""
+        self._pauses -= 1
+        if self._pauses == 0 and self._left is not None and not self.expired:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._left = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no time pass inside the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()

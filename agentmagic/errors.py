@@ -1,0 +1,121 @@
+"""Every error agentmagic raises, as one tree.
+
+AgentMagicError
+├── UsageError(ValueError)            the caller's mistake: an option, a name, a value
+│   ├── UnknownModel                  no provider or model of that name
+│   └── ConfigError                   a configuration file or entry that cannot be read
+├── MissingExtra(ImportError)         an optional dependency is not installed
+├── SessionBusy(RuntimeError)         a turn of this session is still running
+├── TurnTimeout(TimeoutError)         the turn ran out of time; `.result` is the partial result
+├── ProviderError                     a model could not answer; `.result` once a turn failed of it
+│   ├── AuthenticationMissing         no key was found
+│   ├── AuthenticationFailed          the provider refused the key
+│   ├── RateLimited                   too many requests, or the quota is used up
+│   ├── ContextTooLong                the conversation no longer fits the model's window
+│   ├── BadRequest                    the provider refused the request
+│   └── Unavailable(ConnectionError)  the provider cannot be reached or is down
+│       └── StreamBroken              the answer broke off midway
+├── ServerError(ConnectionError)      a tool server cannot be started or reached
+└── ToolError                         raised by a tool: its message is for the model to read
+
+`TaskComplete` is no error and lives with the tools.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class AgentMagicError(Exception):
+    """The root of every error of agentmagic.
+
+    `result` is the partial `RunResult` where a turn failed of this error, else None.
+    """
+
+    result: Any = None
+
+
+class UsageError(AgentMagicError, ValueError):
+    """The caller asked for something that cannot be; the message says what to do instead."""
+
+
+class UnknownModel(UsageError):
+    """A model name that no provider answers to."""
+
+
+class ConfigError(UsageError):
+    """A configuration file or entry that cannot be read."""
+
+
+class MissingExtra(AgentMagicError, ImportError):
+    """A feature needs an optional dependency that is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs a package that is not installed. Run: pip install 'agentmagic[{extra}]'")
+        self.extra = extra
+
+
+class SessionBusy(AgentMagicError, RuntimeError):
+    """A turn of this session is still running."""
+
+
+class TurnTimeout(AgentMagicError, TimeoutError):
+    """The turn ran out of its time; `result` holds what was finished."""
+
+
+class ProviderError(AgentMagicError):
+    """A model could not answer.
+
+    `retryable` says whether the same request may succeed later, `retry_after` how many seconds the
+    provider asked to wait, `status` the HTTP status where there was one.
+    """
+
+    retryable = False
+
+    def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class AuthenticationMissing(ProviderError):
+    """No key was found; `variables` names the environment variables that were looked at."""
+
+    def __init__(self, message: str, variables: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.variables = tuple(variables)
+
+
+class AuthenticationFailed(ProviderError):
+    """The provider refused the key."""
+
+
+class RateLimited(ProviderError):
+    """Too many requests, or the quota is used up."""
+
+    retryable = True
+
+
+class ContextTooLong(ProviderError):
+    """The conversation no longer fits the model's window."""
+
+
+class BadRequest(ProviderError):
+    """The provider refused the request; the same request would be refused again."""
+
+
+class Unavailable(ProviderError, ConnectionError):
+    """The provider cannot be reached or is down."""
+
+    retryable = True
+
+
+class StreamBroken(Unavailable):
+    """The answer broke off before its closing event."""
+
+
+class ServerError(AgentMagicError, ConnectionError):
+    """A tool server cannot be started or reached."""
+
+
+class ToolError(AgentMagicError):
+    """Raised by a tool to tell the model, in one sentence, what went wrong."""

@@ -1,0 +1,246 @@
+"""What happens in a turn, as the loop tells it, and what a person may say back.
+
+The order within a turn: `TurnStarted`; for each step `StepStarted`, then per part `PartStarted`,
+`PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
+`ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), every one settled before the next
+`StepStarted`; at the end one `TurnFinished`. A log without its deltas rebuilds the same messages.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from agentmagic.messages import Message, Part, ToolCall, ToolResult, Usage
+
+StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
+PartKind = Literal["text", "reasoning", "tool_call"]
+Level = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A turn began with a prompt; `model` is the full name of the model asked."""
+
+    type: ClassVar[str] = "turn_started"
+    prompt: Message
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A model request is about to be sent; steps count from 1. `closing` marks the summary at the limit."""
+
+    type: ClassVar[str] = "step_started"
+    step: int
+    model: str
+    closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartStarted:
+    """A part of the answer begins; `index` is unique within the step, `name` is a tool call's tool."""
+
+    type: ClassVar[str] = "part_started"
+    index: int
+    kind: PartKind
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartDelta:
+    """More of a part: words, or the raw JSON text of a call's arguments."""
+
+    type: ClassVar[str] = "part_delta"
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartFinished:
+    """A part is complete; `part` carries the whole of it."""
+
+    type: ClassVar[str] = "part_finished"
+    index: int
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """The model's response ended; `reason` is the provider's own word for why, `seconds` its duration.
+
+    `interrupted` says that it was cut off, and that its parts are what had come until then.
+    """
+
+    type: ClassVar[str] = "step_finished"
+    step: int
+    usage: Usage
+    reason: str = ""
+    seconds: float = 0.0
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StepRetried:
+    """The request failed and is sent again after `delay` seconds; withdraws every part since `StepStarted`."""
+
+    type: ClassVar[str] = "step_retried"
+    step: int
+    attempt: int
+    delay: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`."""
+
+    type: ClassVar[str] = "approval_asked"
+    id: str
+    call: ToolCall
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalGiven:
+    """A call was approved or denied; `always` says that the same tool is not asked about again."""
+
+    type: ClassVar[str] = "approval_given"
+    id: str
+    approved: bool
+    always: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """A tool asks the person something; answer with `Reply` of the same `id`."""
+
+    type: ClassVar[str] = "question_asked"
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAnswered:
+    """The person's answer to a question."""
+
+    type: ClassVar[str] = "question_answered"
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A call is being carried out."""
+
+    type: ClassVar[str] = "tool_started"
+    call: ToolCall
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """How far a call has come; `total` is None where the tool does not know."""
+
+    type: ClassVar[str] = "tool_progress"
+    call_id: str
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A call is settled, by its tool or without it (denied, unknown, interrupted)."""
+
+    type: ClassVar[str] = "tool_finished"
+    result: ToolResult
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the person should know, in a sentence or two."""
+
+    type: ClassVar[str] = "notice"
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a turn.
+
+    `history_delta` holds the messages the turn added, the prompt first; `events` ends before
+    `TurnFinished`; `seconds` is wall time; `error` says in a sentence what failed, else it is empty.
+    """
+
+    type: ClassVar[str] = "run_result"
+    final_text: str
+    history_delta: tuple[Message, ...]
+    events: tuple["Event", ...]
+    iterations_used: int
+    timed_out: bool
+    stop_reason: StopReason
+    usage: Usage
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The turn is over, well or badly."""
+
+    type: ClassVar[str] = "turn_finished"
+    result: RunResult
+
+
+Event = (
+    TurnStarted
+    | StepStarted
+    | PartStarted
+    | PartDelta
+    | PartFinished
+    | StepFinished
+    | StepRetried
+    | ApprovalAsked
+    | ApprovalGiven
+    | QuestionAsked
+    | QuestionAnswered
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | Notice
+    | TurnFinished
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """Let the call run, now or, with `always`, for the rest of the session."""
+
+    id: str
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Do not let the call run; the reason is told to the model."""
+
+    id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a question."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run."""
+
+
+Intent = Approve | Deny | Reply | Stop

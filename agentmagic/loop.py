@@ -1,0 +1,424 @@
+"""One turn: ask the model, carry out its calls, give it the results, until it answers.
+
+The loop emits events and nothing else; its own messages are the fold of what it emitted.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from itertools import groupby
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+
+from agentmagic.agent import TOOL_CHOICES, Agent
+from agentmagic.deadline import Deadline
+from agentmagic.errors import AgentMagicError, ProviderError, ServerError, ToolError, TurnTimeout, UsageError
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    Notice,
+    PartFinished,
+    PartStarted,
+    QuestionAnswered,
+    QuestionAsked,
+    Reply,
+    RunResult,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+    StopReason,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.fold import Fold
+from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
+from agentmagic.permission import Policy, denial
+from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.registry import priced
+from agentmagic.redact import redact
+from agentmagic.tools.base import Tool, ToolContext, Toolset, call_tool, failure
+
+TRIES = 5
+"""How often a request is sent at most (LOOP-15)."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
+LONGEST_RETRY_AFTER = 120.0
+"""Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
+GRACE = 0.25
+"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
+
+CLOSING_PROMPT = (
+    "You have reached the limit of steps and can call no more tools. Give your best answer from what was found, "
+    "and say what is missing."
+)
+NO_CLOSING = "The limit of steps was reached before an answer was found."
+
+Emit = Callable[[Event], None]
+Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
+"""Puts a question to the person; None says that nobody is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a turn ended: its result, the error it should raise if any, and the tools it had."""
+
+    result: RunResult
+    error: Exception | None = None
+    tools: tuple[ToolDef, ...] = ()
+
+
+async def run_turn(
+    agent: Agent,
+    model: Model,
+    toolsets: Sequence[Toolset],
+    past: Sequence[Message],
+    prompt: Message,
+    *,
+    emit: Emit,
+    ask: Ask,
+    policy: Policy,
+    notices: Sequence[str] = (),
+) -> Outcome:
+    """Run one turn to its end, however it ends.
+
+    `notices` are told right after the start. Events reach `emit` in order, the last one a TurnFinished. Cancelling the task ends the turn within
+    about GRACE seconds, and the outcome is still returned: the cancellation is taken as the answer to it.
+    """
+    return await _Turn(agent, model, toolsets, past, prompt, emit, ask, policy, notices).run()
+
+
+@dataclass(slots=True)
+class _Turn:
+    agent: Agent
+    model: Model
+    toolsets: Sequence[Toolset]
+    past: Sequence[Message]
+    prompt: Message
+    listener: Emit
+    ask: Ask
+    policy: Policy
+    notices: Sequence[str]
+    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
+    events: list[Event] = field(default_factory=list[Event])
+    fold: Fold = field(default_factory=Fold)
+    usage: Usage = field(default_factory=Usage)
+    steps: int = 0
+    over: bool = False
+    final: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    deadline: Deadline = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.deadline = Deadline(self.agent.timeout)
+
+    async def run(self) -> Outcome:
+        self.emit(TurnStarted(self.prompt, self.model.name))
+        for words in self.notices:
+            self.emit(Notice("info", words))
+        error: Exception | None = None
+        try:
+            async with self.deadline:
+                reason = await self._steps()
+        except asyncio.CancelledError:
+            reason = "cancelled"
+            _take_cancellation()
+        except Exception as failed:  # noqa: BLE001  (a turn always ends with TurnFinished, whatever failed)
+            reason, error = self._failed(failed)
+        return self._settle(reason, error)
+
+    def _failed(self, error: Exception) -> tuple[StopReason, Exception]:
+        if isinstance(error, TimeoutError) and self.deadline.expired:
+            message = (
+                f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
+                "Give it more with timeout=, or ask for less."
+            )
+            return "timeout", TurnTimeout(message)
+        if isinstance(error, AgentMagicError):
+            return "error", error
+        wrapped = ProviderError(f"{self.model.name} failed: {type(error).__name__}: {redact(str(error))}")
+        wrapped.__cause__ = error
+        return "error", wrapped
+
+    def _settle(self, reason: StopReason, error: Exception | None) -> Outcome:
+        for closing in tuple(self.fold.closing()):
+            self.emit(closing)
+        delta = tuple(self.fold.messages)
+        answers = [message.text for message in delta if message.role == "assistant"]
+        result = RunResult(
+            final_text=self.final if self.final is not None else "".join(answers[-1:]),
+            history_delta=delta,
+            events=tuple(self.events),
+            iterations_used=self.steps,
+            timed_out=reason == "timeout",
+            stop_reason=reason,
+            usage=self.usage,
+            seconds=time.monotonic() - self.started,
+            error=str(error) if error else "",
+        )
+        if isinstance(error, AgentMagicError):
+            error.result = result
+        self.emit(TurnFinished(result))
+        self.over = True
+        return Outcome(result, error, tuple(tool.definition for tool in self.tools.values()))
+
+    def emit(self, event: Event) -> None:
+        """Tell what happened; a tool that was left behind is not heard any more."""
+        if self.over:
+            return
+        self.fold.feed(event)
+        if isinstance(event, StepFinished):
+            self.usage += event.usage
+        self.events.append(event)
+        self.listener(event)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    async def _steps(self) -> StopReason:
+        await self._list_tools()
+        self._check_tool_choice()
+        while self.steps < self.agent.max_iterations:
+            self.steps += 1
+            choice = self.agent.tool_choice if self.steps == 1 or self.agent.tool_choice == "none" else "auto"
+            calls = await self._step(self._request(choice))
+            if not calls:
+                return "answer"
+            if not self.toolsets:
+                self._refuse(calls, "There are no tools in this conversation; answer without one.")
+                return "no_tools"
+            await self._carry_out(calls)
+            if self.final is not None:
+                return "done"
+        return await self._limit()
+
+    async def _list_tools(self) -> None:
+        for tools in await asyncio.gather(*(source.tools() for source in self.toolsets)):
+            for tool in tools:
+                self.tools.setdefault(tool.name, tool)
+        limit = getattr(self.model, "max_tools", None)
+        if isinstance(limit, int) and len(self.tools) > limit:
+            left_out = list(self.tools)[limit:]
+            for name in left_out:
+                del self.tools[name]
+            words = f"{self.model.name} handles {limit} tools at most. Left out: {', '.join(left_out)}."
+            self.emit(Notice("warning", words))
+
+    def _check_tool_choice(self) -> None:
+        choice = self.agent.tool_choice
+        if choice not in TOOL_CHOICES and choice not in self.tools:
+            known = ", ".join((*TOOL_CHOICES, *self.tools))
+            message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
+            raise UsageError(message)
+
+    def _request(self, tool_choice: str, *extra: Message) -> Request:
+        definitions = tuple(tool.definition for tool in self.tools.values())
+        messages = (*self.past, *self.fold.messages, *extra)
+        return Request(messages, self.agent.instructions, definitions, tool_choice)
+
+    async def _step(self, request: Request, *, closing: bool = False) -> tuple[ToolCall, ...]:
+        """Send one request, again where that may help; return the calls of the response."""
+        self.emit(StepStarted(self.steps, self.model.name, closing))
+        began = time.monotonic()
+        finished = await self._retrying()(self._stream, request)
+        usage = priced(self.model.name, replace(finished.usage, requests=1))
+        self.emit(StepFinished(self.steps, usage, finished.reason, time.monotonic() - began))
+        return self.fold.unanswered
+
+    async def _stream(self, request: Request) -> ModelFinished:
+        finished = None
+        async with aclosing(self.model.stream(request)) as stream:  # type: ignore[type-var]
+            async for event in stream:
+                if isinstance(event, ModelFinished):
+                    finished = event
+                else:
+                    self.emit(event)
+        if finished is None:
+            message = f"{self.model.name} ended its answer without a closing event."
+            raise ProviderError(message)
+        return finished
+
+    def _retrying(self) -> AsyncRetrying:
+        return AsyncRetrying(
+            stop=stop_after_attempt(TRIES),
+            wait=_wait,
+            retry=retry_if_exception(_may_help),
+            before_sleep=self._say_retry,
+            reraise=True,
+        )
+
+    def _say_retry(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        delay = state.next_action.sleep if state.next_action else 0.0
+        self.emit(StepRetried(self.steps, state.attempt_number, delay, str(error)))
+
+    async def _limit(self) -> StopReason:
+        """Close a turn that used up its steps with a last answer from what was found."""
+        limit = self.agent.max_iterations
+        self.emit(Notice("warning", f"The limit of {limit} steps is reached. Raise max_iterations to allow more."))
+        if self.agent.on_limit == "stop":
+            return "limit"
+        try:
+            calls = await self._step(self._request("none", user(CLOSING_PROMPT)), closing=True)
+        except ProviderError as error:
+            self.emit(Notice("warning", f"The closing answer failed: {error}"))
+            self._close_without_answer()
+            return "limit"
+        if calls:
+            self._refuse(calls, NO_CLOSING)
+            self.final = NO_CLOSING
+        return "limit"
+
+    def _close_without_answer(self) -> None:
+        for part in tuple(self.fold.closing_parts()):
+            self.emit(part)
+        index = self.fold.free_index
+        self.emit(PartStarted(index, "text"))
+        self.emit(PartFinished(index, Text(NO_CLOSING)))
+        self.emit(StepFinished(self.steps, Usage(), "failed"))
+
+    # -- tools ---------------------------------------------------------------------------------
+
+    def _refuse(self, calls: Sequence[ToolCall], message: str) -> None:
+        for call in calls:
+            self.emit(ToolFinished(failure(call, message)))
+
+    async def _carry_out(self, calls: Sequence[ToolCall]) -> None:
+        """Carry the calls of one step out, together where their tools allow it."""
+        for group in self._groups(calls):
+            await self._together(group)
+
+    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
+        """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
+
+        def alone(call: ToolCall) -> bool:
+            tool = self.tools.get(call.name)
+            return tool is not None and not tool.parallel
+
+        for single, run in groupby(calls, alone):
+            yield from ((call,) for call in run) if single else (tuple(run),)
+
+    async def _together(self, calls: Sequence[ToolCall]) -> None:
+        tasks = [asyncio.create_task(self._call(call)) for call in calls]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=GRACE)
+            raise
+        finally:
+            for task in tasks:
+                task.add_done_callback(_look_at)
+        for task in tasks:
+            if error := task.exception():
+                raise error
+
+    async def _call(self, call: ToolCall) -> None:
+        """Settle one call: look it up, ask if need be, run it, tell what came of it."""
+        began = time.monotonic()
+        tool = self.tools.get(call.name)
+        if tool is None:
+            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
+            return
+        if reason := await self._denied(tool, call):
+            self.emit(ToolFinished(failure(call, reason, "denied")))
+            return
+        self.emit(ToolStarted(call, tool.definition.server))
+        try:
+            result = await call_tool(tool, call, self._context(call))
+        except ServerError as error:
+            self._finish_call(failure(call, str(error)), began)
+            raise
+        self._finish_call(result, began)
+
+    def _finish_call(self, result: ToolResult, began: float) -> None:
+        if result.done is not None and self.final is None:
+            self.final = result.done
+        self.emit(ToolFinished(result, time.monotonic() - began))
+
+    def _unknown(self, name: str) -> str:
+        close = get_close_matches(name, self.tools, n=3, cutoff=0.4) or list(self.tools)[:10]
+        return f"There is no tool {name!r}. {'Close names' if close else 'No tools'}: {', '.join(close) or 'none'}."
+
+    async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
+        """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
+        verdict = self.policy.decide(tool)
+        if verdict == "allow":
+            return None
+        if verdict == "deny":
+            return f"{call.name} was not run: the user's permission setting denies every tool call."
+        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server)
+        intent = await self._put(asked)
+        match intent:
+            case Approve(always=always):
+                if always:
+                    self.policy.remember(tool)
+                self.emit(ApprovalGiven(asked.id, approved=True, always=always))
+                return None
+            case Deny(reason=words):
+                self.emit(ApprovalGiven(asked.id, approved=False, reason=words))
+                return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
+            case _:
+                self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
+                return denial(tool)
+
+    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+        self.emit(question)
+        with self.deadline.paused():
+            return await self.ask(question)
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        loop = asyncio.get_running_loop()
+
+        def progress(call_id: str, done: float, total: float | None, message: str) -> None:
+            loop.call_soon_threadsafe(self.emit, ToolProgress(call_id, done, total, message))
+
+        return ToolContext(call, deps=self.agent.deps, ask=self._question, progress=progress, turn=self.deadline)
+
+    async def _question(self, text: str) -> str:
+        asked = QuestionAsked(uuid.uuid4().hex, text)
+        intent = await self._put(asked)
+        if not isinstance(intent, Reply):
+            message = "Nobody is there to answer the question."
+            raise ToolError(message)
+        self.emit(QuestionAnswered(asked.id, intent.text))
+        return intent.text
+
+
+def _take_cancellation() -> None:
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
+def _may_help(error: BaseException) -> bool:
+    """Whether sending the same request again may help."""
+    if not isinstance(error, ProviderError) or not error.retryable:
+        return False
+    return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
+
+
+_backoff = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=1.0)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds before the next try: what the provider asked for, else backoff with jitter."""
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, ProviderError) else None
+    return _backoff(state) if asked is None else asked
+
+
+def _look_at(task: "asyncio.Task[None]") -> None:
+    """Take a task's exception, so that one left behind does not complain when it ends."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,195 @@
+"""What a conversation is made of: values only.
+
+A `Message` holds parts. The user and the assistant write `Text`, `Reasoning`, `Media`, `Resource` and
+`ToolCall` parts; a message of role "tool" holds the `ToolResult` parts that answer the calls of the
+assistant message before it, in the order of the calls.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+Role = Literal["user", "assistant", "tool"]
+ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderData:
+    """Opaque data that goes back, unread, to the provider that made it.
+
+    `provider` is the registry name ("openai", "openai-chat", "gemini", ...); `data` is plain JSON.
+    """
+
+    type: ClassVar[str] = "provider_data"
+    provider: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words, from anybody."""
+
+    type: ClassVar[str] = "text"
+    text: str
+    provider_data: ProviderData | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """What a reasoning model thought aloud; `text` may be empty where only opaque data came."""
+
+    type: ClassVar[str] = "reasoning"
+    text: str
+    provider_data: ProviderData | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image, a sound or another blob, by its MIME type."""
+
+    type: ClassVar[str] = "media"
+    media_type: str
+    data: bytes
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something a server names by URI, with its text where the server sent it along."""
+
+    type: ClassVar[str] = "resource"
+    uri: str
+    name: str = ""
+    media_type: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model asks for; arguments that were not a JSON object stand as `{"_raw": "..."}`."""
+
+    type: ClassVar[str] = "tool_call"
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+    provider_data: ProviderData | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a call.
+
+    `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
+    `structured` is the JSON value of a result that has one beside its content.
+    """
+
+    type: ClassVar[str] = "tool_result"
+    call_id: str
+    name: str
+    content: tuple["Text | Media | Resource", ...]
+    status: ResultStatus = "ok"
+    structured: Any = None
+    done: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the model should read this result as a failure."""
+        return self.status != "ok"
+
+    @property
+    def text(self) -> str:
+        """The words of the result, media named in brackets."""
+        return "\n".join(as_text(part) for part in self.content)
+
+
+Content = Text | Media | Resource
+Part = Text | Reasoning | Media | Resource | ToolCall | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of the history; `interrupted` marks an answer that was cut off by the user or the clock."""
+
+    type: ClassVar[str] = "message"
+    role: Role
+    parts: tuple[Part, ...]
+    interrupted: bool = False
+
+    @property
+    def text(self) -> str:
+        """The message's words, without reasoning, calls and results."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the message, in order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and cost of one or more requests.
+
+    `cached_tokens` are part of `input_tokens`, `reasoning_tokens` part of `output_tokens`.
+    `cost` is in US dollars; None says that a price was unknown, never that it was nothing.
+    """
+
+    type: ClassVar[str] = "usage"
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    requests: int = 0
+    cost: float | None = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Add token by token; a sum with an unknown cost is unknown."""
+        known = self.cost is not None and other.cost is not None
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.requests + other.requests,
+            (self.cost or 0.0) + (other.cost or 0.0) if known else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question and the arguments that answer it, from an `Example:` line of a docstring."""
+
+    question: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDef:
+    """A tool as a model sees it: `parameters` is a JSON Schema of type object.
+
+    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    server: str = "notebook"
+    examples: tuple[Example, ...] = ()
+
+
+def as_text(part: Content) -> str:
+    """Say a part in words, for models and screens that cannot take it as it is."""
+    match part:
+        case Text():
+            return part.text
+        case Media():
+            label = f" {part.name}" if part.name else ""
+            return f"[{part.media_type}{label}, {len(part.data)} bytes]"
+        case Resource():
+            head = f"[resource {part.uri}]"
+            return f"{head}\n{part.text}" if part.text else head
+
+
+def user(*content: str | Content) -> Message:
+    """Make a user message of strings and parts."""
+    return Message("user", tuple(Text(item) if isinstance(item, str) else item for item in content))

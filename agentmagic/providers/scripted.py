@@ -1,0 +1,143 @@
+"""A model that plays a script: for lessons, tests and notebooks that must run anywhere."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+from agentmagic.errors import BadRequest, ConfigError
+from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
+from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
+from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+
+
+class ScriptedCall(TypedDict):
+    """A tool call of a script; `arguments` may be a string, to play a model that writes bad JSON."""
+
+    name: str
+    arguments: "dict[str, Any] | str"
+
+
+class ScriptedStep(TypedDict):
+    """One response of a script; `pace` is how many seconds pass before each piece of it."""
+
+    text: NotRequired[str]
+    reasoning: NotRequired[str]
+    calls: NotRequired[list[ScriptedCall]]
+    pace: NotRequired[float]
+
+
+Step = str | ScriptedStep | Exception
+
+
+class Scripted:
+    """Plays its steps, one a request: a string answers, a dict may call tools, an exception is raised.
+
+    Every request is kept in `requests`. Words are counted as tokens. A request after the last step raises
+    BadRequest.
+    """
+
+    def __init__(self, steps: Sequence[Step], name: str = "script") -> None:
+        self.name = f"scripted:{name}"
+        self.requests: list[Request] = []
+        self._steps = list(steps)
+        self._calls = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Play the next step."""
+        self.requests.append(request)
+        step = self._next()
+        if isinstance(step, Exception):
+            raise step
+        whole: ScriptedStep = {"text": step} if isinstance(step, str) else step
+        pace = whole.get("pace", 0.0)
+        for event in self._events(whole):
+            if pace:
+                await asyncio.sleep(pace)
+            yield event
+        yield ModelFinished(_usage(request, whole), "stop")
+
+    async def aclose(self) -> None:
+        """Do nothing: a script holds nothing open."""
+
+    def _next(self) -> Step:
+        if len(self.requests) > len(self._steps):
+            message = f"The script {self.name} has {len(self._steps)} steps, and one more was asked for. Add a step."
+            raise BadRequest(message)
+        return self._steps[len(self.requests) - 1]
+
+    def _events(self, step: ScriptedStep) -> Iterator[ModelEvent]:
+        index = 0
+        for kind, text in (("reasoning", step.get("reasoning")), ("text", step.get("text"))):
+            if text:
+                yield from _part(index, cast("PartKind", kind), "", _pieces(text), _written(kind, text))
+                index += 1
+        for call in step.get("calls", []):
+            self._calls += 1
+            written = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
+            part = ToolCall(f"call_{self._calls}", call["name"], _arguments(written))
+            yield from _part(index, "tool_call", call["name"], [written], part)
+            index += 1
+
+
+def make(model: str) -> Scripted:
+    """Make the model of a script file: a JSON list of steps.
+
+    Raises ConfigError for a file that is none.
+    """
+    path = Path(model)
+    try:
+        steps = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"The script {model or '(no file named)'} cannot be read: {error}. Write scripted:FILE.json."
+        raise ConfigError(message) from error
+    if not isinstance(steps, list):
+        message = f"The script {model} is no list of steps. Write a JSON list of strings and objects."
+        raise ConfigError(message)
+    return Scripted(cast("list[Step]", steps), path.stem)
+
+
+def _part(index: int, kind: PartKind, name: str, pieces: Sequence[str], part: Part) -> Iterator[ModelEvent]:
+    yield PartStarted(index, kind, name)
+    for piece in pieces:
+        yield PartDelta(index, piece)
+    yield PartFinished(index, part)
+
+
+def _written(kind: str, text: str) -> Part:
+    return Text(text) if kind == "text" else Reasoning(text)
+
+
+def _pieces(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def _arguments(written: str) -> dict[str, Any]:
+    try:
+        value = json.loads(written)
+    except ValueError:
+        value = None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_raw": written}
+
+
+def _usage(request: Request, step: ScriptedStep) -> Usage:
+    heard = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
+    thought = step.get("reasoning", "")
+    said = [step.get("text", ""), thought, json.dumps(step.get("calls", []))]
+    return Usage(_count(heard), 0, _count(said), _count([thought]))
+
+
+def _words(part: Part) -> str:
+    match part:
+        case Text() | Reasoning() | ToolResult():
+            return part.text
+        case ToolCall():
+            return json.dumps(dict(part.arguments))
+        case _:
+            return as_text(part)
+
+
+def _count(texts: Sequence[str]) -> int:
+    return sum(len(text.split()) for text in texts)

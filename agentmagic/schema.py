@@ -1,0 +1,162 @@
+"""From a Python signature to a JSON Schema, and from arguments to what is wrong with them."""
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from agentmagic.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_EXAMPLE = re.compile(r"^[ \t]*Examples?:[ \t]*(?P<question>.+?)[ \t]*->[ \t]*(?P<arguments>\{.*\})[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a function tells about itself.
+
+    `parameters` is a JSON Schema; `model` validates and converts arguments; `context` names the parameter
+    that takes the tool context; `examples` are (question, arguments) pairs.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    model: "type[BaseModel]"
+    context: str | None
+    examples: tuple[tuple[str, dict[str, Any]], ...]
+
+
+def read_signature(function: Callable[..., Any], context_type: type) -> Signature:
+    """Read a function's hints and docstring.
+
+    Raises UsageError for a parameter that cannot be described to a model.
+    """
+    from docstring_parser import parse
+
+    text = inspect.getdoc(function) or ""
+    examples, prose = _split_examples(function.__name__, text)
+    doc = parse(prose)
+    told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
+    model, context = _arguments_model(function, told, context_type)
+    parameters = model.model_json_schema()
+    for key in ("title", "description"):
+        parameters.pop(key, None)
+    _drop_titles(parameters)
+    parameters.setdefault("properties", {})
+    parameters["additionalProperties"] = False
+    description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
+    return Signature(function.__name__, description, parameters, model, context, examples)
+
+
+def _split_examples(name: str, text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
+    examples: list[tuple[str, dict[str, Any]]] = []
+    for match in _EXAMPLE.finditer(text):
+        try:
+            arguments = json.loads(match["arguments"])
+        except ValueError:
+            message = f"The Example line of {name} does not end in JSON: {match['arguments']}"
+            raise UsageError(message) from None
+        examples.append((match["question"], arguments))
+    return tuple(examples), _EXAMPLE.sub("", text)
+
+
+def _arguments_model(
+    function: Callable[..., Any], told: Mapping[str, str], context_type: type
+) -> "tuple[type[BaseModel], str | None]":
+    from pydantic import ConfigDict, Field, create_model
+    from pydantic.errors import PydanticUserError
+
+    hints = _hints(function)
+    fields: dict[str, Any] = {}
+    context = None
+    for name, parameter in inspect.signature(function).parameters.items():
+        hint = hints.get(name, Any)
+        if hint is context_type:
+            context = name
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            message = f"{function.__name__} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
+            raise UsageError(message)
+        default = ... if parameter.default is parameter.empty else parameter.default
+        # An alias keeps names that pydantic reserves ("model_config", "_x", "json") usable.
+        fields[f"arg_{name}"] = (hint, Field(default, alias=name, description=told.get(name)))
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        return create_model(function.__name__, __config__=config, **fields), context
+    except (PydanticUserError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        message = f"{function.__name__} cannot be a tool: {reason} Annotate it with types that JSON can hold."
+        raise UsageError(message) from None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as error:
+        message = f"{function.__name__} cannot be a tool: its annotations name {error.name!r}, which is not defined."
+        raise UsageError(message) from None
+
+
+def _drop_titles(node: Any) -> None:
+    """Drop the titles pydantic makes up from names; they cost tokens and say nothing."""
+    if isinstance(node, dict):
+        properties = node.get("properties", {})
+        for name, child in node.items():
+            if name != "default":
+                _drop_titles(child)
+        for child in properties.values():
+            child.pop("title", None)
+        for child in node.get("$defs", {}).values():
+            child.pop("title", None)
+    elif isinstance(node, list):
+        for child in node:
+            _drop_titles(child)
+
+
+def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert JSON arguments to what the function's hints ask for.
+
+    Raises pydantic's ValidationError, a ValueError.
+    """
+    value = signature.model.model_validate(dict(arguments))
+    return {name.removeprefix("arg_"): getattr(value, name) for name in value.model_fields_set}
+
+
+def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
+    """Say in a sentence how the arguments of a tool break its schema, or return None."""
+    error = next(iter(_validator(json.dumps(parameters, sort_keys=True)).iter_errors(dict(arguments))), None)
+    if error is None:
+        return None
+    where = ".".join(str(step) for step in error.instance_path)
+    return f"The arguments of {name} do not fit its schema{f' at {where}' if where else ''}: {error.message[:500]}."
+
+
+def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
+    """Say in a sentence why a schema cannot be used, or return None."""
+    try:
+        _validator(json.dumps(parameters, sort_keys=True))
+    except (ValueError, TypeError) as error:
+        return f"The schema of {name} cannot be used: {str(error).splitlines()[0][:300]}"
+    return None
+
+
+@lru_cache(maxsize=512)
+def _validator(parameters: str) -> Any:
+    """Compile a schema; nothing is fetched for a `$ref`, and a pattern may not backtrack for long."""
+    import jsonschema_rs
+
+    schema = json.loads(parameters)
+    return jsonschema_rs.validator_for(
+        schema, retriever=_no_network, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
+    )
+
+
+def _no_network(uri: str) -> Any:
+    message = f"it refers to {uri}, which is not fetched"
+    raise ValueError(message)

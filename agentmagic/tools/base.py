@@ -1,0 +1,168 @@
+"""What every tool is, and how one call of it becomes one result, whatever happens."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from agentmagic import schema
+from agentmagic.deadline import Deadline
+from agentmagic.errors import ServerError, ToolError
+from agentmagic.messages import Content, ResultStatus, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.redact import redact
+
+TIMEOUT = 60.0
+"""Seconds a call may take unless its tool says otherwise (LOOP-6)."""
+
+
+class TaskComplete(Exception):  # noqa: N818  (it ends a turn well; it is no error)
+    """Raised by a tool to end the turn; the message is the turn's final text."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Returned by a tool to end the turn; the message is the turn's final text."""
+
+    message: str = ""
+
+
+class ToolContext:
+    """What a running tool may know and ask of its surroundings.
+
+    A tool that has a parameter annotated `ToolContext` gets one. `deps` is whatever the Agent was given.
+    """
+
+    def __init__(
+        self,
+        call: ToolCall,
+        *,
+        deps: Any = None,
+        ask: Callable[[str], Awaitable[str]],
+        progress: Callable[[str, float, float | None, str], None],
+        turn: Deadline,
+    ) -> None:
+        self.call = call
+        self.deps = deps
+        self._ask = ask
+        self._progress = progress
+        self._turn = turn
+        self.deadline = Deadline(None)
+        self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call was given up; a long synchronous tool should look now and then."""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Mark the call as given up."""
+        self._cancelled = True
+
+    def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
+        """Tell how far the call has come; safe from any thread."""
+        self._progress(self.call.id, progress, total, message)
+
+    async def ask(self, question: str) -> str:
+        """Ask the person; neither the call's nor the turn's time runs while the answer is awaited.
+
+        Raises ToolError where nobody is there to answer.
+        """
+        with ExitStack() as clocks:
+            clocks.enter_context(self._turn.paused())
+            clocks.enter_context(self.deadline.paused())
+            return await self._ask(question)
+
+
+Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as the loop holds it.
+
+    `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds.
+    `parallel=False` keeps other calls of the step from running beside it. `ask` says whether a person
+    is asked before it runs where no rule of the policy speaks.
+    """
+
+    definition: ToolDef
+    invoke: Invoke
+    timeout: float | None = TIMEOUT
+    parallel: bool = True
+    ask: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name the model calls it by."""
+        return self.definition.name
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """A source of tools: listed once at the start of each turn, closed by whoever made it."""
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools there are now; raise ServerError where the source cannot be reached."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what the source holds open; it may be called twice."""
+        ...
+
+
+def result(
+    call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None
+) -> ToolResult:
+    """Make the result of a call from strings and parts."""
+    parts = tuple(Text(item) if isinstance(item, str) else item for item in content)
+    return ToolResult(call.id, call.name, parts, status, done=done)
+
+
+def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> ToolResult:
+    """Make an error result: one sentence for the model, with every known secret blanked."""
+    return result(call, redact(message), status=status)
+
+
+async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
+    """Carry out one call; every failure but a lost server is a result.
+
+    Raises ServerError where the tool's server is gone for good, and CancelledError.
+    """
+    if problem := check_arguments(tool.definition, call.arguments):
+        return failure(call, problem)
+    context.deadline = Deadline(tool.timeout)
+    try:
+        async with context.deadline:
+            return await tool.invoke(call, context)
+    except TaskComplete as done:
+        return result(call, done.message, done=done.message)
+    except ServerError:
+        raise
+    except TimeoutError as error:
+        if context.deadline.expired:
+            return failure(call, f"{call.name} took longer than {tool.timeout:g} s and was stopped.", "timeout")
+        return failure(call, _sentence(error))
+    except asyncio.CancelledError:
+        context.cancel()
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever a tool raises, the model reads it and the loop goes on)
+        return failure(call, _sentence(error))
+
+
+def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
+    """Say in a sentence why the arguments cannot be used, or return None."""
+    if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
+        return f"The arguments of {definition.name} were not a JSON object; send them again as one."
+    return schema.problem(definition.name, definition.parameters, arguments)
+
+
+def _sentence(error: BaseException) -> str:
+    words = str(error).strip()
+    if isinstance(error, ToolError):
+        return words or "The tool failed without saying why."
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
