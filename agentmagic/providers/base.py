@@ -1,8 +1,8 @@
 """What every model is: a request goes in, part events and one closing event stream out."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, ToolDef, Usage
@@ -60,3 +60,44 @@ class Model(Protocol):
     async def aclose(self) -> None:
         """Close what the model holds open; it may be called twice."""
         ...
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A model that has to be fetched or loaded before its first request; a turn's time does not run meanwhile."""
+
+    async def prepare(self) -> None:
+        """Get ready; at once where it is."""
+        ...
+
+
+@runtime_checkable
+class FewTools(Protocol):
+    """A model that can handle only so many tools."""
+
+    def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
+        """Return those of the tools that a turn with this question should have."""
+        ...
+
+
+class Memo:
+    """Encodes a growing history, each message once.
+
+    A request repeats the messages of the one before it; what they were encoded to is kept for as long as
+    they come again. `encode` makes one message into any number of API objects, which are not to be changed.
+    """
+
+    def __init__(self, encode: Callable[[Message], Iterable[dict[str, Any]]]) -> None:
+        self._encode = encode
+        self._kept: dict[int, tuple[Message, tuple[dict[str, Any], ...]]] = {}
+
+    def __call__(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return what the messages are in the API's terms."""
+        kept = {id(message): self._known(message) for message in messages}
+        self._kept = kept
+        return [encoded for message in messages for encoded in kept[id(message)][1]]
+
+    def _known(self, message: Message) -> tuple[Message, tuple[dict[str, Any], ...]]:
+        # The message is kept beside its encoding, so that its id cannot come to mean another.
+        known = self._kept.get(id(message))
+        return known or (message, tuple(self._encode(message)))
