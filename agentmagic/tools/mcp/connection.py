@@ -1,0 +1,328 @@
+"""One server, connected: who enters and leaves the mcp client, what a call becomes, when to connect again.
+
+Every connection has a life after a life. In each, one owner task enters the mcp library's `Client`, waits
+and leaves it: that library ends in an error where another task leaves, and cancels the task that entered
+when the transport breaks. Calls come from any task. The owner has an empty context of its own, so that a
+connection outlives the cell that opened it.
+"""
+
+import asyncio
+import contextvars
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentmagic.errors import MissingExtra, ServerError, ToolError
+from agentmagic.redact import redact
+from agentmagic.tools.mcp import faults, stdio, streamable_http
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio
+
+if TYPE_CHECKING:
+    from mcp import Client, types
+
+State = Literal["stopped", "starting", "ready", "died", "failed"]
+Progress = Callable[[float, float | None, str], None]
+
+CLOSE = 4.0
+"""Seconds to leave a connection in good order; after that it is cut."""
+
+CUT = 0.5
+"""Seconds a connection that is cut may take to notice."""
+
+LAST_WORDS = 4000
+"""Characters of a server's stderr to show."""
+
+PAGES = 50
+"""Pages of tools asked of one server; a server may never come to an end."""
+
+
+def warm() -> None:
+    """Import the mcp library, which takes a second; a thread may do it before it is needed.
+
+    Raises MissingExtra where it is not installed.
+    """
+    try:
+        import_module("mcp.client.streamable_http")
+    except ImportError as error:
+        raise MissingExtra("MCP servers", "mcp") from error
+
+
+@dataclass(slots=True)
+class _Life:
+    """One connection from entering to leaving."""
+
+    ready: "asyncio.Future[Client]"
+    tail: stdio.Tail = field(default_factory=stdio.Tail)
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+    owner: asyncio.Task[None] | None = None
+    status: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.end.is_set() or self.owner is None or self.owner.done()
+
+
+class Connection:
+    """A server by the user's name for it; all methods belong to one event loop.
+
+    `state` is "failed" where it could not be reached and "died" where it was lost; both are tried again,
+    once, by the next call. `error` is the last thing that went wrong, "" if nothing did.
+    """
+
+    def __init__(self, name: str, config: ServerConfig) -> None:
+        self.name = name
+        self.config = config
+        self.state: State = "stopped"
+        self.error = ""
+        self.tools: Sequence[types.Tool] | None = None
+        self._life: _Life | None = None
+        self._wanted = False
+        self._changes = 0
+        self._unwatched = False
+
+    @property
+    def stderr(self) -> str:
+        """The last words of the server: the end of its stderr, and what it printed that was no message."""
+        return redact(self._life.tail.text()[-LAST_WORDS:]) if self._life else ""
+
+    async def list_tools(self) -> "Sequence[types.Tool]":
+        """Return the server's tools, connecting it where it is not.
+
+        They are asked for once, until the server says that they changed or is connected anew. Raises
+        ServerError where it cannot be started, or does not answer in time.
+        """
+        self._wanted = True
+        life = await self._living()
+        if self.tools is not None and not self._unwatched:
+            return self.tools
+        changes = self._changes
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                tools = await _all_pages(life.ready.result())
+        except TimeoutError:
+            raise self._unreachable(f"it did not list its tools within {self.config.timeout:g} s") from None
+        except Exception as error:
+            if faults.is_lost(error):
+                life.end.set()
+            raise self._unreachable(self._reason(error)) from error
+        self.tools = tools if changes == self._changes else None
+        return tools
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], tell: Progress) -> "types.CallToolResult":
+        """Call a tool once; a call that went out is never sent again.
+
+        There is no limit of time here: cancel it, and the server is told. Raises ToolError where the call
+        failed, and ServerError where the server is gone and cannot be brought back to take the call.
+        """
+        _check_text(arguments)
+        try:
+            life = await self._living()
+        except ServerError:
+            if self._wanted:
+                raise
+            raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            tell(progress, total, (message or "")[:500])
+
+        client = life.ready.result()
+        return await self._outcome(life, tool, client.call_tool(tool, dict(arguments), progress_callback=on_progress))
+
+    async def aclose(self) -> None:
+        """End the connection within `CLOSE` and `CUT` seconds; no process is left behind."""
+        self._wanted = False
+        self.state, self.tools = "stopped", None
+        if self._life is not None:
+            await self._leave(self._life)
+
+    async def _living(self) -> _Life:
+        """Return the life whose client can be used, a new one where the last is over. Raises ServerError."""
+        life = self._life
+        if life is None or life.over:
+            life = await self._renew(life)
+        await asyncio.shield(life.ready)
+        return life
+
+    async def _renew(self, last: _Life | None) -> _Life:
+        if last is not None:
+            await self._leave(last)
+        await asyncio.to_thread(warm)
+        if not self._wanted:
+            raise ServerError(f"The server {self.name!r} was disconnected.")
+        if self._life is None or self._life.over:  # nobody else was faster
+            self._life = self._begin()
+        return self._life
+
+    def _begin(self) -> _Life:
+        life = _Life(asyncio.get_running_loop().create_future())
+        # The failure may have nobody waiting for it any more.
+        life.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
+        self.state, self.error, self.tools, self._unwatched = "starting", "", None, False
+        name = f"agentmagic-mcp-{self.name}"
+        life.owner = asyncio.create_task(self._own(life), name=name, context=contextvars.Context())
+        return life
+
+    async def _leave(self, life: _Life) -> None:
+        life.end.set()
+        owner = life.owner
+        if owner is None or owner.done():
+            return
+        if not life.ready.done():
+            owner.cancel()
+        await asyncio.wait((owner,), timeout=CLOSE)
+        if not owner.done():
+            owner.cancel()
+            await asyncio.wait((owner,), timeout=CUT)
+
+    async def _own(self, life: _Life) -> None:
+        """Enter the client, wait for the end, leave it."""
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(self.config.connect_timeout, self._give_up, life)
+        reason = "it ended"
+        try:
+            async with self._client(life) as client:
+                patience.cancel()
+                client.session.validate_tool_result = _accept
+                self.state = "ready"
+                life.ready.set_result(client)
+                await self._until_end(life, client)
+        except asyncio.CancelledError:
+            reason = "it was disconnected"
+        except Exception as error:  # noqa: BLE001  (whatever a transport raises, this connection is over)
+            reason = self._reason(error)
+        finally:
+            patience.cancel()
+            life.end.set()
+            self._record(life, reason)
+            for call in life.calls:
+                call.cancel()
+
+    def _record(self, life: _Life, reason: str) -> None:
+        was_ready = life.ready.done() and not life.ready.exception()
+        if life is self._life and self._wanted:
+            self.state = "died" if was_ready else "failed"
+            self.error = self.error or str(self._unreachable(reason))
+        if not life.ready.done():
+            life.ready.set_exception(self._unreachable(reason))
+
+    def _give_up(self, life: _Life) -> None:
+        """Tell those who wait at once: winding the server down may take seconds more."""
+        if life.ready.done() or life.owner is None:
+            return
+        error = self._unreachable(f"it did not answer within {self.config.connect_timeout:g} s")
+        self.state, self.error = "failed", str(error)
+        life.ready.set_exception(error)
+        life.end.set()
+        life.owner.cancel()
+
+    def _client(self, life: _Life) -> "Client":
+        from mcp import Client
+
+        match self.config.transport:
+            case Stdio() as program:
+                transport = stdio.connect(program, life.tail, life.end.set)
+            case Http() as server:
+                transport = streamable_http.connect(server, lambda status: setattr(life, "status", status))
+            case InProcess(server=server):
+                transport = server
+        return Client(transport, cache=None, message_handler=self._on_message)
+
+    async def _on_message(self, message: Any) -> None:
+        from mcp import types
+
+        if isinstance(message, types.ToolListChangedNotification):
+            self._forget_tools()
+
+    def _forget_tools(self) -> None:
+        self._changes += 1
+        self.tools = None
+
+    async def _until_end(self, life: _Life, client: "Client") -> None:
+        async with asyncio.TaskGroup() as beside:
+            watcher = beside.create_task(self._watch_tools(client))
+            await life.end.wait()
+            watcher.cancel()
+
+    async def _watch_tools(self, client: "Client") -> None:
+        """Listen for changed tools where the protocol (2026-07-28) sends them only to those who listen."""
+        from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+        offered = client.server_capabilities.tools
+        if offered is None or not offered.list_changed or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        with suppress(Exception):  # refused, or lost midway: then they are listed each time
+            async with client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self._forget_tools()
+        self._unwatched = True
+
+    async def _outcome(
+        self, life: _Life, tool: str, answer: "Awaitable[types.CallToolResult]"
+    ) -> "types.CallToolResult":
+        """Wait for an answer in a task that the owner ends: neither a wedged transport nor its end keeps the caller."""
+        task = asyncio.ensure_future(answer)
+        life.calls.add(task)
+        task.add_done_callback(life.calls.discard)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if task.cancelled():
+            raise self._lost(tool)
+        if error := task.exception():
+            raise self._failure(life, tool, error) from error
+        return task.result()
+
+    def _failure(self, life: _Life, tool: str, error: BaseException) -> ToolError:
+        from pydantic import ValidationError
+
+        if faults.is_lost(error):
+            life.end.set()
+            return self._lost(tool)
+        if isinstance(error, ValidationError):
+            return ToolError(f"{tool} answered in a form that is not MCP, so its result cannot be read.")
+        return ToolError(f"{tool} failed: {str(error)[:2000] or type(error).__name__}")
+
+    def _lost(self, tool: str) -> ToolError:
+        return ToolError(
+            f"The server {self.name!r} went away during {tool}; whether the call took effect is unknown. "
+            "The server is connected again for the next call."
+        )
+
+    def _unreachable(self, reason: str) -> ServerError:
+        words = self._life.tail.gist() if self._life else ""
+        last = f" Its last words: {words}" if words else ""
+        return ServerError(redact(f"The MCP server {self.name!r} cannot be used: {reason}.{last}"))
+
+    def _reason(self, error: BaseException) -> str:
+        return faults.reason(self.config.transport, error, self._life.status if self._life else 0)
+
+
+async def _all_pages(client: "Client") -> "Sequence[types.Tool]":
+    tools: list[types.Tool] = []
+    cursor: str | None = None
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < PAGES:
+        seen.add(cursor)
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
+async def _accept(name: str, result: "types.CallToolResult") -> None:
+    """Stand in for the library's check of a result's schema: a server's pattern could hold the GIL for seconds."""
+
+
+def _check_text(arguments: Mapping[str, Any]) -> None:
+    try:
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ToolError("The arguments hold half a character (a lone surrogate); send them again without it.") from None

@@ -1,0 +1,132 @@
+"""What servers are called, and what the model calls their tools.
+
+A tool keeps its own name where every provider takes it and no other server has it. Otherwise it is
+`alias__name`, by the user's alias of the server, never by what the server calls itself.
+"""
+
+import hashlib
+import ipaddress
+import re
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+LONGEST = 64
+"""Characters in a function name, by the strictest provider."""
+
+_LEGAL = re.compile(rf"[a-zA-Z_][a-zA-Z0-9_-]{{0,{LONGEST - 1}}}")
+_ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
+_RUNNERS = frozenset(
+    {"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "bun", "pnpm", "npm", "deno", "docker", "podman", "node", "env"}
+    | {"sh", "bash", "cmd", "python", "python3", "py", "run", "exec", "dlx", "tool", "x"}
+)
+_FILLERS = frozenset({"mcp", "server", "servers", "modelcontextprotocol", "stdio"})
+_ANYWHERE = _FILLERS | {"index", "main", "cli", "app", "dist", "build", "src", "bin", "lib"}
+_WEB_FILLERS = _FILLERS | {"www", "api", "http", "https"}
+_VERSION = re.compile(r"(?<=.)(?:@|==|:)[^/]*$")
+_PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|exe|cmd|sh)$")
+
+
+def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
+    """Map (alias, tool) to the name the model sees, unique among all of them.
+
+    The same servers with the same tools get the same names, in whatever order they are given.
+    """
+    pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
+    owners = Counter(tool for _, tool in pairs)
+    plain = {(alias, tool) for alias, tool in pairs if owners[tool] == 1 and _LEGAL.fullmatch(tool)}
+    taken = {tool for _, tool in plain}
+    prefixed = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
+    claims = Counter(prefixed.values())
+    seen: dict[tuple[str, str], str] = {}
+    for pair in pairs:
+        name = prefixed.get(pair, pair[1])
+        clashes = pair in prefixed and (name in taken or claims[name] > 1 or len(name) > LONGEST)
+        seen[pair] = _hashed(name, pair) if clashes else name
+    return seen
+
+
+def _prefixed(alias: str, tool: str) -> str:
+    name = _ILLEGAL.sub("_", f"{alias}__{tool}")
+    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
+
+
+def _hashed(name: str, pair: tuple[str, str]) -> str:
+    digest = hashlib.sha256("\0".join(pair).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
+
+
+def alias(entry: object) -> str:
+    """Make a short name for a server that was given without one: "npx -y server-files" is "files"."""
+    match entry:
+        case str() if "://" in entry:
+            return _from_url(entry)
+        case str():
+            return _from_command(_split(entry))
+        case {"url": str() as url}:
+            return _from_url(url)
+        case {"command": str() as command}:
+            args: Iterable[object] = cast("Mapping[str, Any]", entry).get("args") or ()
+            return _from_command([command, *map(str, args)])
+        case _:
+            name = getattr(entry, "name", None) or getattr(entry, "command", None)
+            return _ILLEGAL.sub("-", name).strip("-") or "server" if isinstance(name, str) else "server"
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """Return the name, with a number after it where it is taken."""
+    number = 1
+    candidate = name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}-{number}"
+    return candidate
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _from_command(words: Sequence[str]) -> str:
+    candidates = [_base(word) for word in words if not word.startswith("-")]
+    telling = [word for word in candidates if _FILLERS & set(_parts(word))]
+    others = [word for word in candidates if word and word not in _RUNNERS]
+    for word in (*telling, *others):
+        if short := "-".join(part for part in _parts(word) if part not in _FILLERS):
+            return short
+    return "server"
+
+
+def _base(word: str) -> str:
+    """Return the telling part of a path: "server.py" and "dist/index.js" are named by the folder above."""
+    *folders, last = PurePosixPath(word.replace("\\", "/")).parts or ("",)
+    parts = [*folders, _PROGRAM.sub("", _VERSION.sub("", last))]
+    while len(parts) > 1 and _ANYWHERE.issuperset(_parts(parts[-1].lower())):
+        parts.pop()
+    return parts[-1].lower()
+
+
+def _parts(word: str) -> list[str]:
+    return [part for part in re.split(r"[^a-z0-9]+", word) if part]
+
+
+def _from_url(url: str) -> str:
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    labels = host.split(".")[:-1] if "." in host and not _is_address(host) else [host]
+    words = [label for label in labels if label and label not in _WEB_FILLERS]
+    return "-".join(_parts("-".join(words))) or "server"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,61 @@
+"""How the tests of this folder start servers and call their tools."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from agentmagic.deadline import Deadline
+from agentmagic.messages import ToolCall, ToolResult
+from agentmagic.tools.base import ToolContext, call_tool
+from agentmagic.tools.mcp import McpServers
+from agentmagic.tools.mcp.config import ServerConfig, Stdio
+
+SERVERS = Path(__file__).parent / "servers"
+PATIENCE = 30.0
+"""Seconds after which a test has hung."""
+
+
+def raw(*wrong: str, connect_timeout: float = 20, env: Mapping[str, str] | None = None) -> ServerConfig:
+    program = Stdio(sys.executable, ("-S", str(SERVERS / "raw.py"), *wrong), env or {})
+    return ServerConfig(program, connect_timeout=connect_timeout)
+
+
+def workshop() -> ServerConfig:
+    return ServerConfig(Stdio(sys.executable, (str(SERVERS / "workshop.py"),)))
+
+
+@contextlib.asynccontextmanager
+async def connected(**configs: ServerConfig) -> AsyncIterator[McpServers]:
+    servers = McpServers(configs)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield servers
+    finally:
+        await servers.aclose()
+
+
+def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None) -> ToolContext:
+    async def nobody(question: str) -> str:
+        raise AssertionError(question)
+
+    return ToolContext(call, ask=nobody, progress=on_progress, turn=Deadline(None))
+
+
+async def call(
+    servers: McpServers, name: str, *, on_progress: Callable[..., None] = lambda *_: None, **arguments
+) -> ToolResult:
+    tools = {tool.name: tool for tool in await servers.tools()}
+    request = ToolCall("call-1", name, arguments)
+    return await call_tool(tools[name], request, context(request, on_progress))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")

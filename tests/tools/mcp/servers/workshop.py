@@ -1,0 +1,88 @@
+"""A server made with the mcp library: over stdio when run, over HTTP and in memory when imported."""
+
+import asyncio
+import base64
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, Image
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import EmbeddedResource, ResourceLink, TextResourceContents
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+
+
+def make(**settings):  # noqa: C901  (a list of tools)
+    server = MCPServer("workshop", **settings)
+    stopped = asyncio.Event()
+
+    @server.tool()
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    @server.tool()
+    def add(a: int, b: int) -> dict[str, int]:
+        """Add two numbers."""
+        return {"sum": a + b}
+
+    @server.tool()
+    def picture() -> Image:
+        """Draw one pixel."""
+        return Image(data=PIXEL, format="png")
+
+    @server.tool(structured_output=False)
+    def papers() -> list[EmbeddedResource | ResourceLink]:
+        """Give a resource and a link to another."""
+        text = TextResourceContents(uri="memo://one", mime_type="text/plain", text="remember")
+        return [
+            EmbeddedResource(type="resource", resource=text),
+            ResourceLink(type="resource_link", uri="memo://two", name="two", mime_type="text/plain"),
+        ]
+
+    @server.tool()
+    async def count(to: int, ctx: Context) -> str:
+        """Count, and tell how far it has come."""
+        for number in range(1, to + 1):
+            await ctx.report_progress(number, to, f"at {number}")
+        return "counted"
+
+    @server.tool()
+    async def work(ctx: Context) -> str:
+        """Work until it is cancelled."""
+        await ctx.report_progress(0, None, "working")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    @server.tool()
+    async def wait_until_cancelled() -> str:
+        """Return once `work` was cancelled."""
+        await stopped.wait()
+        return "it was"
+
+    @server.tool()
+    def complain() -> str:
+        """Fail with a message."""
+        raise ToolError("the workshop is closed")
+
+    @server.tool()
+    async def learn(ctx: Context) -> str:
+        """Get one more tool, and say so."""
+
+        def trick() -> str:
+            """Do a trick."""
+            return "ta-da"
+
+        server.add_tool(trick)
+        await ctx.notify_tools_changed()
+        return "learned"
+
+    return server
+
+
+if __name__ == "__main__":
+    make().run()

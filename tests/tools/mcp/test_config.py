@@ -1,0 +1,143 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from agentmagic.errors import ConfigError
+from agentmagic.redact import redact
+from agentmagic.tools.mcp import config
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio
+
+
+def test_a_command_is_split_as_in_a_shell():
+    assert config.parse("npx -y server-x 'two words'").transport == Stdio("npx", ("-y", "server-x", "two words"))
+
+
+def test_runners_that_download_get_more_time():
+    assert config.parse("uvx mcp-server-time").connect_timeout == 60
+    assert config.parse("/usr/bin/npx server").connect_timeout == 60
+    assert config.parse("mcp-server-time").connect_timeout == 20
+
+
+def test_a_web_address_is_an_http_server():
+    assert config.parse("https://example.org/mcp").transport == Http("https://example.org/mcp")
+
+
+def test_an_entry_of_another_host_is_read_and_its_unknown_keys_are_ignored(tmp_path):
+    entry = {"command": "x", "args": ["--port", 8080], "env": {"A": "1"}, "cwd": "data", "disabled": False, "icon": "x"}
+    transport = config.parse(entry, workspace=tmp_path).transport
+    assert transport == Stdio("x", ("--port", "8080"), {"A": "1"}, tmp_path / "data")
+
+
+def test_our_own_keys_are_read():
+    read = config.parse({"url": "http://localhost/mcp", "headers": {"X": "y"}, "allow": ["get_*"], "timeout": 5})
+    assert read == ServerConfig(Http("http://localhost/mcp", {"X": "y"}), ("get_*",), 5.0)
+
+
+@pytest.mark.parametrize("key", ["mcpServers", "servers"])
+def test_a_whole_file_is_read(tmp_path, key):
+    path = tmp_path / ".mcp.json"
+    path.write_text(json.dumps({key: {"a": {"command": "one"}, "b": {"url": "http://localhost"}}, "inputs": []}))
+    assert list(config.read(path)) == ["a", "b"]
+    assert list(config.read(str(path))) == ["a", "b"]
+
+
+def test_a_table_needs_no_key_around_it():
+    assert config.read({"clock": {"command": "x", "allow": ["*"]}})["clock"].allow == ("*",)
+    assert list(config.read({"command": {"command": "x"}})) == ["command"]
+
+
+def test_a_list_names_its_servers_and_no_two_alike():
+    entries = [
+        "mcp-server-time",
+        {"command": "uvx", "args": ["mcp-server-time"]},
+        {"mcpServers": {"a": {"command": "x"}}},
+    ]
+    assert list(config.read(entries)) == ["time", "time-2", "a"]
+
+
+def test_variables_are_filled_in(monkeypatch):
+    monkeypatch.setenv("PLACE", "Rome")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    entry = {"command": "x", "args": ["${PLACE}", "${env:PLACE}/b", "${NOWHERE:-Oslo}", "${NOWHERE:-}", "$PLACE"]}
+    assert config.parse(entry).transport == Stdio("x", ("Rome", "Rome/b", "Oslo", "", "$PLACE"))
+
+
+def test_the_workspace_of_a_file_is_its_folder(tmp_path):
+    (tmp_path / ".vscode").mkdir()
+    for path in (tmp_path / ".mcp.json", tmp_path / ".vscode" / "mcp.json"):
+        path.write_text(json.dumps({"servers": {"a": {"command": "x", "args": ["${workspaceFolder}"]}}}))
+        assert config.read(path)["a"].transport == Stdio("x", (str(tmp_path),))
+
+
+def test_an_unset_variable_is_named(monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match=r"'git'.*GITHUB_TOKEN is not set.*\$\{GITHUB_TOKEN:-default\}"):
+        config.read({"git": {"command": "x", "env": {"T": "${GITHUB_TOKEN}"}}})
+
+
+def test_secrets_are_blanked_from_then_on(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
+    config.parse({"command": "x", "args": ["${SOME_API_KEY}"]})
+    config.parse({"url": "http://localhost", "headers": {"Authorization": "Basic dXNlcjpwYXNzd29yZA"}})
+    assert redact("correct-horse-battery dXNlcjpwYXNzd29yZA") == "[redacted] [redacted]"
+
+
+def test_headers_and_environment_stay_out_of_the_repr():
+    entry = {"url": "http://localhost", "headers": {"X": "hidden-value"}}
+    assert "hidden-value" not in repr(config.parse(entry))
+
+
+def test_broken_json_is_said_with_its_line(tmp_path):
+    path = tmp_path / "mcp.json"
+    path.write_text('{\n"mcpServers": {,}\n}')
+    with pytest.raises(ConfigError, match=r"mcp\.json, line 2, column 16: this is not JSON"):
+        config.read(path)
+
+
+def test_a_file_that_is_missing_or_no_text_or_no_table_is_said(tmp_path):
+    with pytest.raises(ConfigError, match="There is no file"):
+        config.read(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.read(tmp_path)
+    for content in (b"\xff\xfe\x00", b"[" * 100_000, b"[]"):
+        (tmp_path / "bad.json").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"bad\.json"):
+            config.read(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({}, 'neither "command" nor "url"'),
+        ({"command": "x", "url": "http://y"}, "both"),
+        ({"command": ""}, "is empty"),
+        ({"command": 7}, "should be a text"),
+        ({"command": "x", "args": "y"}, "should be a list of texts"),
+        ({"command": "x", "env": ["y"]}, "should hold texts by name"),
+        ({"command": "x", "env": {"A": None}}, "should hold texts by name"),
+        ({"url": "ftp://x"}, "is no web address"),
+        ({"url": "http://x", "type": "sse"}, "Only streamable HTTP"),
+        ({"url": "http://x", "headers": {"A": "b\r\nC: d"}}, "line break"),
+        ({"command": "x", "timeout": -1}, "number of seconds above 0"),
+        ({"command": "x", "timeout": True}, "number of seconds above 0"),
+        ({"command": "x", "args": ["${input:token}"]}, "which only VS Code can"),
+        ("", "is empty"),
+        ("x 'y", "Close its quotes"),
+        (7, "is no server"),
+        (None, "is no server"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_says_what_to_do(entry, problem):
+    with pytest.raises(ConfigError, match=problem):
+        config.parse(entry)
+
+
+def test_server_objects_are_taken_as_they_are():
+    from mcp import StdioServerParameters
+    from mcp.server import MCPServer
+
+    server = MCPServer("shop floor")
+    assert config.read([server]) == {"shop-floor": ServerConfig(InProcess(server))}
+    given = StdioServerParameters(command="x", args=["y"], cwd=Path("z"))
+    assert config.read(given) == {"x": ServerConfig(Stdio("x", ("y",), {}, Path("z")))}

@@ -1,0 +1,79 @@
+import base64
+
+from mcp import types
+
+from agentmagic.messages import Media, Resource, Text, ToolCall
+from agentmagic.tools.mcp import content
+
+CALL = ToolCall("call-1", "tool", {})
+
+
+def result(*blocks, **fields):
+    return content.to_result(CALL, types.CallToolResult(content=list(blocks), **fields))
+
+
+def text(words):
+    return types.TextContent(type="text", text=words)
+
+
+def test_text_keeps_its_order_and_the_call():
+    answer = result(text("a"), text("b"))
+    assert (answer.call_id, answer.name, answer.status) == ("call-1", "tool", "ok")
+    assert answer.content == (Text("a"), Text("b"))
+
+
+def test_an_error_of_the_server_is_an_error_result():
+    assert result(text("no"), is_error=True).status == "error"
+
+
+def test_images_and_sounds_become_media():
+    image = types.ImageContent(type="image", data=base64.b64encode(b"png").decode(), mime_type="image/png")
+    sound = types.AudioContent(type="audio", data=base64.b64encode(b"wav").decode(), mime_type="audio/wav; rate=8000")
+    assert result(image, sound).content == (Media("image/png", b"png"), Media("audio/wav", b"wav"))
+
+
+def test_rubbish_in_place_of_media_is_said_and_not_kept():
+    image = types.ImageContent(type="image", data="%%%", mime_type='image/png" onerror="x')
+    assert result(image).content == (Text("[application/octet-stream left out: what the server sent is not base64]"),)
+
+
+def test_embedded_resources_become_resources_or_media():
+    words = types.TextResourceContents(uri="memo://a", mime_type="text/plain", text="hello")
+    blob = types.BlobResourceContents(uri="memo://b", mime_type="image/png", blob=base64.b64encode(b"png").decode())
+    blocks = [types.EmbeddedResource(type="resource", resource=one) for one in (words, blob)]
+    assert result(*blocks).content == (
+        Resource("memo://a", media_type="text/plain", text="hello"),
+        Media("image/png", b"png", "memo://b"),
+    )
+
+
+def test_a_link_becomes_a_resource_without_text():
+    link = types.ResourceLink(type="resource_link", uri="memo://a", name="a", title="A memo")
+    assert result(link).content == (Resource("memo://a", "A memo"),)
+
+
+def test_structured_content_alone_is_also_text():
+    answer = result(structured_content={"sum": 3, "word": "größer"})
+    assert answer.structured == {"sum": 3, "word": "größer"}
+    assert answer.content == (Text('{"sum": 3, "word": "größer"}'),)
+
+
+def test_structured_content_beside_text_is_not_repeated():
+    assert result(text("three"), structured_content=3).content == (Text("three"),)
+
+
+def test_too_much_text_is_cut_over_all_parts(monkeypatch):
+    monkeypatch.setattr(content, "MOST_TEXT", 5)
+    answer = result(text("abc"), text("defg"), structured_content="long enough")
+    assert answer.content == (Text("abc"), Text("de\n[cut: 2 more characters]"))
+    assert answer.structured is None
+
+
+def test_too_much_media_is_named_and_left_out(monkeypatch):
+    monkeypatch.setattr(content, "MOST_MEDIA", 3)
+    image = types.ImageContent(type="image", data=base64.b64encode(b"abcd").decode(), mime_type="image/png")
+    assert result(image).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
+
+
+def test_an_empty_answer_is_an_empty_result():
+    assert result().content == ()

@@ -1,0 +1,69 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic.tools.mcp import names
+
+LEGAL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+def test_a_name_that_is_legal_and_alone_stays():
+    assert names.visible({"time": ["now"], "files": ["read"]}) == {("time", "now"): "now", ("files", "read"): "read"}
+
+
+def test_names_that_clash_carry_their_servers():
+    shown = names.visible({"a": ["search"], "b": ["search", "find"]})
+    assert list(shown.values()) == ["a__search", "b__search", "find"]
+
+
+def test_a_name_no_provider_takes_is_made_legal():
+    assert names.visible({"my server": ["do.it/now"], "7": ["9lives"]}) == {
+        ("my server", "do.it/now"): "my_server__do_it_now",
+        ("7", "9lives"): "_7__9lives",
+    }
+
+
+def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash():
+    long = "x" * 80
+    shown = names.visible({"a b": ["go", long], "a_b": ["go"], "c": ["a_b__go"]})
+    assert shown["c", "a_b__go"] == "a_b__go"
+    assert re.fullmatch(r"a_b__go_[0-9a-f]{8}", shown["a b", "go"])
+    assert shown["a b", "go"] != shown["a_b", "go"]
+    assert len(shown["a b", long]) == 64
+    assert shown["a b", long] == names.visible({"a b": [long]})["a b", long]
+
+
+@given(st.dictionaries(st.text(max_size=8), st.lists(st.text(max_size=70), max_size=6), max_size=4))
+def test_every_name_is_legal_and_unique_whatever_servers_call_their_tools(listings):
+    shown = list(names.visible(listings).values())
+    assert len(set(shown)) == len(shown)
+    assert all(LEGAL.fullmatch(name) for name in shown)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("mcp-server-time", "time"),
+        ("npx -y @modelcontextprotocol/server-filesystem /data/mcp", "filesystem"),
+        ("npx -y @modelcontextprotocol/server-everything@2.0.0", "everything"),
+        ("uvx mcp-server-git==1.0 --repository .", "git"),
+        ("python -m mcp_server_fetch", "fetch"),
+        ("uv run weather.py", "weather"),
+        ("python /opt/weather/server.py", "weather"),
+        ("node /opt/server-memory/dist/index.js /data", "memory"),
+        ("docker run -i --rm -e TOKEN ghcr.io/github/github-mcp-server", "github"),
+        ("server", "server"),
+        ("foo 'unclosed", "foo"),
+        ("", "server"),
+        ("https://mcp.linear.app/mcp", "linear"),
+        ("http://127.0.0.1:8000/mcp", "127-0-0-1"),
+        ("http://localhost:8000/mcp", "localhost"),
+        ({"url": "https://api.githubcopilot.com/mcp"}, "githubcopilot"),
+        ({"command": "npx", "args": ["-y", "server-x"]}, "x"),
+        (object(), "server"),
+    ],
+)
+def test_a_server_without_a_name_gets_one(entry, expected):
+    assert names.alias(entry) == expected

@@ -1,0 +1,54 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic.tools.mcp.stdio import Lines, Tail, TooLong
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=8), st.data())
+def test_lines_are_the_same_however_the_bytes_are_cut(lines, data):
+    stream = b"".join(line + b"\n" for line in lines)
+    cutter, found, at = Lines(), [], 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, 10))
+        found += cutter.feed(stream[at : at + size])
+        at += size
+    assert found == [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        ({"jsonrpc": "2.0", "id": 7, "result": {"id": 8, "x": "y" * 9000}}, 7),
+        ({"result": {"id": 8, "x": "y" * 9000}, "jsonrpc": "2.0", "id": "seven"}, "seven"),
+        ({"result": {"x": "y" * 9000}, "id": 7, "jsonrpc": "2.0"}, 7),
+        ({"method": "notifications/message", "params": {"id": 8, "data": "y" * 9000}}, None),
+    ],
+)
+def test_a_line_that_is_too_long_leaves_only_the_request_it_answers(message, request_id):
+    lines = Lines(longest=5000)
+    stream = json.dumps(message).encode() + b"\nnext\n"
+    found = [line for at in range(0, len(stream), 700) for line in lines.feed(stream[at : at + 700])]
+    assert found == [TooLong(request_id), b"next"]
+
+
+def test_a_line_without_end_takes_no_more_memory_than_allowed():
+    lines = Lines(longest=10_000)
+    for _ in range(1000):
+        assert list(lines.feed(b"x" * 1000)) == []
+    assert sum(len(part) for part in lines._parts) < 12_000
+
+
+def test_the_tail_forgets_what_is_old():
+    tail = Tail(size=10)
+    for word in (b"first ", b"second ", b"third"):
+        tail.write(word)
+    assert tail.text() == "cond third"
+
+
+def test_the_gist_of_a_traceback_is_its_last_line():
+    tail = Tail()
+    tail.write(b'starting\nTraceback (most recent call last):\n  File "x.py", line 1\nZeroDivisionError: oh\n')
+    assert tail.gist() == "starting / ZeroDivisionError: oh"

@@ -1,0 +1,103 @@
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+
+from agentmagic.errors import ServerError
+from agentmagic.messages import ToolCall
+from agentmagic.tools.base import call_tool
+from agentmagic.tools.mcp import config
+from tests.tools.mcp.calling import call, connected, context
+from tests.tools.mcp.servers import sessions, workshop
+from tests.tools.mcp.test_servers import use_all_of
+
+
+@contextmanager
+def serving_workshop():
+    # The socket listens before the server runs, so that a client need not wait for it.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        app = workshop.make().streamable_http_app()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def entry(server):
+    return config.parse({"url": server.url, "headers": {"Authorization": sessions.KEY}})
+
+
+def test_a_server_over_http_works_in_every_way():
+    async def main(url):
+        async with connected(workshop=config.parse(url)) as servers:
+            await use_all_of(servers)
+
+    with serving_workshop() as url:
+        asyncio.run(main(url))
+
+
+def test_headers_reach_the_server_and_their_lack_is_said():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            assert (await call(servers, "visit")).text == "session-1"
+        async with connected(web=config.parse(server.url)) as servers:
+            with pytest.raises(ServerError, match=r"refused the connection \(HTTP 401\); check the headers"):
+                await servers.tools()
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_a_session_the_server_forgot_is_opened_anew_and_no_call_is_sent_twice():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            assert (await call(servers, "visit")).text == "session-1"
+            server.sessions.clear()
+            assert "went away during visit" in (await call(servers, "visit")).text
+            assert (await call(servers, "visit")).text == "session-2"
+            assert (server.opened, server.called) == (2, 2)
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_a_server_that_left_ends_first_a_call_then_the_turn():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            (tool,) = await servers.tools()
+            server.leave()
+            request = ToolCall("call-1", "visit", {})
+            assert "went away" in (await call_tool(tool, request, context(request))).text
+            with pytest.raises(ServerError, match="cannot be reached"):
+                await call_tool(tool, request, context(request))
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_an_address_where_nothing_listens_is_said():
+    async def main(port):
+        async with connected(web=config.parse(f"http://127.0.0.1:{port}/mcp")) as servers:
+            with pytest.raises(ServerError, match=r"cannot be reached \(ConnectError\); check the URL"):
+                await servers.tools()
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    asyncio.run(main(port))
+
+
+def test_an_address_that_is_no_mcp_server_is_said():
+    async def main(url):
+        async with connected(web=config.parse(f"{url}/elsewhere")) as servers:
+            with pytest.raises(ServerError, match="HTTP 404; check the URL"):
+                await servers.tools()
+
+    with serving_workshop() as url:
+        asyncio.run(main(url))
