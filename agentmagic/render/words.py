@@ -1,0 +1,177 @@
+"""The words and figures that every renderer shows alike; what comes from outside is blanked and cleaned here."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from agentmagic.events import TRIES, StopReason, ToolProgress
+from agentmagic.messages import Usage
+from agentmagic.redact import redact
+from agentmagic.render.blocks import FooterBlock, RetryBlock, State, ToolCard
+
+GLYPHS: dict[State, str] = {
+    "pending": "◌",
+    "waiting": "‖",
+    "running": "◐",
+    "done": "✓",
+    "failed": "✗",
+    "denied": "⊘",
+    "interrupted": "■",
+}
+STATES: dict[State, str] = {
+    "pending": "",
+    "waiting": "waits for you",
+    "running": "running",
+    "done": "",
+    "failed": "failed",
+    "denied": "denied",
+    "interrupted": "interrupted",
+}
+STOPS: dict[StopReason, str] = {
+    "answer": "",
+    "done": "",
+    "limit": "stopped at the limit of steps",
+    "budget": "stopped at the cost limit",
+    "timeout": "timed out",
+    "cancelled": "interrupted",
+    "no_tools": "no tools to call",
+    "error": "failed",
+}
+
+LONGEST_RESULT = 20_000
+"""Characters of a result, or of arguments, that a card shows."""
+
+SHORT_ARGUMENTS = 100
+KEY_WIDTH = 24
+DEEPEST = 50
+SECONDS_A_MINUTE = 60
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e\ufeff\ud800-\udfff]")
+"""Control characters, terminal escapes among them, overrides of the writing direction, and half characters."""
+
+_LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
+"""Strings that would read as another value, or as none, without their quotes."""
+
+
+def shown(text: str) -> str:
+    """Make text from anywhere fit to be shown: secrets blanked, nothing in it that acts on a screen."""
+    return _HIDDEN.sub("", redact(text))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Bring text to one line of a length, an ellipsis at the end of what was cut."""
+    line = " ".join(text[: limit * 4].split())
+    return line if len(line) <= limit and len(text) <= limit * 4 else line[: limit - 1].rstrip() + "…"
+
+
+def cut(text: str, limit: int = LONGEST_RESULT) -> tuple[str, str]:
+    """Return the start of a text, and a note on what is not shown or an empty string."""
+    if len(text) <= limit:
+        return text, ""
+    note = f"The first {limit:,} of {len(text):,} characters. The whole result is in session.messages."
+    return text[:limit], note
+
+
+def blanked(value: Any, depth: int = DEEPEST) -> Any:
+    """Return a JSON value with all its strings made fit to be shown, and what is nested too deep left out."""
+    if depth == 0:
+        return "…"
+    match value:
+        case str():
+            return shown(value)
+        case Mapping():
+            items = cast("Mapping[Any, Any]", value).items()
+            return {shown(str(key)): blanked(item, depth - 1) for key, item in items}
+        case list() | tuple():
+            return [blanked(item, depth - 1) for item in cast("Sequence[Any]", value)]
+        case _:
+            return value
+
+
+def compact(value: Any) -> str:
+    """Write a JSON value on one line; a string that cannot be taken for another value goes bare."""
+    if isinstance(value, str) and not _LOOKS_OTHERWISE.fullmatch(value):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def short_arguments(card: ToolCard) -> str:
+    """Say a card's arguments on one line, cut; as raw JSON while they are being written.
+
+    A card that waits for a person shows all of them, and none here.
+    """
+    if card.state == "waiting":
+        return ""
+    if card.call is None:
+        return one_line(shown(card.raw), SHORT_ARGUMENTS)
+    pairs = (f"{key}: {compact(value)}" for key, value in blanked(card.call.arguments).items())
+    return one_line(", ".join(pairs), SHORT_ARGUMENTS)
+
+
+def all_arguments(card: ToolCard) -> str:
+    """Write a card's arguments out, one a line, their values lined up; as raw JSON while they are being written."""
+    if card.call is None:
+        return shown(card.raw)
+    arguments: dict[str, Any] = blanked(card.call.arguments)
+    width = min(max(map(len, arguments), default=0), KEY_WIDTH)
+    return "\n".join(_aligned(key, value, width) for key, value in arguments.items())
+
+
+def _aligned(key: str, value: Any, width: int) -> str:
+    text = compact(value)
+    return f"{key:<{width}}  " + text.replace("\n", "\n" + " " * (width + 2))
+
+
+def duration(seconds: float) -> str:
+    """Say a duration as a person would."""
+    if seconds < 1:
+        return f"{max(seconds * 1000, 1):.0f} ms"
+    if seconds < SECONDS_A_MINUTE:
+        return f"{seconds:.1f} s"
+    return f"{seconds // SECONDS_A_MINUTE:.0f} min {seconds % SECONDS_A_MINUTE:.0f} s"
+
+
+def progress(event: ToolProgress) -> str:
+    """Say how far a call has come."""
+    figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
+    return " ".join(filter(None, (figures, one_line(shown(event.message), SHORT_ARGUMENTS))))
+
+
+def retry(block: RetryBlock, *, times: bool) -> str:
+    """Say that a request is sent again, why and when."""
+    error = shown(block.error).strip().rstrip(".")
+    when = f" in {round(block.delay, 1):g} s" if times else ""
+    joint = ". Trying" if ". " in error else ", trying"
+    return f"{error}{joint} again{when} ({block.attempt + 1} of {TRIES})"
+
+
+def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
+    """Yield what a turn took, figure by figure; seconds only with `times`."""
+    if block.model:
+        yield shown(block.model)
+    if block.usage.requests:
+        yield f"{block.usage.requests:,} request{'s' if block.usage.requests > 1 else ''}"
+    if block.usage.input_tokens or block.usage.output_tokens:
+        yield _tokens(block.usage)
+        yield cost(block.usage.cost)
+    if times and block.stop_reason:
+        yield duration(block.seconds)
+    if block.stop_reason and STOPS[block.stop_reason]:
+        yield STOPS[block.stop_reason]
+
+
+def _tokens(usage: Usage) -> str:
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out"
+
+
+def cost(dollars: float | None) -> str:
+    """Say a cost in US dollars, to two significant figures at least."""
+    if dollars is None:
+        return "price unknown"
+    if dollars == 0:
+        return "no charge"
+    if dollars < 0.0001:  # noqa: PLR2004  (what four decimals can show)
+        return "less than $0.0001"
+    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}"
