@@ -1,0 +1,101 @@
+"""Run a notebook from the terminal and read its transcript: `python -m agentmagic run NOTEBOOK`."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentmagic import settings
+from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command line and do what it says; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        return run(options.notebook, options.output, options.model)
+    except AgentMagicError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m agentmagic", description="Agents in a notebook, from a terminal.")
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
+    command.add_argument("notebook", type=Path)
+    command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
+    command.add_argument("-o", "--output", type=Path, help="where to write the notebook that was run (NAME.out.ipynb)")
+    return parser
+
+
+def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
+    """Run a notebook in a real kernel, print each cell and what it shows, and write it with its outputs.
+
+    Returns 0, or 1 where a cell failed. Raises UsageError for a file that is no notebook.
+    """
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Running a notebook", "demo") from error
+    try:
+        document: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{notebook} cannot be read as a notebook: {error}") from error
+    if model:
+        os.environ[settings.MODEL] = model
+    _fetch_ahead(document)
+    place = {"metadata": {"path": str(notebook.parent)}}
+    quiet = ["--IPKernelApp.log_level=ERROR"]
+    client = NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
+    client.on_cell_executed = _print_cell  # type: ignore[assignment]
+    try:
+        client.execute()
+    except CellExecutionError:
+        status = 1
+    else:
+        status = 0
+    written = output or notebook.with_suffix(".out.ipynb")
+    nbformat.write(document, written)  # type: ignore[no-untyped-call]
+    _print_where(notebook, written)
+    return status
+
+
+def _fetch_ahead(document: Any) -> None:
+    """Fetch the local model here, where its progress can be seen, if the notebook will want it."""
+    sources = [cell.source for cell in document.cells if cell.cell_type == "code"]
+    override = settings.model_override()
+    if not (override or "").startswith("local:") and (override or not any("local:" in source for source in sources)):
+        return
+    from agentmagic.providers.local.files import fetch
+
+    fetch()
+
+
+def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:
+    if cell.cell_type != "code":
+        return
+    shown = "".join(_plain(output) for output in cell.outputs).strip("\n")
+    source = "\n".join(f"    {line}" for line in cell.source.splitlines())
+    sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{shown}\n")
+    sys.stdout.flush()
+
+
+def _plain(output: Any) -> str:
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return "\n".join(output.traceback) + "\n"
+    return str(output.data.get("text/plain", "")) + "\n"
+
+
+def _print_where(notebook: Path, written: Path) -> None:
+    jupyter = Path(sys.executable).with_name("jupyter")
+    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {jupyter} lab {notebook}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

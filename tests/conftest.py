@@ -1,0 +1,77 @@
+"""The ground every test stands on: no key, no way off this machine, nothing that is not installed."""
+
+import ipaddress
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+# What a folder or file of tests needs beyond the core; it is left out where that is missing.
+NEEDS = {
+    "browser": "playwright",
+    "kernel": "ipykernel",
+    "providers/test_gemini.py": "google.genai",
+    "providers/test_local.py": "xllamacpp",
+    "providers/test_openai_chat.py": "openai",
+    "providers/test_openai_responses.py": "openai",
+    "tools/mcp": "mcp",
+    "tools/test_mcp.py": "mcp",
+}
+
+# A developer's own keys, servers and choices must not reach a test.
+PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "OPENAI_", "GEMINI_", "GOOGLE_")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
+
+
+LEFT_OUT = {HERE / path: module for path, module in NEEDS.items() if not _installed(module)}
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path in LEFT_OUT else None
+
+
+def pytest_report_header() -> list[str]:
+    return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch):
+    for name in [name for name in os.environ if name.startswith(PERSONAL)]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+
+
+def _is_loopback(host: object) -> bool:
+    name = host.decode() if isinstance(host, bytes) else host
+    if name in (None, "", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(str(name)).is_loopback
+    except ValueError:
+        return False
+
+
+def _stay_on_this_machine(event: str, arguments: tuple[object, ...]) -> None:
+    """Refuse, as a network without a way out would, what would leave the machine."""
+    if event == "socket.getaddrinfo":
+        host = arguments[0]
+    elif event == "socket.connect" and isinstance(arguments[1], tuple):  # a Unix socket's address is a string
+        host = arguments[1][0]
+    else:
+        return
+    if not _is_loopback(host):
+        message = f"tests talk to this machine only, not to {host}"
+        raise ConnectionRefusedError(message)
+
+
+sys.addaudithook(_stay_on_this_machine)

@@ -1,0 +1,83 @@
+"""What importing agentmagic costs, and which names it promises. The layers are import-linter's to check."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+import agentmagic
+
+ROOT = Path(__file__).parent.parent
+SDKS = {"google.genai", "mcp", "openai", "xllamacpp"}
+HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
+JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules a fresh interpreter holds after running the code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def modules_outside_the_kernel() -> list[str]:
+    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "agentmagic").rglob("*.py")]
+    names = [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
+    return sorted(name for name in names if not name.startswith("agentmagic.kernel"))
+
+
+def test_importing_agentmagic_loads_nothing_heavy():
+    assert loaded_by("import agentmagic") & (SDKS | HEAVY | JUPYTER) == set()
+
+
+def test_the_public_names_load_no_sdk_and_no_jupyter():
+    assert loaded_by("from agentmagic import *") & (SDKS | JUPYTER) == set()
+
+
+def test_no_module_outside_the_kernel_imports_an_sdk_or_jupyter_before_it_is_used():
+    assert loaded_by(f"import {', '.join(modules_outside_the_kernel())}") & (SDKS | JUPYTER) == set()
+
+
+def test_the_kernel_imports_no_sdk_before_it_is_used():
+    assert loaded_by("import agentmagic.kernel") & SDKS == set()
+
+
+def test_the_public_names_are_these():
+    assert agentmagic.__all__ == [
+        "Agent",
+        "AgentMagicError",
+        "Done",
+        "Run",
+        "RunResult",
+        "Session",
+        "TaskComplete",
+        "ToolContext",
+        "tool",
+    ]
+
+
+def test_every_public_name_is_there_and_listed():
+    assert [name for name in agentmagic.__all__ if not hasattr(agentmagic, name)] == []
+    assert set(agentmagic.__all__) <= set(dir(agentmagic))
+
+
+@pytest.mark.skipif(not list(distributions(name="agentmagic")), reason="agentmagic is not installed")
+def test_the_version_is_the_one_of_the_package():
+    assert f'version = "{agentmagic.__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_layers_is_the_contract():
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = next(c["layers"] for c in config["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    picture = "\n".join(["```", *layers, "```"])
+    assert picture in (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")

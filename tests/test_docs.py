@@ -1,0 +1,59 @@
+"""Every Python block of the documentation runs, in the order of its page, without a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md")])
+
+RUN = """
+import sys, warnings
+warnings.simplefilter("error")
+namespace = {"__name__": "__main__"}
+for number, block in enumerate(sys.stdin.read().split("\\0"), 1):
+    exec(compile(block, f"block {number}", "exec"), namespace)
+"""
+
+
+def blocks(page: Path) -> list[str]:
+    """The Python code of a page, block by block."""
+    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
+    return [token.content for token in tokens if token.type == "fence" and token.info == "python"]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        input="\0".join(blocks(page)),
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name not in ("README.md", "index.md")]
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_links_of_a_page_lead_somewhere(page):
+    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
+    inner = [child for token in tokens for child in token.children or []]
+    targets = [str(token.attrs.get("href") or token.attrs.get("src") or "") for token in inner]
+    local = [target.split("#")[0] for target in targets if target and not target.startswith(("http", "#"))]
+    assert [target for target in local if not (page.parent / target).exists()] == []
