@@ -1,0 +1,98 @@
+"""A tool's JSON Schema, narrowed to what constrained decoding can follow.
+
+The runtime's converter refuses some schemas, ignores parts of others and writes warnings to the terminal
+about both. What is left out here (patterns, formats, lengths) narrows the arguments further, never widens
+them, and the loop checks every call against the full schema anyway.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+DEPTH = 6
+"""Levels of nesting kept, recursive references counted; below, any value will do."""
+
+CHOICES = 100
+"""Values of an enum that are kept as choices; a longer one is a plain value."""
+
+ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "null", "object", "array"]}
+
+Schema = Mapping[str, Any]
+
+
+def narrow(schema: Schema) -> dict[str, Any]:
+    """Return a schema of type object that keeps types, names, choices and integer bounds, and no `$ref`."""
+    narrowed = _node(schema, schema, DEPTH)
+    return narrowed if narrowed.get("type") == "object" else {"type": "object"}
+
+
+def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
+    if not isinstance(node, Mapping) or depth == 0:
+        return dict(ANY)
+    schema = cast("Schema", node)
+    if "$ref" in schema:
+        return _node(_target(schema["$ref"], root), root, depth - 1)
+    if choices := _choices(schema):
+        return {"enum": choices}
+    for key in ("anyOf", "oneOf", "allOf"):
+        # Beside properties, branches only say which of them go together: the properties matter more.
+        if "properties" not in schema and (branches := _list(schema.get(key))):
+            return _branches(key, branches, root, depth - 1)
+    return _typed(schema, root, depth)
+
+
+def _target(reference: Any, root: Schema) -> Any:
+    """Follow a reference inside the schema; one that leads nowhere gives None, which stands for any value."""
+    found: Any = root
+    for step in str(reference).removeprefix("#").strip("/").split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = cast("Schema", found).get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _choices(schema: Schema) -> list[Any]:
+    values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
+    plain = all(value is None or isinstance(value, str | int | float) for value in values)
+    return values if plain and len(values) <= CHOICES else []
+
+
+def _branches(key: str, branches: Sequence[Any], root: Schema, depth: int) -> dict[str, Any]:
+    if key == "allOf" and len(branches) > 1:
+        return dict(ANY)
+    narrowed = [_node(branch, root, depth) for branch in branches]
+    return narrowed[0] if len(narrowed) == 1 else {"anyOf": narrowed}
+
+
+def _typed(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:
+    kind = schema.get("type", "object" if "properties" in schema else None)
+    match kind:
+        case "object":
+            return _object(schema, root, depth - 1)
+        case "array":
+            return {"type": "array", "items": _node(schema.get("items"), root, depth - 1)}
+        case "integer":
+            bounds = {key: schema[key] for key in ("minimum", "maximum") if isinstance(schema.get(key), int)}
+            return {"type": "integer", **bounds}
+        case "string" | "number" | "boolean" | "null":
+            return {"type": kind}
+        case list():
+            several = cast("list[Any]", kind)
+            return {"anyOf": [_typed({**schema, "type": one}, root, depth) for one in several]}
+        case _:
+            return dict(ANY)
+
+
+def _object(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return {"type": "object"}
+    fields = cast("Schema", properties)
+    return {
+        "type": "object",
+        "properties": {name: _node(field, root, depth) for name, field in fields.items()},
+        "required": [name for name in _list(schema.get("required")) if name in fields],
+        "additionalProperties": False,
+    }
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -1,0 +1,302 @@
+"""What the small model is asked, and how its replies are read: pure, from a request to prompts.
+
+A model of this size does not keep to a tool-calling format of its own, so each request is cut into steps
+that cannot go wrong in form. PLAN: under a grammar that allows only "answer" or up to three real tool
+names, in order. ARGUMENTS of the next planned tool: under its JSON Schema, seeing the results so far.
+ANSWER: free text, from the results alone. At temperature 0 the plan comes out the same at every step of a
+turn, which keeps the provider stateless.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.providers.base import Request
+from agentmagic.providers.local.narrow import narrow
+
+MAX_TOOLS = 5
+"""With more tools than this the plan gets unreliable."""
+
+MAX_CALLS = 3
+"""Calls one plan may hold."""
+
+REPAIRS = 1
+"""Failed calls of a turn that are tried again with other arguments."""
+
+PLAN_TOKENS = 100
+ARGUMENTS_TOKENS = 384
+ANSWER_TOKENS = 512
+
+QUESTION_CLIP = 500
+RESULT_CLIP = 800
+EARLIER_CLIP = 200
+EARLIER_TURNS = 2
+SUMMARY_CLIP = 300
+PROPERTIES_CLIP = 2000
+INSTRUCTIONS_CLIP = 2000
+
+ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in programming?", "Thanks a lot!")
+ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
+
+_WORD = re.compile(r"[a-z0-9]+")
+
+Said = tuple[Literal["system", "user", "assistant"], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One generation: what was said, how long the reply may be, and the form it must keep to."""
+
+    messages: tuple[Said, ...]
+    max_tokens: int
+    grammar: str = ""
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A call of this turn that was carried out; `arguments` is JSON text, `outcome` what came back."""
+
+    name: str
+    arguments: str
+    outcome: str
+    failed: bool = False
+
+    @property
+    def line(self) -> str:
+        """The call and its outcome in one line."""
+        return f"{self.name}({self.arguments}) {'failed:' if self.failed else 'returned'} {self.outcome}"
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation as the small model is told of it: the question, what was done, what went before."""
+
+    question: str
+    made: tuple[Made, ...] = ()
+    earlier: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def asked(self) -> str:
+        """The question, with the turns before it."""
+        before = [f"(Earlier question: {question} Answer: {answer})\n" for question, answer in self.earlier]
+        return "".join(before) + self.question
+
+
+def read(request: Request) -> Talk:
+    """Read the turn under way, and the last turns before it, out of a request's history."""
+    messages = request.messages
+    start = _turn_start(request)
+    question = "\n".join(_words(message) for message in messages[start:] if message.role == "user")
+    return Talk(question, tuple(_made(messages[start:])), tuple(_earlier(messages[:start]))[-EARLIER_TURNS:])
+
+
+def _turn_start(request: Request) -> int:
+    users = [index for index, message in enumerate(request.messages) if message.role == "user"]
+    if not users:
+        return 0
+    # The closing request of a turn (LOOP-3) is a user message right behind results: they belong to its answer.
+    closing = request.tool_choice == "none" and len(users) > 1 and request.messages[users[-1] - 1].role == "tool"
+    return users[-2] if closing else users[-1]
+
+
+def _words(message: Message) -> str:
+    return "\n".join(as_text(cast("Content", part)) for part in message.parts if not isinstance(part, ToolCall))
+
+
+def _made(messages: Iterable[Message]) -> Iterable[Made]:
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        calls |= {call.id: call for call in message.calls}
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.call_id in calls:
+                arguments = json.dumps(dict(calls[part.call_id].arguments), ensure_ascii=False)
+                yield Made(part.name, arguments, clip(part.text, RESULT_CLIP), failed=part.is_error)
+
+
+def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
+    question = answer = ""
+    for message in messages:
+        if message.role == "user":
+            if question and answer:
+                yield question, answer
+            question, answer = clip(_words(message), QUESTION_CLIP), ""
+        elif message.role == "assistant" and message.text:
+            answer = clip(message.text, EARLIER_CLIP)
+    if question and answer:
+        yield question, answer
+
+
+def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
+    """Return, in the given order, as many of the tools as the model can handle at once.
+
+    Tools whose name and description share more words with the question are kept before others, then
+    those with an example, then the earlier ones.
+    """
+    asked = set(_stems(question))
+
+    def worth(index: int) -> tuple[int, bool, int]:
+        tool = tools[index]
+        told = _stems(f"{tool.name} {tool.description}")
+        return len(asked & set(told)), bool(tool.examples), -index
+
+    best = set(sorted(range(len(tools)), key=worth, reverse=True)[:MAX_TOOLS])
+    return tuple(tool for index, tool in enumerate(tools) if index in best)
+
+
+def _stems(text: str) -> list[str]:
+    return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
+
+
+def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Prompt:
+    """Ask which tools the question needs, in order; with `required` at least one."""
+    shots = [(example_question(tool), tool.name) for tool in tools]
+    word = _no_tool(tools)
+    messages: list[Said] = [("system", _plan_task(tools, word))]
+    for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined(shots)):
+        messages.extend(_shot(question, name))
+    messages.append(("user", talk.asked))
+    return Prompt(tuple(messages), PLAN_TOKENS, grammar=plan_grammar(tools, required=required))
+
+
+def _shot(question: str, reply: str) -> tuple[Said, Said]:
+    return ("user", question), ("assistant", reply)
+
+
+def _plan_task(tools: Sequence[ToolDef], word: str) -> str:
+    listed = "\n".join(map(signature, tools))
+    return (
+        "You choose the tools that a question needs, in order.\n\n"
+        f"Tools:\n{listed}\n- {word}: {ANSWER_LINE}\n\n"
+        "Reply with the tool name. If several calls are needed, separate the names with commas."
+    )
+
+
+def _joined(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Make two examples that need two calls out of single ones."""
+    if len(shots) < 2:  # noqa: PLR2004  (it takes two to join)
+        return []
+    (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
+    return [(f"{first} Then: {second}", f"{one}, {two}"), (f"{last} And also: {first}", f"{three}, {one}")]
+
+
+def _no_tool(tools: Sequence[ToolDef]) -> str:
+    """Return the word for "no tool", which must not be the name of one."""
+    names = {tool.name for tool in tools}
+    return next(word for word in ("answer", "no_tool", "-") if word not in names)
+
+
+def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
+    """Write the grammar (GBNF) of a plan: the word for no tool, or up to three tool names."""
+    names = " | ".join(json.dumps(tool.name) for tool in tools)
+    no_tool = "" if required else f"{json.dumps(_no_tool(tools))} | "
+    return f'root ::= {no_tool}tool ("," " " tool){{0,{MAX_CALLS - 1}}}\ntool ::= {names}'
+
+
+def planned(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
+    """Read the reply to a plan prompt; a name that is no tool, such as a cut-off one, is dropped."""
+    named = {tool.name: tool for tool in tools}
+    return tuple(named[name] for name in reply.strip().split(", ") if name in named)
+
+
+def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
+    """Return the tool to call next, or None once the plan is carried out.
+
+    The first failure of a turn does not count as a step: the tool is tried again with other arguments.
+    """
+    failures = sum(made.failed for made in talk.made)
+    done = len(talk.made) - min(failures, REPAIRS)
+    return steps[done] if done < len(steps) else None
+
+
+def arguments(talk: Talk, tool: ToolDef, *, free: bool = False) -> Prompt:
+    """Ask for the arguments of the next call; with `free` any JSON object will do."""
+    properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP)
+    task = (
+        f"You write the JSON arguments of a call to {tool.name}.\n{signature(tool)}\n"
+        f"Parameters: {properties}\nReply with the JSON object only."
+    )
+    messages: list[Said] = [("system", task)]
+    for example in tool.examples[:1]:
+        messages.extend(_shot(example.question, json.dumps(dict(example.arguments), ensure_ascii=False)))
+    messages.append(("user", _arguments_question(talk, tool)))
+    schema = {"type": "object"} if free else narrow(tool.parameters)
+    return Prompt(tuple(messages), ARGUMENTS_TOKENS, schema=schema)
+
+
+def _arguments_question(talk: Talk, tool: ToolDef) -> str:
+    if not talk.made:
+        return talk.asked
+    done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
+    return (
+        f"{talk.asked}\n\nAlready done:\n{done}\n\n"
+        f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
+    )
+
+
+def takes_nothing(tool: ToolDef) -> bool:
+    """Whether a tool has no parameters, so that there is nothing to ask the model."""
+    return not tool.parameters.get("properties") and not tool.parameters.get("additionalProperties")
+
+
+def parsed(reply: str) -> dict[str, Any]:
+    """Read the reply to an arguments prompt; what is no JSON object stands as `{"_raw": "..."}`."""
+    try:
+        value = json.loads(reply)
+    except ValueError:
+        return {"_raw": reply}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_raw": reply}
+
+
+def repeats(talk: Talk, call: ToolCall) -> bool:
+    """Whether the very call was made before in this turn."""
+    return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
+
+
+def answer(talk: Talk, instructions: str, who: str) -> Prompt:
+    """Ask for the answer: from the results where there are any, else from what the model knows."""
+    task = f"{who} You are a helpful assistant. Answer briefly."
+    if instructions:
+        task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP)}"
+    messages: list[Said] = [("system", task)]
+    if talk.made:
+        facts = "\n".join(made.line for made in talk.made)
+        use = f"Use only these facts to answer in one or two sentences: {talk.question}"
+        messages.append(("user", f"Facts:\n{facts}\n\n{use}"))
+    else:
+        for question, reply in talk.earlier:
+            messages.extend(_shot(question, reply))
+        messages.append(("user", talk.question))
+    return Prompt(tuple(messages), ANSWER_TOKENS)
+
+
+def signature(tool: ToolDef) -> str:
+    """Say a tool in one line: name, parameters, what it is for."""
+    return f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_summary(tool)}"
+
+
+def example_question(tool: ToolDef) -> str:
+    """Return a question that needs the tool: of its first example, else its description stands in."""
+    return tool.examples[0].question if tool.examples else _summary(tool)
+
+
+def _summary(tool: ToolDef) -> str:
+    lines = tool.description.strip().splitlines() or [tool.name]
+    return clip(lines[0], SUMMARY_CLIP)
+
+
+def clip(text: str, limit: int) -> str:
+    """Cut a text to a number of characters, and show that it was cut."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def next_id(messages: Iterable[Message]) -> str:
+    """Mint the id of a call that no call of the conversation bears."""
+    taken = {call.id for message in messages for call in message.calls}
+    number = len(taken) + 1
+    while f"call_{number}" in taken:
+        number += 1
+    return f"call_{number}"

@@ -1,0 +1,250 @@
+"""Measures the real local model: the prompts of a suite file, and ten of our own. Prints Markdown tables.
+
+    python -m tests.local_suite [SUITE.py]
+
+A suite file defines TOOLS (in OpenAI's form), `run_tool(name, arguments)` and CASES: tuples of a prompt, the
+expected tool (None for none), a check of its arguments (None for any) and a regular expression that the final
+answer must match. None of its prompts may stand in an example here. The file may also be named by
+AGENTMAGIC_SUITE; without one only our own prompts are run. It takes five to fifteen minutes.
+"""
+# ruff: noqa: T201  (what it measures is printed)
+
+import importlib.util
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from agentmagic import Agent, Session
+from agentmagic.messages import Example, ToolCall, ToolDef, ToolResult
+from agentmagic.providers.local import make
+from agentmagic.tools.base import Tool, ToolContext, result
+
+MODEL = "local:"
+SHOWN = 110
+"""Characters of an answer that the table shows."""
+
+Source = Callable[..., Any] | Tool
+
+
+@dataclass(frozen=True)
+class Case:
+    prompt: str
+    tool: str | None
+    arguments_fit: Callable[[dict[str, Any]], bool] | None
+    answer: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    case: Case
+    calls: tuple[ToolCall, ...]
+    answer: str
+    seconds: float
+
+    @property
+    def tool_right(self) -> bool:
+        return (self.calls[0].name if self.calls else None) == self.case.tool
+
+    @property
+    def arguments_right(self) -> bool | None:
+        """None where no arguments were to be written."""
+        if self.case.arguments_fit is None:
+            return None
+        return self.tool_right and self.case.arguments_fit(dict(self.calls[0].arguments))
+
+    @property
+    def answer_right(self) -> bool:
+        return bool(re.search(self.case.answer, self.answer, re.IGNORECASE | re.DOTALL))
+
+
+# What the suite's tools are called with, in words of our own.
+EXAMPLES = {
+    "get_weather": Example("How warm is it in Oslo?", {"city": "Oslo"}),
+    "calculate": Example("What do 12 notebooks at 3.50 each cost?", {"expression": "12 * 3.50"}),
+    "get_time": Example("How late is it in Sydney?", {"timezone": "Australia/Sydney"}),
+    "list_tables": Example("What data is there?", {}),
+    "run_sql": Example("How many orders are above 50?", {"sql": "SELECT COUNT(*) FROM orders WHERE amount > 50"}),
+}
+
+
+def suite_tools(suite: Any) -> list[Source]:
+    return [_suite_tool(suite, entry["function"]) for entry in suite.TOOLS]
+
+
+def _suite_tool(suite: Any, function: dict[str, Any]) -> Tool:
+    async def invoke(call: ToolCall, _context: ToolContext) -> ToolResult:
+        return result(call, json.dumps(suite.run_tool(call.name, dict(call.arguments))))
+
+    name = function["name"]
+    examples = (EXAMPLES[name],) if name in EXAMPLES else ()
+    return Tool(ToolDef(name, function["description"], function["parameters"], examples=examples), invoke)
+
+
+METRES = {"m": 1.0, "km": 1000.0, "cm": 0.01, "miles": 1609.344, "feet": 0.3048, "inches": 0.0254}
+BOOKS = {"le guin": ["The Dispossessed", "A Wizard of Earthsea"], "lem": ["Solaris"], "austen": ["Emma"]}
+STOCK = {"pencil": 140, "stapler": 12, "printer paper": 0, "notebook": 36}
+WORDS = {("bread", "spanish"): "pan", ("dog", "german"): "Hund", ("cat", "french"): "chat"}
+
+
+def convert_length(value: float, unit: str, to: str) -> str:
+    """Convert a length into another unit: m, km, cm, miles, feet or inches.
+
+    Example: How many feet are 3 metres? -> {"value": 3, "unit": "m", "to": "feet"}
+    """
+    return f"{value:g} {unit} are {value * METRES[unit] / METRES[to]:.2f} {to}"
+
+
+def days_between(start: str, end: str) -> int:
+    """Count the days from one date to another, both as YYYY-MM-DD.
+
+    Example: How long is it from 5 May 2021 to 9 June 2021? -> {"start": "2021-05-05", "end": "2021-06-09"}
+    """
+    return (date.fromisoformat(end) - date.fromisoformat(start)).days
+
+
+def books_by(author: str) -> list[str]:
+    """List the books of an author that the library has.
+
+    Example: What do you have by Jane Austen? -> {"author": "Jane Austen"}
+    """
+    return next((titles for name, titles in BOOKS.items() if name in author.lower()), [])
+
+
+def in_stock(item: str) -> str:
+    """Look up how many pieces of an item are in stock.
+
+    Example: Are there notebooks in the cupboard? -> {"item": "notebook"}
+    """
+    return next((f"{item}: {count} in stock" for name, count in STOCK.items() if name in item.lower()), "unknown item")
+
+
+def translate(word: str, language: str) -> str:
+    """Translate an English word into another language.
+
+    Example: How do you say dog in German? -> {"word": "dog", "language": "German"}
+    """
+    return WORDS.get((word.lower(), language.lower()), "not in the dictionary")
+
+
+OWN_TOOLS: list[Source] = [convert_length, days_between, books_by, in_stock, translate]
+
+
+def fits(**expected: object) -> Callable[[dict[str, Any]], bool]:
+    """Check arguments: numbers are equal, a text holds the expected words."""
+
+    def check(arguments: dict[str, Any]) -> bool:
+        return all(
+            value.lower() in str(arguments.get(name)).lower()
+            if isinstance(value, str)
+            else arguments.get(name) == value
+            for name, value in expected.items()
+        )
+
+    return check
+
+
+OWN_CASES = [
+    Case("How many kilometres are 26 miles?", "convert_length", fits(value=26, unit="miles", to="km"), r"41\.8"),
+    Case("I am 180 cm tall. What is that in feet?", "convert_length", fits(value=180, unit="cm", to="feet"), r"5\.9"),
+    Case(
+        "How many days are there between 1 March 2024 and 15 April 2024?",
+        "days_between",
+        fits(start="2024-03-01", end="2024-04-15"),
+        r"\b45\b",
+    ),
+    Case("Which books by Ursula Le Guin are there?", "books_by", fits(author="Le Guin"), r"Dispossessed.*Earthsea"),
+    Case("Is there anything by Stanislaw Lem to read?", "books_by", fits(author="Lem"), r"Solaris"),
+    Case("How many staplers are left?", "in_stock", fits(item="stapler"), r"\b12\b|twelve"),
+    Case("Have we run out of printer paper?", "in_stock", fits(item="printer paper"), r"\b0\b|\byes\b|run out|\bno\b"),
+    Case("What is the Spanish word for bread?", "translate", fits(word="bread", language="Spanish"), r"\bpan\b"),
+    Case(
+        "How do you say cat in French? And also: how many pencils are in stock?",
+        "translate",
+        fits(word="cat", language="French"),
+        r"(?=.*\bchat\b)(?=.*\b140\b)",
+    ),
+    Case("Why is the sky blue?", None, None, r"scatter|light|wavelength"),
+]
+
+
+def measure(tools: Sequence[Source], cases: Iterable[Case]) -> list[Measured]:
+    return [_ask(tools, case) for case in cases]
+
+
+def _ask(tools: Sequence[Source], case: Case) -> Measured:
+    session = Session(Agent(MODEL, tools=tools, timeout=None))
+    started = time.monotonic()
+    outcome = session.ask(case.prompt)
+    seconds = time.monotonic() - started
+    session.close()
+    calls = tuple(call for message in outcome.history_delta for call in message.calls)
+    print(f"{seconds:6.1f} s  {case.prompt}", file=sys.stderr)
+    return Measured(case, calls, outcome.final_text, seconds)
+
+
+def table(title: str, measured: Sequence[Measured]) -> str:
+    columns = ("prompt", "calls", "tool", "arguments", "answer", "seconds", "what it said")
+    head = [f"### {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*head, *map(_row, measured), "", _summary(measured)])
+
+
+def _row(one: Measured) -> str:
+    calls = "; ".join(f"`{call.name}({json.dumps(dict(call.arguments))})`" for call in one.calls) or "none"
+    said = " ".join(one.answer.replace("|", "\\|").split())
+    said = said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
+    marks = " | ".join(_mark(right) for right in (one.tool_right, one.arguments_right, one.answer_right))
+    return f"| {one.case.prompt} | {calls} | {marks} | {one.seconds:.1f} | {said} |".replace("\n", " ")
+
+
+def _mark(right: bool | None) -> str:
+    return {True: "yes", False: "**no**", None: "-"}[right]
+
+
+def _summary(measured: Sequence[Measured]) -> str:
+    fitting = [one.arguments_right for one in measured if one.arguments_right is not None]
+    seconds = sorted(one.seconds for one in measured)
+    return (
+        f"Right tool {sum(one.tool_right for one in measured)} of {len(measured)}, "
+        f"right arguments {sum(fitting)} of {len(fitting)}, "
+        f"right final answer {sum(one.answer_right for one in measured)} of {len(measured)}; "
+        f"median {seconds[len(seconds) // 2]:.1f} s a prompt.\n"
+    )
+
+
+def load_suite(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("suite", path)
+    if spec is None or spec.loader is None:
+        sys.exit(f"{path} is no Python file")
+    suite = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(suite)
+    return suite
+
+
+def warm_up() -> None:
+    """Load the model and say how long it took."""
+    started = time.monotonic()
+    session = Session(Agent(make(), timeout=None))
+    session.ask("Hello")
+    session.close()
+    print(f"Loading, warming up and a first answer took {time.monotonic() - started:.1f} s.\n")
+
+
+def main(arguments: Sequence[str]) -> None:
+    given = arguments[0] if arguments else os.environ.get("AGENTMAGIC_SUITE")
+    warm_up()
+    if given:
+        suite = load_suite(Path(given))
+        cases = [Case(*case) for case in suite.CASES]
+        print(table("The prompts of the suite", measure(suite_tools(suite), cases)), flush=True)
+    print(table("Ten prompts of our own", measure(OWN_TOOLS, OWN_CASES)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

