@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from agentmagic.agent import Agent
     from agentmagic.errors import AgentMagicError
     from agentmagic.events import RunResult
-    from agentmagic.session import Run, Session
+    from agentmagic.run import Run
+    from agentmagic.session import Session
     from agentmagic.tools.base import Done, TaskComplete, ToolContext
     from agentmagic.tools.functions import tool
 
@@ -33,7 +34,7 @@ _HOMES = {
     "Agent": "agentmagic.agent",
     "AgentMagicError": "agentmagic.errors",
     "Done": "agentmagic.tools.base",
-    "Run": "agentmagic.session",
+    "Run": "agentmagic.run",
     "RunResult": "agentmagic.events",
     "Session": "agentmagic.session",
     "TaskComplete": "agentmagic.tools.base",
@@ -60,11 +61,11 @@ def __dir__() -> list[str]:
     return sorted((*globals(), *__all__))
 
 
-def load_ipython_extension(shell: Any) -> None:
-    """Load the magics: `%load_ext agentmagic`."""
+def load_ipython_extension(shell: Any, name: str = "agent") -> None:
+    """Load the magics: `%load_ext agentmagic`; called with another name, they are `%%name` and `%name`."""
     from agentmagic.kernel import load
 
-    load(shell)
+    load(shell, name)
 
 
 def unload_ipython_extension(shell: Any) -> None:

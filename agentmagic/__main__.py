@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,11 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     Returns 0, or 1 where a cell failed. Raises UsageError for a file that is no notebook.
     """
     try:
-        import nbformat
-        from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError
+        nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
     except ModuleNotFoundError as error:
         raise MissingExtra("Running a notebook", "demo") from error
     try:
-        document: Any = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
+        document: Any = nbformat.read(notebook, as_version=4)
     except (OSError, ValueError) as error:
         raise UsageError(f"{notebook} cannot be read as a notebook: {error}") from error
     if model:
@@ -50,16 +49,16 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     _fetch_ahead(document)
     place = {"metadata": {"path": str(notebook.parent)}}
     quiet = ["--IPKernelApp.log_level=ERROR"]
-    client = NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
-    client.on_cell_executed = _print_cell  # type: ignore[assignment]
+    client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet)
+    client.on_cell_executed = _print_cell
     try:
         client.execute()
-    except CellExecutionError:
+    except nbclient.exceptions.CellExecutionError:
         status = 1
     else:
         status = 0
     written = output or notebook.with_suffix(".out.ipynb")
-    nbformat.write(document, written)  # type: ignore[no-untyped-call]
+    nbformat.write(document, written)
     _print_where(notebook, written)
     return status
 

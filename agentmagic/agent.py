@@ -44,9 +44,16 @@ class Agent:
     deps: Any = None
 
     def __post_init__(self) -> None:
+        if callable(self.tools) or isinstance(self.tools, (Tool, Toolset)):
+            message = f"tools is {self.tools!r}. Put it into a list: tools=[...]."
+            raise UsageError(message)
         object.__setattr__(self, "tools", tuple(self.tools))
         for source in self.tools:
             _check_source(source)
+        if self.mcp:
+            from agentmagic.tools.mcp import config
+
+            config.read(self.mcp)
         if self.max_iterations < 1:
             message = f"max_iterations is {self.max_iterations}. A turn needs at least 1."
             raise UsageError(message)
@@ -55,6 +62,9 @@ class Agent:
             raise UsageError(message)
         if self.permission not in PERMISSIONS:
             message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
+            raise UsageError(message)
+        if self.on_limit not in ("answer", "stop"):
+            message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
             raise UsageError(message)
 
 

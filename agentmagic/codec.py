@@ -7,10 +7,10 @@ log around it: `decode_log` puts them back.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from agentmagic import events, messages
 from agentmagic.errors import UsageError
@@ -24,9 +24,10 @@ _DERIVED = ("history_delta", "events")
 
 
 @cache
-def _types() -> dict[str, type]:
-    found = (value for module in (messages, events) for value in vars(module).values())
-    return {kind.type: kind for kind in found if is_dataclass(kind) and isinstance(getattr(kind, "type", None), str)}
+def _types() -> dict[str, Any]:
+    values = [*vars(messages).values(), *vars(events).values()]
+    named = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
+    return {name: kind for name, kind in named if isinstance(name, str)}
 
 
 def encode(value: Any) -> str:
@@ -70,9 +71,9 @@ def to_json(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return _object(value)
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in value]
+        return [to_json(item) for item in cast("Sequence[Any]", value)]
     if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in cast("dict[Any, Any]", value).items()}
     return value
 
 
@@ -91,10 +92,11 @@ def from_json(data: Any) -> Any:
     """Turn what `to_json` made back into values; lists become tuples where a value holds them."""
     if not isinstance(data, dict):
         return data
-    if set(data) == {"$bytes"}:
-        return base64.b64decode(data["$bytes"])
-    kind = _types()[data["type"]]
-    content = {key: _field(kind, key, item) for key, item in data.items() if key != "type"}
+    entries = cast("dict[str, Any]", data)
+    if set(entries) == {"$bytes"}:
+        return base64.b64decode(entries["$bytes"])
+    kind = _types()[entries["type"]]
+    content = {key: _field(kind, key, item) for key, item in entries.items() if key != "type"}
     if kind is RunResult:
         content |= dict.fromkeys(_DERIVED, ())
     return kind(**content)
@@ -108,5 +110,5 @@ def _field(kind: type, name: str, data: Any) -> Any:
     if (kind.__name__, name) in _PLAIN:
         return data
     if isinstance(data, list):
-        return tuple(from_json(item) for item in data)
+        return tuple(from_json(item) for item in cast("list[Any]", data))
     return from_json(data)

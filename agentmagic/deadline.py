@@ -1,10 +1,16 @@
 """A timeout that stands still while somebody is waited for."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
+
+
+def being_cancelled() -> bool:
+    """Whether somebody, or a deadline, has asked the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class Deadline:
@@ -15,6 +21,7 @@ class Deadline:
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
+        self._timeout = asyncio.Timeout(None)
         self._pauses = 0
         self._left: float | None = None
 
@@ -26,11 +33,12 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        self._left = None  # a resume that comes late has nothing to move
         return await self._timeout.__aexit__(kind, error, trace)
 
     @property
     def expired(self) -> bool:
-        """Whether the time has run out."""
+        """Whether the time has run out; never before the block was entered."""
         return self._timeout.expired()
 
     def pause(self) -> None:
@@ -49,7 +57,7 @@ class Deadline:
             self._left = None
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None]:
         """Let no time pass inside the block."""
         self.pause()
         try:

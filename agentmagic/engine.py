@@ -15,8 +15,9 @@ import sys
 import threading
 from asyncio.base_events import BaseEventLoop
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -54,6 +55,7 @@ class _Job:
         self.on_start = on_start
         self.future: Future[Any] = Future()
         self.interruptible = False
+        self.given_up = False
 
     def run(self) -> None:
         if not self.future.set_running_or_notify_cancel():
@@ -63,9 +65,13 @@ class _Job:
         try:
             self.interruptible = True
             try:
+                if self.given_up:  # before a signal could have stopped the function
+                    raise KeyboardInterrupt
                 value = self.function()
             finally:
                 self.interruptible = False
+        except StopIteration as error:  # which no asyncio future can carry
+            self.future.set_exception(RuntimeError(f"StopIteration: {error}"))
         except BaseException as error:  # noqa: BLE001  (whatever it raises is the answer, an interrupt too)
             self.future.set_exception(error)
         else:
@@ -116,6 +122,8 @@ class MainThread:
             self._interrupt(job)
             raise
         except KeyboardInterrupt:
+            if (task := asyncio.current_task()) is not None:
+                task.cancel()
             raise asyncio.CancelledError from None
 
     def _post(self, job: _Job) -> None:
@@ -130,6 +138,7 @@ class MainThread:
         with self._changed:
             if self._current is not job:
                 return
+            job.given_up = True
             self._target = job
         main = threading.main_thread().ident
         if main is not None and hasattr(signal, "pthread_kill"):
@@ -155,16 +164,31 @@ class MainThread:
         done.add_done_callback(self._notice)
         outer, self._interrupts = self._interrupts, on_interrupt
         restore = self._catch_interrupts()
-        self._servers += 1
         try:
-            while not done.done():
-                if not self._step():
-                    with self._changed:
-                        self._changed.wait_for(lambda: bool(self._jobs) or done.done(), timeout=TICK)
+            with self.held():
+                while not done.done():
+                    if not self._step():
+                        with self._changed:
+                            self._changed.wait_for(lambda: bool(self._jobs) or done.done(), timeout=TICK)
         finally:
-            self._servers -= 1
             self._interrupts = outer
             restore()
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Count the main thread as serving, also before it does.
+
+        For code that begins something and then waits for it: what needs the main thread meanwhile must not
+        count on its event loop, which is about to stand still. Does nothing in another thread.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._servers += 1
+        try:
+            yield
+        finally:
+            self._servers -= 1
             if self._jobs and self._wake is not None and not self.serving:
                 self._wake(self.drain)
 
@@ -279,14 +303,22 @@ class Engine:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(1.0)
 
-    async def _close(self, timeout: float) -> None:
+    async def _close(self, seconds: float) -> None:
         tasks = [asyncio.ensure_future(close()) for close in self._closers]
         if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+            await asyncio.wait(tasks, timeout=seconds)
 
 
 def void(_value: object) -> None:
     """Make a statement of an expression."""
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _pass_on(source: "Future[T]", target: "asyncio.Future[T]") -> None:

@@ -15,6 +15,9 @@ StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled"
 PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 
+TRIES = 5
+"""How often a model request is sent at most, the first try included (LOOP-15)."""
+
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:

@@ -28,7 +28,9 @@ class History:
     @property
     def usage(self) -> Usage:
         """Tokens and cost of every turn."""
-        finished = (event.result.usage for turn in self._turns for event in turn[-1:] if isinstance(event, TurnFinished))
+        finished = (
+            event.result.usage for turn in self._turns for event in turn[-1:] if isinstance(event, TurnFinished)
+        )
         return sum(finished, Usage())
 
     @property
@@ -38,7 +40,7 @@ class History:
 
     def add(self, events: tuple[Event, ...], messages: tuple[Message, ...] | None = None) -> None:
         """Append a finished turn; its messages are folded where they are not given."""
-        kept = [event for event in events if not isinstance(event, (PartDelta, PartStarted))]
+        kept: list[Event] = [event for event in events if not isinstance(event, (PartDelta, PartStarted))]
         if not kept or not isinstance(kept[0], TurnStarted):
             return
         self._turns.append(kept)

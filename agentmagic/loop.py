@@ -6,18 +6,28 @@ The loop emits events and nothing else; its own messages are the fold of what it
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import groupby
+from typing import Any, cast
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
 
 from agentmagic.agent import TOOL_CHOICES, Agent
-from agentmagic.deadline import Deadline
+from agentmagic.deadline import Deadline, being_cancelled
+from agentmagic.engine import running_loop
 from agentmagic.errors import AgentMagicError, ProviderError, ServerError, ToolError, TurnTimeout, UsageError
 from agentmagic.events import (
+    TRIES,
     ApprovalAsked,
     ApprovalGiven,
     Approve,
@@ -44,13 +54,11 @@ from agentmagic.events import (
 from agentmagic.fold import Fold
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.permission import Policy, denial
-from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.base import FewTools, Model, ModelEvent, ModelFinished, Preparing, Request
 from agentmagic.providers.registry import priced
 from agentmagic.redact import redact
-from agentmagic.tools.base import Tool, ToolContext, Toolset, call_tool, failure
+from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, Toolset, call_tool, failure
 
-TRIES = 5
-"""How often a request is sent at most (LOOP-15)."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
 LONGEST_RETRY_AFTER = 120.0
@@ -78,7 +86,7 @@ class Outcome:
     tools: tuple[ToolDef, ...] = ()
 
 
-async def run_turn(
+async def run_turn(  # noqa: PLR0913  (what a turn is made of, and whom it talks to)
     agent: Agent,
     model: Model,
     toolsets: Sequence[Toolset],
@@ -92,8 +100,9 @@ async def run_turn(
 ) -> Outcome:
     """Run one turn to its end, however it ends.
 
-    `notices` are told right after the start. Events reach `emit` in order, the last one a TurnFinished. Cancelling the task ends the turn within
-    about GRACE seconds, and the outcome is still returned: the cancellation is taken as the answer to it.
+    `notices` are told right after the start. Events reach `emit` in order, the last one a TurnFinished.
+    Cancelling the task ends the turn within about GRACE seconds, and the outcome is still returned: the
+    cancellation is taken as the answer to it.
     """
     return await _Turn(agent, model, toolsets, past, prompt, emit, ask, policy, notices).run()
 
@@ -128,6 +137,8 @@ class _Turn:
             self.emit(Notice("info", words))
         error: Exception | None = None
         try:
+            if isinstance(self.model, Preparing):
+                await self.model.prepare()
             async with self.deadline:
                 reason = await self._steps()
         except asyncio.CancelledError:
@@ -138,7 +149,7 @@ class _Turn:
         return self._settle(reason, error)
 
     def _failed(self, error: Exception) -> tuple[StopReason, Exception]:
-        if isinstance(error, TimeoutError) and self.deadline.expired:
+        if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
                 "Give it more with timeout=, or ask for less."
@@ -146,7 +157,7 @@ class _Turn:
             return "timeout", TurnTimeout(message)
         if isinstance(error, AgentMagicError):
             return "error", error
-        wrapped = ProviderError(f"{self.model.name} failed: {type(error).__name__}: {redact(str(error))}")
+        wrapped = AgentMagicError(f"The turn failed: {_words(error)}")
         wrapped.__cause__ = error
         return "error", wrapped
 
@@ -164,7 +175,7 @@ class _Turn:
             stop_reason=reason,
             usage=self.usage,
             seconds=time.monotonic() - self.started,
-            error=str(error) if error else "",
+            error=redact(str(error)) if error else "",
         )
         if isinstance(error, AgentMagicError):
             error.result = result
@@ -196,6 +207,9 @@ class _Turn:
             if not self.toolsets:
                 self._refuse(calls, "There are no tools in this conversation; answer without one.")
                 return "no_tools"
+            if choice == "none":
+                self._refuse(calls, "No tool may be called in this turn; answer without one.")
+                continue
             await self._carry_out(calls)
             if self.final is not None:
                 return "done"
@@ -204,13 +218,18 @@ class _Turn:
     async def _list_tools(self) -> None:
         for tools in await asyncio.gather(*(source.tools() for source in self.toolsets)):
             for tool in tools:
-                self.tools.setdefault(tool.name, tool)
-        limit = getattr(self.model, "max_tools", None)
-        if isinstance(limit, int) and len(self.tools) > limit:
-            left_out = list(self.tools)[limit:]
-            for name in left_out:
-                del self.tools[name]
-            words = f"{self.model.name} handles {limit} tools at most. Left out: {', '.join(left_out)}."
+                if self.tools.setdefault(tool.name, tool) is not tool:
+                    self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
+        if isinstance(self.model, FewTools):
+            self._keep(self.model.choose([tool.definition for tool in self.tools.values()], self.prompt.text))
+
+    def _keep(self, kept: Sequence[ToolDef]) -> None:
+        names = {self.agent.tool_choice, *(definition.name for definition in kept)}
+        left_out = [name for name in self.tools if name not in names]
+        for name in left_out:
+            del self.tools[name]
+        if left_out:
+            words = f"{self.model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}."
             self.emit(Notice("warning", words))
 
     def _check_tool_choice(self) -> None:
@@ -228,20 +247,29 @@ class _Turn:
     async def _step(self, request: Request, *, closing: bool = False) -> tuple[ToolCall, ...]:
         """Send one request, again where that may help; return the calls of the response."""
         self.emit(StepStarted(self.steps, self.model.name, closing))
+        await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
         began = time.monotonic()
-        finished = await self._retrying()(self._stream, request)
+        finished: ModelFinished = await cast("Any", self._retrying())(self._stream, request)
         usage = priced(self.model.name, replace(finished.usage, requests=1))
         self.emit(StepFinished(self.steps, usage, finished.reason, time.monotonic() - began))
         return self.fold.unanswered
 
     async def _stream(self, request: Request) -> ModelFinished:
+        """Tell the parts of one response as they come; every failure of the model is a ProviderError."""
         finished = None
-        async with aclosing(self.model.stream(request)) as stream:  # type: ignore[type-var]
-            async for event in stream:
-                if isinstance(event, ModelFinished):
-                    finished = event
-                else:
-                    self.emit(event)
+        try:
+            async with aclosing(cast("AsyncGenerator[ModelEvent]", self.model.stream(request))) as stream:
+                async for event in stream:
+                    if isinstance(event, ModelFinished):
+                        finished = event
+                    else:
+                        self.emit(event)
+        except Exception as error:
+            if being_cancelled():  # a failure that comes of being cut off is no failure to retry
+                raise asyncio.CancelledError from error
+            if isinstance(error, AgentMagicError):
+                raise
+            raise ProviderError(f"{self.model.name} failed: {_words(error)}") from error
         if finished is None:
             message = f"{self.model.name} ended its answer without a closing event."
             raise ProviderError(message)
@@ -259,7 +287,7 @@ class _Turn:
     def _say_retry(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         delay = state.next_action.sleep if state.next_action else 0.0
-        self.emit(StepRetried(self.steps, state.attempt_number, delay, str(error)))
+        self.emit(StepRetried(self.steps, state.attempt_number, delay, redact(str(error))))
 
     async def _limit(self) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
@@ -270,7 +298,7 @@ class _Turn:
         try:
             calls = await self._step(self._request("none", user(CLOSING_PROMPT)), closing=True)
         except ProviderError as error:
-            self.emit(Notice("warning", f"The closing answer failed: {error}"))
+            self.emit(Notice("warning", redact(f"The closing answer failed: {error}")))
             self._close_without_answer()
             return "limit"
         if calls:
@@ -304,8 +332,9 @@ class _Turn:
             tool = self.tools.get(call.name)
             return tool is not None and not tool.parallel
 
-        for single, run in groupby(calls, alone):
-            yield from ((call,) for call in run) if single else (tuple(run),)
+        for is_alone, run in groupby(calls, alone):
+            together = tuple(run)
+            yield from ((call,) for call in together) if is_alone else (together,)
 
     async def _together(self, calls: Sequence[ToolCall]) -> None:
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
@@ -334,10 +363,15 @@ class _Turn:
             self.emit(ToolFinished(failure(call, reason, "denied")))
             return
         self.emit(ToolStarted(call, tool.definition.server))
+        context = self._context(call)
         try:
-            result = await call_tool(tool, call, self._context(call))
+            result = await call_tool(tool, call, context)
         except ServerError as error:
             self._finish_call(failure(call, str(error)), began)
+            raise
+        except asyncio.CancelledError:
+            if context.unstoppable:
+                self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
             raise
         self._finish_call(result, began)
 
@@ -352,7 +386,7 @@ class _Turn:
 
     async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
         """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
-        verdict = self.policy.decide(tool)
+        verdict = self.policy.decide(tool.definition, asks=tool.ask)
         if verdict == "allow":
             return None
         if verdict == "deny":
@@ -362,7 +396,7 @@ class _Turn:
         match intent:
             case Approve(always=always):
                 if always:
-                    self.policy.remember(tool)
+                    self.policy.remember(tool.definition)
                 self.emit(ApprovalGiven(asked.id, approved=True, always=always))
                 return None
             case Deny(reason=words):
@@ -370,7 +404,7 @@ class _Turn:
                 return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
             case _:
                 self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-                return denial(tool)
+                return denial(tool.definition)
 
     async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         self.emit(question)
@@ -381,9 +415,18 @@ class _Turn:
         loop = asyncio.get_running_loop()
 
         def progress(call_id: str, done: float, total: float | None, message: str) -> None:
-            loop.call_soon_threadsafe(self.emit, ToolProgress(call_id, done, total, message))
+            event = ToolProgress(call_id, done, total, message)
+            if running_loop() is loop:
+                self._tell_progress(event)  # at once: later would be after the call's ToolFinished
+            else:
+                loop.call_soon_threadsafe(self._tell_progress, event)
 
         return ToolContext(call, deps=self.agent.deps, ask=self._question, progress=progress, turn=self.deadline)
+
+    def _tell_progress(self, event: ToolProgress) -> None:
+        """Tell how far a call has come, unless it was settled without its tool, which goes on."""
+        if any(call.id == event.call_id for call in self.fold.unanswered):
+            self.emit(event)
 
     async def _question(self, text: str) -> str:
         asked = QuestionAsked(uuid.uuid4().hex, text)
@@ -401,6 +444,10 @@ def _take_cancellation() -> None:
         task.uncancel()
 
 
+def _words(error: Exception) -> str:
+    return redact(f"{type(error).__name__}: {error}")
+
+
 def _may_help(error: BaseException) -> bool:
     """Whether sending the same request again may help."""
     if not isinstance(error, ProviderError) or not error.retryable:
@@ -408,7 +455,7 @@ def _may_help(error: BaseException) -> bool:
     return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
 
 
-_backoff = wait_exponential_jitter(initial=FIRST_WAIT, max=LONGEST_WAIT, jitter=1.0)
+_backoff = wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, 1)
 
 
 def _wait(state: RetryCallState) -> float:

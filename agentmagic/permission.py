@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from agentmagic import settings
+from agentmagic.messages import ToolDef
 from agentmagic.settings import Permission
-from agentmagic.tools.base import Tool
 
 
 @dataclass(slots=True)
@@ -20,31 +20,31 @@ class Policy:
     default: Permission = "ask"
     remembered: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
-    def decide(self, tool: Tool) -> Permission:
-        """Return what becomes of a call of the tool.
+    def decide(self, tool: ToolDef, *, asks: bool) -> Permission:
+        """Return what becomes of a call of a tool, which itself asks or does not.
 
         Raises UsageError where `AGENTMAGIC_PERMISSION` says nothing known.
         """
         override = settings.permission_override()
         if "deny" in (override, self.default):
             return "deny"
-        if not tool.ask or _key(tool) in self.remembered:
+        if not asks or _key(tool) in self.remembered:
             return "allow"
         return override or self.default
 
-    def remember(self, tool: Tool) -> None:
+    def remember(self, tool: ToolDef) -> None:
         """Ask no more about this tool."""
         self.remembered.add(_key(tool))
 
 
-def denial(tool: Tool) -> str:
+def denial(tool: ToolDef) -> str:
     """Say to model and person why a call that would ask was not asked about, and what would allow it."""
     return (
         f"{tool.name} was not run: it needs a person's approval, and nobody is there to give it. The user can allow it "
-        f'with permission="allow", with an "allow" entry for the server {tool.definition.server!r}, '
+        f'with permission="allow", with an "allow" entry for the server {tool.server!r}, '
         f"or with {settings.PERMISSION}=allow."
     )
 
 
-def _key(tool: Tool) -> tuple[str, str]:
-    return tool.definition.server, tool.name
+def _key(tool: ToolDef) -> tuple[str, str]:
+    return tool.server, tool.name

@@ -6,14 +6,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
-from agentmagic.errors import UsageError
+from agentmagic.errors import ToolError, UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-_EXAMPLE = re.compile(r"^[ \t]*Examples?:[ \t]*(?P<question>.+?)[ \t]*->[ \t]*(?P<arguments>\{.*\})[ \t]*$", re.MULTILINE)
+_EXAMPLE = re.compile(
+    r"^[ \t]*Examples?:[ \t]*(?P<question>.+?)[ \t]*->[ \t]*(?P<arguments>\{.*\})[ \t]*$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,26 +107,32 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _drop_titles(node: Any) -> None:
     """Drop the titles pydantic makes up from names; they cost tokens and say nothing."""
-    if isinstance(node, dict):
-        properties = node.get("properties", {})
-        for name, child in node.items():
-            if name != "default":
-                _drop_titles(child)
-        for child in properties.values():
-            child.pop("title", None)
-        for child in node.get("$defs", {}).values():
-            child.pop("title", None)
-    elif isinstance(node, list):
-        for child in node:
+    if isinstance(node, list):
+        for child in cast("list[Any]", node):
             _drop_titles(child)
+    if not isinstance(node, dict):
+        return
+    schema = cast("dict[str, Any]", node)
+    for keyword, child in schema.items():
+        if keyword != "default":
+            _drop_titles(child)
+    for named in (*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()):
+        named.pop("title", None)
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Convert JSON arguments to what the function's hints ask for.
 
-    Raises pydantic's ValidationError, a ValueError.
+    Raises ToolError, in a sentence for the model, where they cannot be converted.
     """
-    value = signature.model.model_validate(dict(arguments))
+    from pydantic import ValidationError
+
+    try:
+        value = signature.model.model_validate(dict(arguments))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        raise ToolError(f"The arguments of {signature.name} do not fit at {where}: {first['msg']}.") from None
     return {name.removeprefix("arg_"): getattr(value, name) for name in value.model_fields_set}
 
 

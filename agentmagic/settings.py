@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 from agentmagic import redact
 from agentmagic.errors import AuthenticationMissing, UsageError
@@ -44,12 +44,13 @@ def permission_override() -> Permission | None:
     if value not in PERMISSIONS:
         message = f"{PERMISSION} is {value!r}. Set it to allow, ask or deny."
         raise UsageError(message)
-    return cast("Permission", value)
+    return value
 
 
 def overrides() -> list[str]:
     """Say in a sentence each which variables stand in for what cell and code chose."""
-    return [f"{name}={value} is set, and holds for this turn." for name in (MODEL, PERMISSION) if (value := variable(name))]
+    set_now = [(name, variable(name)) for name in (MODEL, PERMISSION)]
+    return [f"{name}={value} is set, and holds for this turn." for name, value in set_now if value]
 
 
 @lru_cache(maxsize=8)

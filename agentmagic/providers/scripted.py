@@ -54,8 +54,7 @@ class Scripted:
         whole: ScriptedStep = {"text": step} if isinstance(step, str) else step
         pace = whole.get("pace", 0.0)
         for event in self._events(whole):
-            if pace:
-                await asyncio.sleep(pace)
+            await asyncio.sleep(pace)  # also for 0 seconds, so that a script can be cancelled as a real model can
             yield event
         yield ModelFinished(_usage(request, whole), "stop")
 

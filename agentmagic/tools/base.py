@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from agentmagic import schema
-from agentmagic.deadline import Deadline
+from agentmagic.deadline import Deadline, being_cancelled
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.messages import Content, ResultStatus, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.redact import redact
 
 TIMEOUT = 60.0
 """Seconds a call may take unless its tool says otherwise (LOOP-6)."""
+STILL_RUNNING = "It runs in a thread, which cannot be stopped, and may still be running."
 
 
-class TaskComplete(Exception):  # noqa: N818  (it ends a turn well; it is no error)
+class TaskComplete(Exception):
     """Raised by a tool to end the turn; the message is the turn's final text."""
 
     def __init__(self, message: str = "") -> None:
@@ -35,6 +36,7 @@ class ToolContext:
     """What a running tool may know and ask of its surroundings.
 
     A tool that has a parameter annotated `ToolContext` gets one. `deps` is whatever the Agent was given.
+    `unstoppable` says that the tool's work goes on when its call is given up.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ToolContext:
         self._progress = progress
         self._turn = turn
         self.deadline = Deadline(None)
+        self.unstoppable = False
         self._cancelled = False
 
     @property
@@ -115,9 +118,7 @@ class Toolset(Protocol):
         ...
 
 
-def result(
-    call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None
-) -> ToolResult:
+def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
     """Make the result of a call from strings and parts."""
     parts = tuple(Text(item) if isinstance(item, str) else item for item in content)
     return ToolResult(call.id, call.name, parts, status, done=done)
@@ -143,14 +144,16 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
         return result(call, done.message, done=done.message)
     except ServerError:
         raise
-    except TimeoutError as error:
-        if context.deadline.expired:
-            return failure(call, f"{call.name} took longer than {tool.timeout:g} s and was stopped.", "timeout")
-        return failure(call, _sentence(error))
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as error:
         context.cancel()
-        raise
-    except Exception as error:  # noqa: BLE001  (whatever a tool raises, the model reads it and the loop goes on)
+        if being_cancelled():
+            raise
+        return failure(call, _sentence(error))  # the tool's own doing: nobody cancelled the call
+    except BaseException as error:  # noqa: BLE001  (whatever a tool raises, an exit too, the model reads it)
+        if isinstance(error, TimeoutError) and context.deadline.expired:
+            context.cancel()
+            fate = f"was given up. {STILL_RUNNING}" if context.unstoppable else "was stopped."
+            return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
         return failure(call, _sentence(error))
 
 

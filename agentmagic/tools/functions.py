@@ -4,8 +4,10 @@ import asyncio
 import functools
 import inspect
 import json
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import schema
@@ -18,6 +20,8 @@ Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 MARK = "__agentmagic_tool__"
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+"""What OpenAI and Gemini both take for a function's name."""
 TABLE_ROWS = 50
 """Rows of a data frame that are written out for a model; beyond, head and shape must do."""
 
@@ -61,9 +65,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     Raises UsageError for a function whose parameters no model could fill in.
     """
-    if function is None:
-        return lambda inner: tool_with(inner, ToolOptions(**options))
-    return tool_with(function, ToolOptions(**options))
+    chosen = ToolOptions(**options)
+    return functools.partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
@@ -71,6 +74,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
     if not callable(function):
         message = f"@tool marks functions, and {function!r} is none."
         raise UsageError(message)
+    _name_of(function, options)
     schema.read_signature(function, ToolContext)
     if options.loop == "caller" and not inspect.iscoroutinefunction(function):
         message = f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.'
@@ -90,9 +94,10 @@ def function_tool(function: Function) -> Tool:
     Raises UsageError for a function whose parameters no model could fill in.
     """
     options = cast("ToolOptions", getattr(function, MARK, ToolOptions()))
+    name = _name_of(function, options)
     signature = schema.read_signature(function, ToolContext)
     definition = ToolDef(
-        options.name or signature.name,
+        name,
         options.description or signature.description,
         signature.parameters,
         examples=tuple(Example(question, arguments) for question, arguments in signature.examples),
@@ -101,28 +106,38 @@ def function_tool(function: Function) -> Tool:
     return Tool(definition, invoke, options.timeout, options.parallel, options.ask)
 
 
-class Functions:
-    """A toolset of Python functions."""
+def _name_of(function: Function, options: ToolOptions) -> str:
+    name = options.name or getattr(function, "__name__", repr(function))
+    if not NAME.fullmatch(name):
+        message = (
+            f"{name[:80]} is no name for a tool: it takes ASCII letters, digits, _ and -, 64 at most, a letter first. "
+            'Write a function with such a name, or give it one with @tool(name="...").'
+        )
+        raise UsageError(message)
+    return name
 
-    def __init__(self, functions: Iterable[Function]) -> None:
-        self._tools = tuple(function_tool(function) for function in functions)
+
+class Functions:
+    """A toolset of Python functions, and of `Tool`s made by hand."""
+
+    def __init__(self, functions: Iterable[Function | Tool]) -> None:
+        self._tools = tuple(one if isinstance(one, Tool) else function_tool(one) for one in functions)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the functions' tools, the same ones each time."""
+        """Return the tools, the same ones each time."""
         return self._tools
 
     async def aclose(self) -> None:
         """Do nothing: functions hold nothing open."""
 
 
-class _BlockingContext(ToolContext):
-    """The context of a synchronous function, whose `ask` returns the answer itself."""
+class _RemoteContext(ToolContext):
+    """The context of a function that runs off the engine's loop, which `ask` has to go back to."""
 
-    def __init__(self, outer: ToolContext, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
         self.deps = outer.deps
         self._outer = outer
-        self._loop = loop
 
     @property
     def cancelled(self) -> bool:
@@ -131,8 +146,15 @@ class _BlockingContext(ToolContext):
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         self._outer.progress(progress, total, message)
 
+    async def ask(self, question: str) -> str:
+        return await asyncio.wrap_future(engine().submit(self._outer.ask(question)))
+
+
+class _BlockingContext(_RemoteContext):
+    """The context of a synchronous function, whose `ask` returns the answer itself."""
+
     def ask(self, question: str) -> str:  # type: ignore[override]
-        answer = asyncio.run_coroutine_threadsafe(self._outer.ask(question), self._loop)
+        answer = engine().submit(self._outer.ask(question))
         engine().wait(answer, lambda: None)
         return answer.result()
 
@@ -154,10 +176,10 @@ class _Invocation:
         return to_result(call, value)
 
     async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        coroutine = self.function(**self._with(arguments, context))
-        loop = caller_loop.get()
         if self.options.loop == "engine":
-            return await coroutine
+            return await self.function(**self._with(arguments, context))
+        coroutine = self.function(**self._with(arguments, _RemoteContext(context)))
+        loop = caller_loop.get()
         main = engine().main
         if loop is not None and not main.serving:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
@@ -165,10 +187,10 @@ class _Invocation:
 
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         loop = asyncio.get_running_loop()
-        blocking = _BlockingContext(context, loop)
-        work = functools.partial(self.function, **self._with(arguments, blocking))
+        work = functools.partial(self.function, **self._with(arguments, _BlockingContext(context)))
         main = engine().main
         if self.options.thread_safe or not (main.holds_tools and main.reachable):
+            context.unstoppable = True
             return await engine().in_pool(work)
         # A function that waits for its turn is not yet running: its own clock stands until then.
         context.deadline.pause()
@@ -183,9 +205,7 @@ def _run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, An
     """Run a coroutine to its end in the main thread, inside its loop although that is blocked in a cell."""
     if loop is None:
         return asyncio.run(coroutine)
-    import nest_asyncio2
-
-    nest_asyncio2.apply(loop)
+    cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(coroutine)
     try:
         return loop.run_until_complete(task)
@@ -200,8 +220,7 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
         return result(call, value.message, done=value.message)
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
-    structured = value if isinstance(value, (dict, list)) and _is_json(value) else None
-    return replace(result(call, *to_content(value)), structured=structured)
+    return replace(result(call, *to_content(value)), structured=_snapshot(value))
 
 
 def to_content(value: Any) -> Sequence[Content]:
@@ -212,11 +231,15 @@ def to_content(value: Any) -> Sequence[Content]:
         return (Text(value),)
     if isinstance(value, (Text, Media, Resource)):
         return (value,)
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (Text, Media, Resource)) for item in value):
-        return tuple(part for item in value for part in to_content(item))
+    if isinstance(value, (list, tuple)) and _has_part(items := cast("Sequence[Any]", value)):
+        return tuple(part for item in items for part in to_content(item))
     if image := _image(value):
         return (image,)
     return (Text(_table(value) or _json(value)),)
+
+
+def _has_part(values: Sequence[Any]) -> bool:
+    return any(isinstance(item, (Text, Media, Resource)) for item in values)
 
 
 def _image(value: Any) -> Media | None:
@@ -235,12 +258,12 @@ def _image(value: Any) -> Media | None:
 
 def _table(value: Any) -> str | None:
     """Write a data frame or series out, without importing pandas to know one."""
-    write, head, shape = (getattr(value, name, None) for name in ("to_string", "head", "shape"))
-    if not (callable(write) and callable(head) and isinstance(shape, tuple)):
+    if not all(hasattr(value, name) for name in ("to_string", "head", "shape")) or isinstance(value, type):
         return None
-    if shape[0] <= TABLE_ROWS:
-        return str(write())
-    return f"{head(TABLE_ROWS).to_string()}\n({shape[0]} rows in all, the first {TABLE_ROWS} shown)"
+    rows = value.shape[0]
+    if rows <= TABLE_ROWS:
+        return str(value.to_string())
+    return f"{value.head(TABLE_ROWS).to_string()}\n({rows} rows in all, the first {TABLE_ROWS} shown)"
 
 
 def _json(value: Any) -> str:
@@ -258,11 +281,11 @@ def _plain(value: Any) -> Any:
     return listed() if callable(listed) else repr(value)
 
 
-def _is_json(value: Any) -> bool:
+def _snapshot(value: Any) -> Any:
+    """Copy a dict or list that JSON can hold, so that a later change to it changes no history; else None."""
+    if not isinstance(value, (dict, list)):
+        return None
     try:
-        json.dumps(value, allow_nan=False)
+        return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
-        return False
-    return True
-
-
+        return None

@@ -1,0 +1,102 @@
+"""The face in the kernel: loads the magics into an IPython shell, and takes them away again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agentmagic.engine import engine
+from agentmagic.kernel import command
+from agentmagic.kernel.completion import matcher
+from agentmagic.kernel.frontend import in_kernel, say
+from agentmagic.kernel.magics import AgentMagics
+
+Shell = Any
+"""An `InteractiveShell` of IPython, which types few of its attributes."""
+
+Magic = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What was put into a shell."""
+
+    magics: tuple[tuple[str, str], ...]
+    matcher: Callable[..., Any]
+
+
+_loaded: dict[int, _Loaded] = {}
+
+
+def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
+    """Register `%%name`, `%name` and `%mcp`, and bind the default session to the variable `agent`.
+
+    Another extension's magic of the same name is left alone, and a line says how to load under another.
+    """
+    unload(shell)
+    magics = AgentMagics(shell, name)
+    registered: list[tuple[str, str]] = []
+    for kind, magic, function in _functions(magics):
+        if _is_taken(shell, kind, magic):
+            say(_how_to_load(kind, magic))
+        else:
+            shell.register_magic_function(function, kind, magic)
+            registered.append((kind, magic))
+    complete = matcher(name, magics.namespace)
+    shell.Completer.custom_matchers.append(complete)
+    _loaded[id(shell)] = _Loaded(tuple(registered), complete)
+    _attach(shell)
+    if words := magics.namespace.bind_default():
+        say(words)
+
+
+def unload(shell: Shell) -> None:
+    """Take the magics away; sessions are variables and stay."""
+    loaded = _loaded.pop(id(shell), None)
+    if loaded is None:
+        return
+    for kind, magic in loaded.magics:
+        shell.magics_manager.magics[kind].pop(magic, None)
+    shell.Completer.custom_matchers.remove(loaded.matcher)
+    engine().main.holds_tools = False
+    engine().main.attach(None)
+
+
+def _attach(shell: Shell) -> None:
+    """Have synchronous tools run in the main thread, also when no cell blocks it."""
+    main = engine().main
+    main.holds_tools = True
+    if in_kernel(shell):
+        main.attach(shell.kernel.io_loop.add_callback)
+
+
+def _functions(magics: AgentMagics) -> list[tuple[str, str, Magic]]:
+    """Return the magics: kind, name, and a function whose docstring is the help."""
+
+    def ask(line: str, cell: str) -> None:
+        magics.cell(line, cell)
+
+    def agent(line: str) -> None:
+        magics.line(line)
+
+    def mcp(line: str) -> None:
+        magics.mcp(line)
+
+    ask.__doc__ = command.ask_parser(magics.name).format_help()
+    agent.__doc__ = command.overview("agent", magics.name)
+    mcp.__doc__ = command.overview("mcp", "mcp")
+    return [("cell", magics.name, ask), ("line", magics.name, agent), ("line", "mcp", mcp)]
+
+
+def _is_taken(shell: Shell, kind: str, magic: str) -> bool:
+    """Whether another extension, or the user, has a magic of that name; IPython's own placeholders do not count."""
+    function = shell.magics_manager.magics[kind].get(magic)
+    return callable(function) and getattr(function, "__module__", None) != __name__
+
+
+def _how_to_load(kind: str, magic: str) -> str:
+    written = f"{'%%' if kind == 'cell' else '%'}{magic}"
+    if magic == "mcp":
+        return f"{written} belongs to another extension and stays; connect servers in code: Agent(..., mcp=[...])."
+    other = f"m{magic}"
+    call = f'import agentmagic; agentmagic.load_ipython_extension(get_ipython(), "{other}")'
+    return f"{written} belongs to another extension and stays. To have ours as %%{other} and %{other}: {call}"

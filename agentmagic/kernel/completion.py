@@ -1,0 +1,95 @@
+"""Tab behind the magics: options, subcommands, sessions, models, servers and variables, from the same parsers."""
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+from agentmagic.kernel.command import SESSION_FLAGS, SUBCOMMANDS, ask_parser, subparser
+from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.parser import Parser
+from agentmagic.providers.registry import providers
+from agentmagic.tools.functions import is_tool
+
+_matches: Any = context_matcher
+_BRACE = re.compile(r"\{(\w*)$")
+
+
+def matcher(magic: str, namespace: Namespace) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """Return the matcher of `%%magic`, `%magic` and `%mcp` for IPython's completer."""
+    words = _Words(magic, namespace)
+
+    @_matches(identifier="agentmagic")
+    def complete(context: CompletionContext) -> SimpleMatcherResult:
+        fragment, found = words.at(context)
+        completions = [SimpleCompletion(word, type="agentmagic") for word in found if word.startswith(fragment)]
+        return {"completions": completions, "matched_fragment": fragment, "suppress": bool(completions)}
+
+    return complete
+
+
+class _Words:
+    """The words that may stand where the cursor is."""
+
+    def __init__(self, magic: str, namespace: Namespace) -> None:
+        self._magic = magic
+        self._namespace = namespace
+
+    def at(self, context: CompletionContext) -> tuple[str, Sequence[str]]:
+        """Return what was typed of a word so far, and the words it may become."""
+        first_line = context.full_text.split("\n", 1)[0]
+        until = context.text_until_cursor
+        in_cell = first_line.split()[:1] == [f"%%{self._magic}"]
+        if in_cell and context.cursor_line > 0:
+            brace = _BRACE.search(until)
+            return (brace[1], self._variables()) if brace else ("", ())
+        typed = until.split()[1:] + ([""] if until[-1:].isspace() else [])
+        if not typed:
+            return "", ()
+        fragment = typed[-1]
+        if in_cell:
+            return fragment, self._of_parser(ask_parser(self._magic), typed)
+        table = {f"%{self._magic}": "agent", "%mcp": "mcp"}.get(until.split()[0])
+        return (fragment, self._of_line(table, typed)) if table else ("", ())
+
+    def _of_line(self, table: str, typed: Sequence[str]) -> Sequence[str]:
+        if typed[0] in SESSION_FLAGS and table == "agent":
+            if len(typed) == 2:  # noqa: PLR2004  (the flag, and the name that is being typed)
+                return list(self._namespace.sessions())
+            typed = typed[2:]
+        if len(typed) == 1:
+            return [*SUBCOMMANDS[table], "--help"]
+        if typed[0] not in SUBCOMMANDS[table]:
+            return ()
+        magic = self._magic if table == "agent" else table
+        return self._of_parser(subparser(magic, table, typed[0]), typed[1:])
+
+    def _of_parser(self, parser: Parser[Any], typed: Sequence[str]) -> Sequence[str]:
+        flags: Mapping[str, argparse.Action] = parser.flags
+        before = flags.get(typed[-2]) if len(typed) > 1 else None
+        if before is not None and before.nargs != 0:
+            return self._values(before)
+        positional = [value for action in parser.positionals for value in self._values(action)]
+        return [flag for flag in flags if flag.startswith("--")] + positional
+
+    def _values(self, action: argparse.Action) -> Sequence[str]:
+        """Return the values an argument may have."""
+        if action.choices:
+            return [str(choice) for choice in action.choices]
+        match action.metavar:
+            case "PROVIDER:MODEL":
+                return [f"{row.name}:{row.default}" for row in providers().values()]
+            case "A,B":
+                return [name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
+            case "SERVER":
+                servers = self._namespace.servers
+                return [state.name for state in servers.servers] if servers else ()
+            case "NAME":
+                return list(self._namespace.sessions())
+            case _:
+                return ()
+
+    def _variables(self) -> Sequence[str]:
+        return [name for name in tuple(self._namespace.variables) if not name.startswith("_")]

@@ -1,0 +1,214 @@
+"""What shows a turn in a cell: a screen is fed the turn's events, and leaves its static output at the end."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol, TextIO
+
+from agentmagic.events import Event, PartDelta, PartStarted
+from agentmagic.render import html, text, words
+from agentmagic.render.blocks import Block, PromptBlock, TextBlock, ToolCard
+from agentmagic.render.transcript import Transcript
+
+FRAME = 0.1
+"""Seconds between two updates of a live output at least."""
+
+BYTES_PER_SECOND = 2_000_000
+"""How much HTML a live output sends at most; a longer one is updated less often."""
+
+Publish = Callable[[Mapping[str, str], bool], None]
+"""Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
+
+
+class Screen(Protocol):
+    """Shows a turn; `begin` is called in the cell, `feed` on the engine, the others in any thread."""
+
+    def begin(self) -> None:
+        """Take a place in the cell's output."""
+        ...
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of the turn."""
+        ...
+
+    def finish(self) -> None:
+        """Leave the output that stays, or none where nothing happened; may be called again once more has."""
+        ...
+
+    def restart(self) -> None:
+        """Forget what was shown: the turn is begun again."""
+        ...
+
+
+def bundle(transcript: Transcript, *, times: bool) -> dict[str, str]:
+    """Return the output that stays of a turn: HTML without scripts, and plain text beside it."""
+    return {
+        "text/html": html.render(transcript, times=times),
+        "text/plain": text.render(transcript, times=times),
+    }
+
+
+class LiveScreen:
+    """One output that is updated while the turn runs, and ends as its static form."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._lock = threading.Lock()
+        self._pause = FRAME
+        self._waiting = False
+        self._begun = False
+        self.restart()
+
+    def begin(self) -> None:
+        """Show an output to be updated."""
+        with self._lock:
+            self._show()
+
+    def restart(self) -> None:
+        """Begin with an empty transcript, in the same place."""
+        with self._lock:
+            self._transcript = Transcript()
+            self._renderer = html.HtmlRenderer(live=True)
+            self._over = False
+
+    def feed(self, event: Event) -> None:
+        """Take an event in; what it changes is seen at the next frame."""
+        with self._lock:
+            self._transcript.feed(event)
+            if self._waiting or self._over:
+                return
+            self._waiting = True
+        asyncio.get_running_loop().call_later(self._pause, self._update)
+
+    def finish(self) -> None:
+        """Put the static output in the place of the live one."""
+        with self._lock:
+            self._over = True
+            if self._begun:
+                self._send(bundle(self._transcript, times=True))
+
+    def _update(self) -> None:
+        with self._lock:
+            self._waiting = False
+            if self._over:
+                return
+            self._show()
+
+    def _show(self) -> None:
+        page = self._renderer.update(self._transcript)
+        self._send({"text/html": page, "text/plain": "The turn is under way."})
+        self._pause = max(FRAME, len(page) / BYTES_PER_SECOND)
+
+    def _send(self, data: Mapping[str, str]) -> None:
+        self._publish(data, self._begun)
+        self._begun = True
+
+
+class BatchScreen:
+    """One output at the end, the same whenever the turn is: no times, no updates."""
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self.restart()
+
+    def begin(self) -> None:
+        """Do nothing: the output comes at the end."""
+
+    def restart(self) -> None:
+        """Begin with an empty transcript."""
+        self._transcript = Transcript()
+        self._over = False
+
+    def feed(self, event: Event) -> None:
+        """Take an event in."""
+        self._transcript.feed(event)
+
+    def finish(self) -> None:
+        """Show the turn."""
+        if self._transcript.blocks and not self._over:
+            self._over = True
+            self._publish(bundle(self._transcript, times=False), False)
+
+
+class TerminalScreen:
+    """Text that is printed as it comes: words at once, other blocks when they are done."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._in_line = False
+        self._last: Block | None = None
+        self.restart()
+
+    def begin(self) -> None:
+        """Do nothing: what is printed takes its own place."""
+
+    def restart(self) -> None:
+        """Begin with an empty transcript; what was printed stays."""
+        self._transcript = Transcript()
+        self._begun: dict[int, Block] = {}
+        self._printed: dict[int, Block] = {}
+        self._text_part = -1
+
+    def feed(self, event: Event) -> None:
+        """Take an event in, and print what is new."""
+        self._transcript.feed(event)
+        match event:
+            case PartDelta():
+                if event.index == self._text_part:
+                    self._print_words(event.text)
+            case PartStarted():
+                self._text_part = event.index if event.kind == "text" else -1
+            case _:
+                self._print_new()
+
+    def finish(self) -> None:
+        """Print what is left."""
+        self._print_new()
+        self._end_line()
+        self._stream.flush()
+
+    def _print_words(self, piece: str) -> None:
+        block = self._transcript.blocks[-1]
+        if id(block) not in self._begun:
+            self._begin(block)
+        self._write(words.shown(piece))
+
+    def _print_new(self) -> None:
+        for block in self._transcript.blocks:
+            begun = id(block) in self._begun
+            if not block.open and id(block) not in self._printed:
+                self._printed[id(block)] = block
+                self._print_rest(block) if begun and isinstance(block, TextBlock) else self._print(block)
+            elif isinstance(block, ToolCard) and block.state == "running" and not begun:
+                self._print(block)
+
+    def _print(self, block: Block) -> None:
+        if not isinstance(block, PromptBlock) and (lines := text.render_block(block)):
+            self._begin(block)
+            self._write(lines + "\n")
+
+    def _print_rest(self, block: TextBlock) -> None:
+        """End words that were printed as they came."""
+        self._end_line()
+        if block.interrupted:
+            self._write("[interrupted]\n")
+
+    def _begin(self, block: Block) -> None:
+        """Go to where a block begins: behind an empty line, but card below card."""
+        self._begun[id(block)] = block
+        self._end_line()
+        if self._last is not None and not (isinstance(self._last, ToolCard) and isinstance(block, ToolCard)):
+            self._stream.write("\n")
+        self._last = block
+
+    def _write(self, piece: str) -> None:
+        if not piece:
+            return
+        self._stream.write(piece)
+        self._stream.flush()
+        self._in_line = not piece.endswith("\n")
+
+    def _end_line(self) -> None:
+        if self._in_line:
+            self._stream.write("\n")
+            self._in_line = False

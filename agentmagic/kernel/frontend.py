@@ -1,0 +1,92 @@
+"""Which front end runs the cell, and so what it can show and whether somebody is there."""
+
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, cast
+
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.kernel.display import BatchScreen, LiveScreen, Publish, Screen, TerminalScreen
+
+
+class Kind(Enum):
+    """What the output of a cell can be."""
+
+    LIVE = "live"
+    """HTML that is updated while the cell runs: JupyterLab, Notebook, VS Code."""
+    TEXT = "text"
+    """Text that is printed: a terminal, a Jupyter console."""
+    BATCH = "batch"
+    """One output at the end, to be compared and kept: nbclient, nbconvert, papermill, nbval, %%capture."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """The front end of the cell under way.
+
+    `attended` says that somebody can type an answer, `in_background` that a turn may go on after its cell.
+    """
+
+    shell: InteractiveShell
+    kind: Kind
+    attended: bool
+
+    @property
+    def in_background(self) -> bool:
+        """Whether a turn may go on after its cell has ended; where nobody looks, it would be lost."""
+        return self.kind is not Kind.BATCH
+
+    def screen(self) -> Screen:
+        """Return a new screen for this cell."""
+        match self.kind:
+            case Kind.LIVE:
+                return LiveScreen(_publisher(self.shell, uuid.uuid4().hex))
+            case Kind.BATCH:
+                return BatchScreen(_publisher(self.shell, None))
+            case Kind.TEXT:
+                return TerminalScreen(sys.stdout)
+
+
+def front_end(shell: InteractiveShell) -> FrontEnd:
+    """Find out which front end runs the cell under way.
+
+    A kernel's request says so: JupyterLab, Notebook and VS Code name the cell and take input, a console only
+    takes input, the programs that execute notebooks do neither.
+    """
+    captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
+    if not in_kernel(shell):
+        return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, _has_terminal())
+    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
+    attended = bool(request.get("content", {}).get("allow_stdin"))
+    in_cell = "cellId" in request.get("metadata", {})
+    kind = Kind.LIVE if in_cell else Kind.TEXT
+    return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
+
+
+def in_kernel(shell: InteractiveShell) -> bool:
+    """Whether the shell is that of a Jupyter kernel."""
+    return hasattr(shell, "kernel")
+
+
+def say(text: str) -> None:
+    """Print into the cell."""
+    print(text)  # noqa: T201  (that is what a magic does)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _publisher(shell: InteractiveShell, display_id: str | None) -> Publish:
+    """Return what sends a bundle to this cell, whichever cell runs by then."""
+    publisher = cast("Any", shell.display_pub)
+    transient = {"display_id": display_id} if display_id else None
+
+    def publish(data: Mapping[str, str], update: bool) -> None:
+        publisher.publish(dict(data), {}, transient=transient, update=update)
+
+    return publish

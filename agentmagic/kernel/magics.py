@@ -1,0 +1,145 @@
+"""`%%agent`, `%agent` and `%mcp`: each parses, calls and shows."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.engine import engine
+from agentmagic.errors import ServerError, UsageError
+from agentmagic.kernel import command, reports
+from agentmagic.kernel.failures import one_line
+from agentmagic.kernel.frontend import say
+from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.parser import Help
+from agentmagic.kernel.runner import Runner
+from agentmagic.messages import ToolDef
+from agentmagic.session import Session
+from agentmagic.tools.base import Toolset
+
+
+class AgentMagics:
+    """The magics of one shell, `%%agent` and `%agent` under the name they were loaded by."""
+
+    def __init__(self, shell: InteractiveShell, name: str) -> None:
+        self.name = name
+        self.namespace = Namespace(cast("Any", shell).user_ns)
+        self._runner = Runner(shell, self.namespace)
+
+    @one_line
+    def cell(self, line: str, cell: str) -> None:
+        """Run `%%agent`."""
+        parsed = command.parse_ask(line, self.name)
+        if isinstance(parsed, Help):
+            say(parsed.text)
+        else:
+            self._runner.ask(parsed, cell)
+
+    @one_line
+    def line(self, line: str) -> None:
+        """Run `%agent`."""
+        say(self._agent(command.parse_line(line, "agent", self.name)))
+
+    @one_line
+    def mcp(self, line: str) -> None:
+        """Run `%mcp`."""
+        say(self._mcp(command.parse_line(line, "mcp")))
+
+    def _agent(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
+        if isinstance(parsed, Help):
+            return parsed.text
+        session = self.namespace.session(parsed.session)
+        match parsed:
+            case command.Status():
+                return f"{reports.status(parsed.session, session)}\n\n{self._servers()}"
+            case command.ListHistory():
+                return reports.history(session)
+            case command.ListTools():
+                return reports.tools(_listed(self.namespace.toolsets(session, session.agent)))
+            case command.Models():
+                return _choose_model(session, parsed.model) if parsed.model else reports.models(session)
+            case command.Cost():
+                return reports.usage(session.usage)
+            case command.Reset():
+                session.clear()
+                return "The conversation is forgotten."
+            case _:
+                return _undo(session)
+
+    def _mcp(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
+        match parsed:
+            case Help():
+                return parsed.text
+            case command.AddServer():
+                return self._add(parsed)
+            case command.LoadServers():
+                return self._load(parsed.file)
+            case command.RemoveServer():
+                engine().call(self._known().remove(parsed.name))
+                return f"{parsed.name} is disconnected."
+            case command.AllowTools():
+                patterns = parsed.patterns or ("*",)
+                self._known().allow(parsed.name, patterns)
+                return f"{parsed.name} runs {', '.join(patterns)} without asking."
+            case command.ServerTools():
+                return self._server_tools(parsed.name)
+            case _:
+                return self._servers()
+
+    def _add(self, parsed: command.AddServer) -> str:
+        from agentmagic.tools.mcp import config
+
+        program, *arguments = parsed.command
+        is_url = program.lower().startswith(("http://", "https://"))
+        entry: Any = program if is_url and not arguments else {"command": program, "args": arguments}
+        servers = self.namespace.need_servers()
+        engine().call(servers.add(parsed.name, config.parse(entry)))
+        return self._servers(parsed.name)
+
+    def _load(self, file: str) -> str:
+        from agentmagic.tools.mcp import config
+
+        servers = self.namespace.need_servers()
+        failed: list[str] = []
+        for name, one in config.read(Path(file)).items():
+            try:
+                engine().call(servers.add(name, one))
+            except (ServerError, UsageError) as error:
+                failed.append(str(error))
+        return "\n".join([self._servers(), *failed])
+
+    def _server_tools(self, name: str | None) -> str:
+        servers = self.namespace.servers
+        listed = _listed((servers,)) if servers else ()
+        return reports.tools([one for one in listed if name in (None, one.server)])
+
+    def _servers(self, name: str | None = None) -> str:
+        states = self.namespace.servers.servers if self.namespace.servers else ()
+        return reports.servers(
+            (one.name, one.state, str(one.tools), one.error) for one in states if name in (None, one.name)
+        )
+
+    def _known(self) -> Any:
+        return self.namespace.need_servers()
+
+
+def _listed(toolsets: tuple[Toolset, ...]) -> list[ToolDef]:
+    """List the tools of toolsets as a turn would, connecting servers where need be."""
+    return [tool.definition for toolset in toolsets for tool in engine().call(_list(toolset))]
+
+
+async def _list(toolset: Toolset) -> Any:
+    return await toolset.tools()
+
+
+def _choose_model(session: Session, name: str) -> str:
+    recipe = replace(session.agent, model=name)
+    session.model(recipe)
+    session.agent = recipe
+    return f"The session's model: {reports.model_name(session)}"
+
+
+def _undo(session: Session) -> str:
+    undone = session.undo()
+    return f"Forgotten: {undone.text}" if undone else "There is no turn to undo."

@@ -1,0 +1,163 @@
+"""The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
+
+import asyncio
+from collections.abc import MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from agentmagic.agent import Agent
+from agentmagic.errors import UsageError
+from agentmagic.kernel.command import DEFAULT_SESSION
+from agentmagic.session import Session
+from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.functions import Functions, function_tool, is_tool
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import McpServers
+
+Variables = MutableMapping[str, Any]
+_UNBOUND: Any = object()
+
+
+class NotebookTools:
+    """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
+
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the marked functions; names that begin with _ are IPython's and the user's own business."""
+        found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
+        return [function_tool(function) for function in dict.fromkeys(found)]
+
+    async def aclose(self) -> None:
+        """Do nothing: functions hold nothing open."""
+
+
+class Chosen:
+    """Some tools of other toolsets, by name: a toolset."""
+
+    def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
+        self._names = names
+        self._toolsets = toolsets
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools chosen, in the order of the choice. Raises UsageError where one is not there."""
+        listed = await asyncio.gather(*(toolset.tools() for toolset in self._toolsets))
+        found: dict[str, Tool] = {}
+        for tool in (tool for tools in listed for tool in tools):
+            found.setdefault(tool.name, tool)
+        if missing := [name for name in self._names if name not in found]:
+            message = f"There is no function or tool {missing[0]!r} to offer. Tools: {', '.join(found) or 'none'}."
+            raise UsageError(message)
+        return [found[name] for name in self._names]
+
+    async def aclose(self) -> None:
+        """Do nothing: the toolsets belong to the session."""
+
+
+class Namespace:
+    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`."""
+
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+        self._equipped: WeakSet[Session] = WeakSet()
+        self._servers: McpServers | None = None
+        self._functions = NotebookTools(variables)
+
+    @property
+    def variables(self) -> Variables:
+        """The notebook's variables."""
+        return self._variables
+
+    @property
+    def servers(self) -> "McpServers | None":
+        """The servers of `%mcp`, or None where there never was one."""
+        return self._servers
+
+    def need_servers(self) -> "McpServers":
+        """Return the servers of `%mcp`, having made the place for them and given it to every session."""
+        if self._servers is None:
+            from agentmagic.engine import engine
+            from agentmagic.tools.mcp import McpServers
+
+            self._servers = McpServers()
+            engine().at_close(self._servers.aclose)
+            for session in self._equipped:
+                session.add_toolset(self._servers)
+        return self._servers
+
+    def bind_default(self) -> str | None:
+        """Make the default session a variable; return what to say where its name holds something else."""
+        value = self._variables.get(DEFAULT_SESSION, _UNBOUND)
+        if value is _UNBOUND or isinstance(value, Session):
+            self.session(DEFAULT_SESSION)
+            return None
+        return f"{DEFAULT_SESSION} is {_a(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
+
+    def session(self, name: str) -> Session:
+        """Return the session of a name, made and bound where the name is free or an Agent's.
+
+        Raises UsageError where it holds another value.
+        """
+        value = self._variables.get(name, _UNBOUND)
+        if value is _UNBOUND:
+            value = self._variables[name] = Session(self._recipe())
+        elif isinstance(value, Agent):
+            value = self._variables[name] = Session(value)
+        elif not isinstance(value, Session):
+            message = f"{name} is {_a(value)}, no session, and is left alone. {_another(name)}"
+            raise UsageError(message)
+        self._equip(value)
+        return value
+
+    def sessions(self) -> dict[str, Session]:
+        """Return the sessions that variables hold, by name."""
+        items = tuple(self._variables.items())
+        return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
+
+    def toolsets(self, session: Session, agent: Agent, chosen: Sequence[str] | None = None) -> tuple[Toolset, ...]:
+        """Return the sources of tools of a turn, those that are empty left out; of `chosen`, only these tools.
+
+        Raises UsageError for a chosen name that nothing can have.
+        """
+        sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
+        if chosen is None:
+            return sources
+        functions = {name: self._variables[name] for name in chosen if _is_function(self._variables.get(name))}
+        if not sources and (missing := [name for name in chosen if name not in functions]):
+            message = f"--tools names {missing[0]}, which is no function of the notebook. Define it first."
+            raise UsageError(message)
+        names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
+        return (Chosen(names, (Functions(functions.values()), *sources)),)
+
+    def _is_empty(self, source: Toolset) -> bool:
+        if self._servers is not None and source is self._servers:
+            return not self._servers.servers
+        return source is self._functions and not any(map(is_tool, tuple(self._variables.values())))
+
+    def _recipe(self) -> Agent:
+        default = self._variables.get(DEFAULT_SESSION)
+        return default.agent if isinstance(default, Session) else Agent()
+
+    def _equip(self, session: Session) -> None:
+        """Give a session the notebook's functions and servers, once."""
+        if session in self._equipped:
+            return
+        self._equipped.add(session)
+        session.add_toolset(self._functions)
+        if self._servers is not None:
+            session.add_toolset(self._servers)
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _another(name: str) -> str:
+    return f"Use another session, %%agent NAME, or rename yours and del {name}."

@@ -1,0 +1,205 @@
+"""One `%%agent` cell: from its command and body to the output it leaves."""
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from getpass import getpass
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic import settings
+from agentmagic.agent import Agent
+from agentmagic.engine import engine
+from agentmagic.errors import AgentMagicError, AuthenticationMissing
+from agentmagic.events import Event, ToolFinished
+from agentmagic.kernel import prompt
+from agentmagic.kernel.command import Ask
+from agentmagic.kernel.failures import TurnInterrupted, check
+from agentmagic.kernel.frontend import FrontEnd, Kind, front_end, say
+from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.questions import Questions
+from agentmagic.providers.registry import providers
+from agentmagic.run import Run
+from agentmagic.session import LONGEST_PROMPT, Session
+from agentmagic.tools.base import Toolset
+
+OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
+INTERRUPTED = "the turn was cancelled; what was finished is kept, and the next prompt goes on from there."
+ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
+
+
+class Runner:
+    """Runs the turns of a notebook's cells."""
+
+    def __init__(self, shell: InteractiveShell, namespace: Namespace) -> None:
+        self._shell = shell
+        self._namespace = namespace
+
+    def ask(self, command: Ask, body: str) -> None:
+        """Run a turn and show it; returns when it is over, or at once with `--bg`.
+
+        Raises what the turn failed of, unless `--keep-going`; and TurnInterrupted.
+        """
+        front = front_end(self._shell)
+        session = self._namespace.session(command.name)
+        wait_for_turn(session)
+        if command.new:
+            session.clear()
+        recipe = self._with_model(session, _recipe(session, command), front)
+        toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
+        turn = _Turn(session, recipe, self._prompt(body), toolsets, front)
+        if command.bg and front.in_background:
+            turn.run_in_background()
+            return
+        try:
+            turn.run()
+        except AgentMagicError as error:
+            if not command.keep_going or error.result is None:
+                raise
+
+    def _prompt(self, body: str) -> str:
+        if len(body) > LONGEST_PROMPT:
+            return body  # the session refuses it; no time is spent on its braces
+        filled = prompt.fill(body.strip("\n"), self._namespace.variables)
+        for problem in filled.left:
+            say(problem)
+        return filled.text
+
+    def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
+        """Offer the local model where no model is chosen and no key is set."""
+        try:
+            session.model(recipe)
+        except AuthenticationMissing:
+            if not front.attended or input(OFFER).strip().lower() not in ("y", "yes"):
+                raise
+            local = f"local:{providers()['local'].default}"
+            session.agent = replace(session.agent, model=local)
+            return replace(recipe, model=local)
+        return recipe
+
+
+class _Turn:
+    """A turn, its screen and the person before it."""
+
+    def __init__(
+        self, session: Session, recipe: Agent, words: str, toolsets: Sequence[Toolset], front: FrontEnd
+    ) -> None:
+        self._session = session
+        self._recipe = recipe
+        self._words = words
+        self._toolsets = toolsets
+        self._attended = front.attended
+        self._brief = front.kind is Kind.LIVE
+        self._screen = front.screen()
+        self._run: Run | None = None
+
+    def run(self) -> None:
+        """Run the turn to its end, asking for a key where one is missing."""
+        try:
+            while not self._attempt():
+                self._session.undo()
+                self._screen.restart()
+        except KeyboardInterrupt:
+            raise TurnInterrupted(self._give_up()) from None
+        finally:
+            engine().call(_nothing())
+            self._screen.finish()
+
+    def run_in_background(self) -> None:
+        """Start the turn and leave it to itself; nobody is asked anything."""
+        self._finish_with(self._start(attended=False))
+
+    def _attempt(self) -> bool:
+        """Run the turn; return False where a key was missing that has been typed now."""
+        try:
+            with engine().main.held():
+                check(self._start(attended=self._attended).wait())
+        except AuthenticationMissing as error:
+            if not (self._attended and _typed_key(error)):
+                raise
+            return False
+        return True
+
+    def _give_up(self) -> str:
+        run = self._run
+        if run is None or run.done:
+            return INTERRUPTED
+        run.cancel()
+        self._finish_with(run)
+        return ABANDONED
+
+    def _finish_with(self, run: Run) -> None:
+        """Leave the static output once the run is over: asked for on the engine, so that all was heard by then."""
+        engine().loop.call_soon_threadsafe(run.settled.add_done_callback, self._finish)
+
+    def _finish(self, _settled: object) -> None:
+        self._screen.finish()
+
+    def _start(self, *, attended: bool) -> Run:
+        run = self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
+        self._run = run
+        self._screen.begin()
+        run.listen(self._screen.feed)
+        run.listen(_Figures().feed)
+        if attended:
+            run.listen(Questions(run, brief=self._brief).feed)
+        return run
+
+
+class _Figures:
+    """Shows the plots of a tool when the tool has ended, rather than when the cell has."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the run."""
+        inline = sys.modules.get("matplotlib_inline.backend_inline")
+        if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
+            return
+        show: Callable[[], None] = inline.flush_figures
+        context = contextvars.copy_context()
+        task = asyncio.get_running_loop().create_task(engine().main.run(lambda: context.run(show)))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+
+def wait_for_turn(session: Session) -> None:
+    """Wait until a turn in the background is over; an interrupt ends the waiting, not the turn."""
+    running = session.running
+    if running is None:
+        return
+
+    def stop() -> None:
+        message = "the session is still busy with a turn in the background."
+        raise TurnInterrupted(message)
+
+    engine().wait(running.settled, stop)
+
+
+async def _nothing() -> None:
+    """Run on the engine behind everything that was asked of it before, so that the screen has heard it all."""
+
+
+def _recipe(session: Session, command: Ask) -> Agent:
+    """Return the session's recipe with what the cell's options say in its place."""
+    options = {
+        name: getattr(command, name) for name in ("model", "instructions", "max_iterations", "timeout", "permission")
+    }
+    return replace(session.agent, **{name: value for name, value in options.items() if value is not None})
+
+
+def _typed_key(error: AuthenticationMissing) -> bool:
+    """Ask for a key, hidden; an empty one gives up."""
+    if not error.variables:
+        return False
+    name = error.variables[0]
+    try:
+        key = getpass(f"{name} is not set. Type the key, which is kept in memory only, or nothing to give up: ").strip()
+    except EOFError:
+        key = ""
+    if key:
+        settings.type_key(name, key)
+    return bool(key)

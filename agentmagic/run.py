@@ -1,0 +1,220 @@
+"""A turn under way, as its caller holds it, from any thread and any event loop."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from agentmagic.engine import caller_loop, engine, running_loop
+from agentmagic.errors import UsageError
+from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
+from agentmagic.loop import Ask, Emit, Outcome
+
+logger = logging.getLogger("agentmagic")
+
+ABORT_POLL = 0.05
+"""Seconds between two looks at an abort event, which may be a threading or an asyncio one."""
+
+Play = Callable[[Emit, Ask], Awaitable[Outcome]]
+"""Plays the turn: tells its events, puts its questions, returns how it ended. Never raises."""
+
+
+class AbortEvent(Protocol):
+    """What `start(abort=...)` takes: a `threading.Event` or an `asyncio.Event`."""
+
+    def is_set(self) -> bool:
+        """Whether the run should end."""
+        ...
+
+
+class Run:
+    """A turn under way: await it, iterate over its events, cancel it, answer its questions.
+
+    It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the
+    first on, whenever it begins; several may iterate at once.
+    """
+
+    def __init__(self, play: Play, *, attended: bool = False, abort: AbortEvent | None = None) -> None:
+        self.settled: Future[None] = Future()
+        self._attended = attended
+        self._events: list[Event] = []
+        self._outcome: Outcome | None = None
+        self._listeners: list[Callable[[Event], None]] = []
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._lock = threading.Lock()
+        self._waking = False
+        self._open: dict[str, asyncio.Future[Intent]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._cancelled = False
+        token = caller_loop.set(running_loop())
+        try:
+            engine().submit(self._main(play, abort))
+        finally:
+            caller_loop.reset(token)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What has happened so far."""
+        return tuple(self._events)
+
+    @property
+    def done(self) -> bool:
+        """Whether the turn is over."""
+        return self.settled.done()
+
+    def cancel(self) -> None:
+        """End the turn, from any thread; what was finished stays, and the result says "cancelled"."""
+        self._cancelled = True
+        engine().loop.call_soon_threadsafe(self._cancel_task)
+
+    def send(self, intent: Intent) -> None:
+        """Answer an approval or a question of this run, or stop it, from any thread."""
+        if isinstance(intent, Stop):
+            self.cancel()
+        else:
+            engine().loop.call_soon_threadsafe(self._answer, intent)
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Have a function called on the engine's thread with every event, from the first on."""
+        engine().loop.call_soon_threadsafe(self._listen, listener)
+
+    def wait(self) -> RunResult:
+        """Wait for the result in synchronous code; the main thread does its tools' work meanwhile.
+
+        Raises TurnTimeout, or the error the turn failed of, each with the partial result as `.result`, and
+        KeyboardInterrupt where the person interrupted.
+        """
+        interrupted = threading.Event()
+
+        def interrupt() -> None:
+            interrupted.set()
+            self.cancel()
+
+        engine().wait(self.settled, interrupt)
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        return self.result()
+
+    def result(self) -> RunResult:
+        """Return the result of a turn that is over, or raise what it failed of."""
+        if not self.done:
+            message = "The turn is not over. Await the run first."
+            raise UsageError(message)
+        self.settled.result()
+        assert self._outcome is not None  # noqa: S101  (set before settled)
+        if self._outcome.error is not None:
+            raise self._outcome.error
+        return self._outcome.result
+
+    def __await__(self) -> Generator[Any, None, RunResult]:
+        return self._join().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        position = 0
+        while True:
+            while position < len(self._events):
+                yield self._events[position]
+                position += 1
+            if self.done:
+                return
+            await self._more(position)
+
+    # -- on the caller's side ------------------------------------------------------------------
+
+    async def _join(self) -> RunResult:
+        try:
+            await asyncio.shield(asyncio.wrap_future(self.settled))
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return self.result()
+
+    async def _more(self, position: int) -> None:
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            self._waiters.append((loop, waiter))
+        # Only now: an event that came before finds no waiter, one that comes after wakes this one.
+        if len(self._events) == position and not self.done:
+            await waiter
+
+    # -- on the engine -------------------------------------------------------------------------
+
+    async def _main(self, play: Play, abort: AbortEvent | None) -> None:
+        self._task = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(abort)) if abort is not None else None
+        if self._cancelled or (abort is not None and abort.is_set()):
+            self._cancel_task()
+        try:
+            self._outcome = await play(self._emit, self._ask)
+            self.settled.set_result(None)
+        except BaseException as error:  # nobody may wait for ever, whatever went wrong
+            self.settled.set_exception(error)
+            raise
+        finally:
+            if watcher is not None:
+                watcher.cancel()
+            for question in self._open.values():  # of tools that were left behind, in threads that wait
+                question.cancel()
+            self._wake()
+
+    async def _watch(self, abort: AbortEvent) -> None:
+        while not abort.is_set():  # noqa: ASYNC110  (it may be a threading event, or another loop's)
+            await asyncio.sleep(ABORT_POLL)
+        self.cancel()
+
+    def _cancel_task(self) -> None:
+        if self._task is not None and not self.done:
+            self._task.cancel()
+
+    def _emit(self, event: Event) -> None:
+        self._events.append(event)
+        for listener in self._listeners:
+            self._tell(listener, event)
+        if self._waiters and not self._waking:
+            self._waking = True
+            engine().loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """Wake whoever waits for events: once for all that came in one pass of the engine's loop."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+            self._waking = False
+        for loop, waiter in waiters:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_release, waiter)
+
+    def _listen(self, listener: Callable[[Event], None]) -> None:
+        self._listeners.append(listener)
+        for event in self._events:
+            if listener in self._listeners:
+                self._tell(listener, event)
+
+    def _tell(self, listener: Callable[[Event], None], event: Event) -> None:
+        try:
+            listener(event)
+        except Exception:
+            logger.exception("a listener failed and is not called again")
+            self._listeners = [other for other in self._listeners if other is not listener]
+
+    async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+        if not self._attended:
+            return None
+        answer: asyncio.Future[Intent] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = answer
+        try:
+            return await answer
+        finally:
+            del self._open[question.id]
+
+    def _answer(self, intent: "Approve | Deny | Reply") -> None:
+        waiting = self._open.get(intent.id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(intent)
+
+
+def _release(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

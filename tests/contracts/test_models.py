@@ -1,0 +1,331 @@
+"""What every model promises, asked of each of them; a new provider adds its `Case` here."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import pytest
+from tenacity import wait_none
+
+from agentmagic import Agent, Session
+from agentmagic.engine import engine
+from agentmagic.errors import BadRequest, StreamBroken
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Text, ToolCall, ToolDef, user
+from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import PATIENCE, invalid_history, run
+from tests.providers.loopback import Exchange, Loopback, sse
+from tests.turns import AT_ONCE, texts
+
+KEY = "test-key-of-nobody"
+CLOCK = ToolDef("clock", "Tells the time.", {"type": "object", "properties": {"zone": {"type": "string"}}})
+REQUEST = Request((user("What time is it here and there?"),), "Be brief.", (CLOCK,))
+WORDS = "Let me look."
+ZONES = ("UTC", "CET")
+CALLS = [{"name": "clock", "arguments": {"zone": zone}} for zone in ZONES]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model behind HTTP: how it is made for an address, and its answers, one event of the stream each.
+
+    `calling` says WORDS and calls the clock for each zone; `speaking` says WORDS only.
+    """
+
+    make: Callable[[str], Model]
+    calling: list[str]
+    speaking: list[str]
+
+
+def responses_case() -> Case:
+    from agentmagic.providers.openai_responses import OpenAIResponses
+
+    def item(place, whole, **empty):
+        return [
+            {"type": "response.output_item.added", "output_index": place, "item": whole | empty},
+            {"type": "response.output_item.done", "output_index": place, "item": whole},
+        ]
+
+    content = [{"type": "output_text", "text": WORDS, "annotations": []}]
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": content}
+    begin, end = item(0, message, content=[])
+    spoken = [begin, {"type": "response.output_text.delta", "output_index": 0, "delta": WORDS}, end]
+    called = []
+    for place, zone in enumerate(ZONES, 1):
+        call = {"id": f"fc_{place}", "type": "function_call", "call_id": f"call_{place}", "name": "clock"}
+        arguments = f'{{"zone": "{zone}"}}'
+        begin, end = item(place, call | {"arguments": arguments}, arguments="")
+        delta = {"type": "response.function_call_arguments.delta", "output_index": place, "delta": arguments}
+        called += [begin, delta, end]
+    usage = {"input_tokens": 5, "output_tokens": 7}
+    closing = {"type": "response.completed", "response": {"status": "completed", "usage": usage}}
+
+    def make(url):
+        return OpenAIResponses("gpt-5.4", base_url=f"{url}/v1", api_key=KEY)
+
+    return Case(
+        make, [sse(chunk) for chunk in (*spoken, *called, closing)], [sse(chunk) for chunk in (*spoken, closing)]
+    )
+
+
+def chat_case() -> Case:
+    from agentmagic.providers.openai_chat import OpenAIChat
+
+    def chunk(delta, reason=None):
+        return sse({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+
+    def call(place, zone):
+        function = {"name": "clock", "arguments": f'{{"zone": "{zone}"}}'}
+        return {"tool_calls": [{"index": place, "id": f"call_{place}", "type": "function", "function": function}]}
+
+    usage = sse({"id": "c", "choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7}})
+    spoken = [chunk({"role": "assistant", "content": WORDS})]
+    called = [chunk(call(place, zone)) for place, zone in enumerate(ZONES)]
+
+    def make(url):
+        return OpenAIChat("gpt-5.4", base_url=f"{url}/v1", api_key=KEY)
+
+    return Case(
+        make,
+        [*spoken, *called, chunk({}, "tool_calls"), usage, sse(done=True)],
+        [*spoken, chunk({}, "stop"), usage, sse(done=True)],
+    )
+
+
+def gemini_case() -> Case:
+    from agentmagic.providers.gemini import Gemini
+
+    def chunk(*parts, reason=None):
+        candidate = {"content": {"parts": list(parts), "role": "model"}, "index": 0}
+        end = {"finishReason": reason} if reason else {}
+        return sse(
+            {"candidates": [candidate | end], "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7}}
+        )
+
+    called = [chunk({"functionCall": {"name": "clock", "args": {"zone": zone}}}) for zone in ZONES]
+    closing = chunk({"text": ""}, reason="STOP")
+
+    def make(url):
+        return Gemini("gemini-3.5-flash", base_url=url, api_key=KEY)
+
+    spoken = chunk({"text": WORDS})
+    return Case(make, [spoken, *called, closing], [spoken, closing])
+
+
+CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case}
+SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "google.genai"}
+
+
+def _installed(module):
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
+
+
+HTTP = [
+    pytest.param(name, marks=pytest.mark.skipif(not _installed(sdk), reason=f"{sdk} is not installed"))
+    for name, sdk in SDKS.items()
+]
+
+
+@contextmanager
+def answering(name, *answers, **options):
+    """A model that gives the answers, "calling" or "speaking", one a request."""
+    if name == "scripted":
+        steps = {"calling": {"text": WORDS, "calls": CALLS}, "speaking": WORDS}
+        yield Scripted([steps[answer] for answer in answers])
+        return
+    case = CASES[name]()
+    with Loopback([Exchange("".join(getattr(case, answer)), **options) for answer in answers]) as server:
+        yield case.make(server.url)
+
+
+async def collect(model, request=REQUEST):
+    return [event async for event in model.stream(request)]
+
+
+def events_of(model, request=REQUEST):
+    async def main():
+        try:
+            return await collect(model, request)
+        finally:
+            await model.aclose()
+
+    return asyncio.run(main())
+
+
+def turn(model, prompt, **options):
+    """The result of one turn, after which the model is closed on the loop that used it."""
+    try:
+        return run(Session(Agent(model, **options)), prompt)
+    finally:
+        engine().call(model.aclose())
+
+
+every_model = pytest.mark.parametrize("name", ["scripted", *HTTP])
+every_http_model = pytest.mark.parametrize("name", HTTP)
+
+
+@every_model
+def test_it_is_a_model_with_the_name_of_its_provider(name):
+    with answering(name, "speaking") as model:
+        assert isinstance(model, Model)
+        assert model.name.startswith(f"{name}:")
+
+
+@every_model
+def test_each_part_is_started_then_told_then_finished_with_the_whole(name):
+    with answering(name, "calling") as model:
+        events = events_of(model)
+    for index in range(3):
+        own = [event for event in events if getattr(event, "index", None) == index]
+        assert isinstance(own[0], PartStarted)
+        assert all(isinstance(event, PartDelta) for event in own[1:-1])
+        assert isinstance(own[-1], PartFinished)
+        assert own[-1].part.type == own[0].kind
+        if isinstance(own[-1].part, Text):
+            assert "".join(event.text for event in own[1:-1]) == own[-1].part.text
+        if isinstance(own[-1].part, ToolCall):
+            assert own[0].name == own[-1].part.name
+
+
+@every_model
+def test_indices_count_from_zero_in_order_of_appearance(name):
+    with answering(name, "calling") as model:
+        started = [event.index for event in events_of(model) if isinstance(event, PartStarted)]
+    assert started == [0, 1, 2]
+
+
+@every_model
+def test_the_parts_are_what_the_model_said(name):
+    with answering(name, "calling") as model:
+        text, *called = [event.part for event in events_of(model) if isinstance(event, PartFinished)]
+    assert text.text == WORDS
+    assert [(call.name, dict(call.arguments)) for call in called] == [("clock", {"zone": zone}) for zone in ZONES]
+    assert len({call.id for call in called}) == 2
+
+
+@every_model
+@pytest.mark.parametrize("answer", ["calling", "speaking"])
+def test_exactly_one_closing_event_comes_last_with_the_tokens(name, answer):
+    with answering(name, answer) as model:
+        events = events_of(model)
+    assert [isinstance(event, ModelFinished) for event in events] == [False] * (len(events) - 1) + [True]
+    assert events[-1].usage.input_tokens > 0
+    assert events[-1].usage.output_tokens > 0
+    assert events[-1].reason
+
+
+@every_model
+def test_a_whole_turn_goes_through(name):
+    def clock(zone: str) -> str:
+        return f"noon in {zone}"
+
+    with answering(name, "calling", "speaking") as model:
+        outcome = turn(model, "What time is it here and there?", tools=[clock])
+    assert (outcome.stop_reason, outcome.final_text) == ("answer", WORDS), outcome.error
+    assert texts(outcome) == ["noon in UTC", "noon in CET"]
+    assert invalid_history(outcome.history_delta) is None
+
+
+@every_model
+def test_it_can_be_closed_twice_and_asked_again(name):
+    async def main(model):
+        first = await collect(model)
+        await model.aclose()
+        await model.aclose()
+        second = await collect(model)
+        await model.aclose()
+        return first, second
+
+    with answering(name, "speaking", "speaking") as model:
+        first, second = asyncio.run(main(model))
+    assert len(first) == len(second)
+
+
+@every_model
+def test_a_stream_that_is_given_up_can_be_closed(name):
+    async def main(model):
+        async with aclosing(model.stream(REQUEST)) as stream:
+            first = await anext(stream)
+        await model.aclose()
+        return first
+
+    with answering(name, "calling") as model:
+        assert asyncio.run(main(model)) == PartStarted(0, "text")
+
+
+async def cancelled(model, stands_still):
+    """The seconds that a task takes to end which is cancelled while its stream stands still."""
+    task = asyncio.ensure_future(collect(model))
+    await asyncio.to_thread(stands_still, PATIENCE)
+    began = time.monotonic()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    await model.aclose()
+    return time.monotonic() - began
+
+
+@every_http_model
+def test_cancelling_closes_the_request_at_once(name):
+    case = CASES[name]()
+    whole = "".join(case.speaking)
+    with Loopback([Exchange(whole, stall_at=len(case.speaking[0].encode()))]) as server:
+        seconds = asyncio.run(cancelled(case.make(server.url), server.stalled.wait))
+        assert seconds < AT_ONCE
+        assert server.dropped.wait(AT_ONCE)
+
+
+def test_cancelling_ends_a_script_at_once():
+    model = Scripted([{"text": WORDS, "pace": PATIENCE}])
+    assert asyncio.run(cancelled(model, lambda _: None)) < AT_ONCE
+
+
+@every_http_model
+@pytest.mark.parametrize("answer", ["calling", "speaking"])
+def test_a_stream_that_ends_before_its_closing_event_is_broken(name, answer):
+    case = CASES[name]()
+    chunks = getattr(case, answer)
+    closing = {"openai": 1, "openai-chat": 3, "gemini": 1}[name]
+    for length in range(1, len(chunks) - closing + 1):
+        with Loopback([Exchange("".join(chunks[:length]))]) as server, pytest.raises(StreamBroken):
+            events_of(case.make(server.url))
+
+
+@every_http_model
+def test_a_connection_that_breaks_within_the_stream_is_broken(name):
+    case = CASES[name]()
+    whole = "".join(case.calling)
+    closing_event_begins = len("".join(case.calling[: -1 if name != "openai-chat" else -3]))
+    for cut in range(10, closing_event_begins, closing_event_begins // 9):
+        with Loopback([Exchange(whole, cut_at=cut)]) as server, pytest.raises(StreamBroken) as caught:
+            events_of(case.make(server.url))
+        assert caught.value.retryable
+
+
+@every_http_model
+def test_a_bad_request_is_told_in_the_server_s_words_without_the_key(name):
+    body = json.dumps({"error": {"message": f"the tool clock has no description; your key is {KEY}", "code": 400}})
+    case = CASES[name]()
+    with Loopback([Exchange(body, 400, "application/json")]) as server, pytest.raises(BadRequest) as caught:
+        events_of(case.make(server.url))
+    assert "the tool clock has no description" in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+@every_http_model
+def test_a_stream_that_broke_is_tried_again_as_a_whole(name, monkeypatch):
+    monkeypatch.setattr("agentmagic.loop._backoff", wait_none())
+    case = CASES[name]()
+    whole = "".join(case.speaking)
+    with Loopback([Exchange(whole, cut_at=len(case.speaking[0])), Exchange(whole)]) as server:
+        outcome = turn(case.make(server.url), "Speak.")
+    assert (outcome.final_text, outcome.stop_reason) == (WORDS, "answer"), outcome.error
+    assert [event.type for event in outcome.events].count("step_retried") == 1

@@ -1,0 +1,73 @@
+import asyncio
+
+import pytest
+
+from agentmagic.errors import BadRequest
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Message, Reasoning, Text, ToolCall, user
+from agentmagic.providers.base import ModelFinished, Request
+from agentmagic.providers.scripted import Scripted
+
+HELLO = Request((user("Say hello to everybody."),), "Be kind.")
+
+
+def play(model, request=HELLO):
+    async def collect():
+        return [event async for event in model.stream(request)]
+
+    return asyncio.run(collect())
+
+
+def test_a_string_answers_word_by_word():
+    assert play(Scripted(["Hello you."]))[:4] == [
+        PartStarted(0, "text"),
+        PartDelta(0, "Hello "),
+        PartDelta(0, "you."),
+        PartFinished(0, Text("Hello you.")),
+    ]
+
+
+def test_a_step_may_think_speak_and_call():
+    step = {"reasoning": "hm", "text": "Wait.", "calls": [{"name": "look", "arguments": {"at": 1}}]}
+    parts = [event.part for event in play(Scripted([step])) if isinstance(event, PartFinished)]
+    assert parts == [Reasoning("hm"), Text("Wait."), ToolCall("call_1", "look", {"at": 1})]
+
+
+def test_the_calls_of_a_script_have_ids_of_their_own():
+    step = {"calls": [{"name": "look", "arguments": {}}] * 2}
+    model = Scripted([step, step])
+    parts = [event.part for _ in range(2) for event in play(model) if isinstance(event, PartFinished)]
+    assert len({part.id for part in parts}) == 4
+
+
+@pytest.mark.parametrize("written", ["{not json", "[1, 2]", ""])
+def test_a_script_can_play_a_model_that_writes_bad_json(written):
+    events = play(Scripted([{"calls": [{"name": "look", "arguments": written}]}]))
+    assert events[1] == PartDelta(0, written)
+    assert events[2].part.arguments == {"_raw": written}
+
+
+def test_an_exception_is_raised():
+    with pytest.raises(BadRequest, match="no"):
+        play(Scripted([BadRequest("no")]))
+
+
+def test_words_are_counted_as_tokens():
+    request = Request((user("one two three"), Message("assistant", (Text("four"),))), "five six")
+    step = {"reasoning": "a b", "text": "c d e"}
+    (finished,) = [event for event in play(Scripted([step]), request) if isinstance(event, ModelFinished)]
+    assert (finished.usage.input_tokens, finished.usage.reasoning_tokens) == (6, 2)
+    assert finished.usage.output_tokens >= 5
+
+
+def test_a_request_after_the_last_step_says_what_is_missing():
+    model = Scripted(["once"], "lesson")
+    play(model)
+    with pytest.raises(BadRequest, match="The script scripted:lesson has 1 steps, and one more was asked for"):
+        play(model)
+
+
+def test_every_request_is_kept():
+    model = Scripted(["once"])
+    play(model)
+    assert model.requests == [HELLO]

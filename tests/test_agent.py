@@ -1,0 +1,69 @@
+import functools
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from agentmagic import Agent, tool
+from agentmagic.errors import UsageError
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+class Unnamed:
+    def __call__(self, a: int) -> int:
+        return a
+
+
+def test_an_agent_is_frozen():
+    with pytest.raises(FrozenInstanceError):
+        Agent().model = "local:"
+
+
+def test_the_defaults_are_those_of_the_contract():
+    agent = Agent()
+    assert (agent.max_iterations, agent.timeout, agent.tool_choice, agent.permission) == (10, 120.0, "auto", "ask")
+
+
+def test_its_tools_do_not_change_with_the_list_they_came_from():
+    tools = [add]
+    agent = Agent(tools=tools)
+    tools.clear()
+    assert agent.tools == (add,)
+
+
+def test_no_key_is_looked_for():
+    Agent("openai:gpt-5.4")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_iterations": 0}, "max_iterations is 0. A turn needs at least 1"),
+        ({"timeout": 0}, "timeout is 0. Give seconds above 0, or None"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"permission": "maybe"}, "permission is 'maybe'. Choose one of allow, ask, deny"),
+        ({"on_limit": "explode"}, 'on_limit is \'explode\'. Choose "answer" or "stop"'),
+        ({"tools": ["add"]}, "'add' is no tool. Give functions"),
+        ({"tools": [int]}, "is no tool"),
+        ({"tools": add}, r"Put it into a list: tools=\[...\]"),
+        ({"tools": [lambda a: a]}, "<lambda> is no name for a tool"),
+        ({"tools": [functools.partial(add, b=1)]}, "is no name for a tool"),
+        ({"tools": [Unnamed()]}, "is no name for a tool"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_in_a_sentence(options, words):
+    with pytest.raises(UsageError, match=words):
+        Agent(**options)
+
+
+@pytest.mark.parametrize("name", ["with space", "größe", "1st", "x" * 65, "a.b", ""])
+def test_a_tool_needs_a_name_that_every_provider_takes(name):
+    def fine(): ...
+
+    fine.__name__ = name or "<lambda>"
+    with pytest.raises(UsageError, match=r"give it one with @tool\(name="):
+        Agent(tools=[fine])
+    with pytest.raises(UsageError, match=r"give it one with @tool\(name="):
+        tool(name=name)(fine)

@@ -1,0 +1,42 @@
+import pytest
+
+from agentmagic import redact
+
+LONG = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"sk-proj-{LONG}",
+        f"AIza{LONG}",
+        f"ghp_{LONG}",
+        f"github_pat_{LONG}",
+        f"hf_{LONG}",
+        f"xoxb-{LONG}",
+        "AKIA0123456789ABCDEF",
+    ],
+)
+def test_what_is_shaped_like_a_key_is_blanked(key):
+    assert redact.redact(f"The key {key} is wrong.") == f"The key {redact.BLANK} is wrong."
+
+
+def test_a_bearer_token_is_blanked_and_its_header_stays():
+    assert redact.redact(f"Authorization: Bearer {LONG}") == f"Authorization: Bearer {redact.BLANK}"
+
+
+def test_a_remembered_secret_is_blanked_wherever_it_stands(monkeypatch):
+    monkeypatch.setattr(redact, "_secrets", set())
+    redact.remember("correct-horse")
+    assert redact.redact("url?key=correct-horse&x=1") == f"url?key={redact.BLANK}&x=1"
+
+
+def test_a_short_secret_does_not_ruin_every_text(monkeypatch):
+    monkeypatch.setattr(redact, "_secrets", set())
+    redact.remember("abc")
+    assert redact.redact("abcdef") == "abcdef"
+
+
+@pytest.mark.parametrize("text", ["", "ask-me-anything", "a risk-free rate", "skating", "Bearer of bad news"])
+def test_ordinary_words_stay(text):
+    assert redact.redact(text) == text

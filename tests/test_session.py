@@ -1,0 +1,664 @@
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic.engine import engine
+from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
+from agentmagic.events import Approve, Deny, Reply, Stop
+from agentmagic.messages import Media, Usage, user
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
+from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
+
+ROOT = Path(__file__).parent.parent
+
+
+async def never() -> str:
+    """Wait for what never comes."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+def look() -> str:
+    return "nothing here"
+
+
+@tool(ask=True)
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"{path} is gone"
+
+
+ERASE = calls(("erase", {"path": "a.txt"}))
+
+
+def recorded(session, **options):
+    """A run that has begun, and the recorder of its events."""
+    recorder = Recorder()
+    begun = session.start("a prompt", **options)
+    begun.listen(recorder)
+    return begun, recorder
+
+
+# -- a conversation ------------------------------------------------------------------------------
+
+
+def test_a_session_remembers_its_turns():
+    model = Scripted(["Hello.", "Hello again."])
+    session = Session(Agent(model))
+    session.ask("Hi")
+    session.ask("Hi again")
+    assert [message.text for message in session.messages] == ["Hi", "Hello.", "Hi again", "Hello again."]
+    assert model.requests[1].messages == session.messages[:-1]
+    assert [event.type for event in session.events if event.type.startswith("turn")] == [
+        "turn_started",
+        "turn_finished",
+    ] * 2
+
+
+def test_history_delta_is_what_the_turn_added_the_prompt_first():
+    session = scripted("Hello.", "Hello again.")
+    session.ask("Hi")
+    delta = session.ask("Hi again").history_delta
+    assert delta == session.messages[2:]
+    assert delta[0] == user("Hi again")
+
+
+def test_the_totals_of_a_session():
+    session = scripted(calls("look", "nothing"), "One.", "Two.", tools=[look])
+    turns = [session.ask("a prompt"), session.ask("a prompt")]
+    assert session.usage == turns[0].usage + turns[1].usage
+    assert session.usage.requests == 3
+    assert (session.tool_calls, session.tool_failures) == (2, 1)
+
+
+def test_undo_and_clear():
+    session = scripted("One.", "Two.")
+    session.ask("first")
+    session.ask("second")
+    assert session.undo() == user("second")
+    assert [message.text for message in session.messages] == ["first", "One."]
+    session.clear()
+    assert session.messages == ()
+    assert session.usage == Usage()
+    assert session.undo() is None
+
+
+def test_the_tools_of_a_session_are_known_before_the_first_turn():
+    session = scripted("Hello.", tools=[look])
+    assert [definition.name for definition in session.tools] == ["look"]
+    session.ask("a prompt")
+    assert [definition.name for definition in session.tools] == ["look"]
+
+
+def test_another_recipe_can_stand_in_for_one_turn():
+    session = scripted("Never asked.")
+    other = Agent(Scripted(["From the other."]), instructions="Be another.")
+    assert session.ask("a prompt", agent=other).final_text == "From the other."
+    assert session.agent is not other
+
+
+def test_a_session_says_what_it_is():
+    session = scripted("Hello.")
+    assert repr(session) == "<Session scripted:script: 0 turns, 0 messages>"
+    session.ask("Hi")
+    assert repr(session) == "<Session scripted:script: 1 turns, 2 messages>"
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n ", []])
+def test_an_empty_prompt_is_refused(prompt):
+    with pytest.raises(UsageError, match=r"The prompt is empty. Write what the agent should do"):
+        scripted("Hello.").start(prompt)
+
+
+def test_a_prompt_may_be_a_picture_alone():
+    assert run(scripted("A cat."), [Media("image/png", b"\x89PNG")]).final_text == "A cat."
+
+
+def test_a_prompt_of_ten_megabytes_is_refused_in_a_sentence():
+    session = scripted("Hello.")
+    with pytest.raises(UsageError, match=r"The prompt has 10,000,000 characters.*give the agent a tool that reads it"):
+        session.ask("x" * 10_000_000)
+    assert session.messages == ()
+    assert session.ask("short").final_text == "Hello."
+
+
+def test_no_model_and_no_key_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AuthenticationMissing, match=r'Set OPENAI_API_KEY or GEMINI_API_KEY.*"local:"'):
+        Session().ask("a prompt")
+
+
+def test_an_unknown_model_is_told_at_the_start_of_the_turn():
+    with pytest.raises(UnknownModel):
+        Session("nobody:knows").ask("a prompt")
+
+
+def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp_path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps(["From the script."]))
+    monkeypatch.setenv("AGENTMAGIC_MODEL", f"scripted:{script}")
+    outcome = play("From the code.")
+    assert outcome.final_text == "From the script."
+    assert notices(outcome) == [f"AGENTMAGIC_MODEL=scripted:{script} is set, and holds for this turn."]
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_run_can_be_awaited_and_iterated_over():
+    async def main():
+        async with scripted(calls("look"), "Done.", tools=[look]) as session:
+            begun = session.start("a prompt")
+            events = [event async for event in begun]
+            outcome = await begun
+            assert events[-1].type == "turn_finished"
+            assert tuple(events[:-1]) == outcome.events
+            assert events[-1].result == outcome
+
+    asyncio.run(main())
+
+
+def test_an_iterator_that_begins_late_sees_every_event():
+    async def main():
+        begun = scripted("Hello.").start("a prompt")
+        await begun
+        assert [event async for event in begun] == list(begun.events)
+
+    asyncio.run(main())
+
+
+def test_several_may_iterate_at_once_from_several_loops():
+    session = Session(Agent(Stalled("Half")))
+    begun, recorder = recorded(session)
+    seen = []
+
+    async def collect():
+        events = [event async for event in begun]
+        seen.append(events)
+
+    async def two():
+        await asyncio.gather(collect(), collect())
+
+    threads = [threading.Thread(target=asyncio.run, args=(two(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    recorder.wait_for("part_delta")
+    begun.cancel()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert seen == [list(begun.events)] * 4
+
+
+def test_an_iterator_is_not_left_waiting_for_an_event_that_comes_as_it_begins_to_wait():
+    begun = Session(Agent(Stalled())).start("a prompt")
+
+    class EventComesFirst(list):
+        def append(self, waiter):
+            begun._events.append("the event")
+            super().append(waiter)
+
+    async def main():
+        begun._waiters = EventComesFirst()
+        await asyncio.wait_for(begun._more(len(begun.events)), AT_ONCE)
+
+    asyncio.run(main())
+    begun.cancel()
+
+
+def test_a_listener_hears_every_event_however_late_it_comes():
+    begun = scripted("Hello.").start("a prompt")
+    begun.wait()
+    recorder = Recorder()
+    begun.listen(recorder)
+    recorder.wait_for("turn_finished")
+    assert tuple(recorder.events) == begun.events
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_listener_that_raises_does_not_break_the_run_and_is_not_called_again(caplog):
+    heard = []
+
+    def fail(event):
+        heard.append(event)
+        message = "a bug in the listener"
+        raise RuntimeError(message)
+
+    model = Stalled("Half")
+    begun = Session(Agent(model)).start("a prompt")
+    model.stalled.wait(PATIENCE)
+    begun.listen(fail)  # late, so that it is called with several events
+    recorder = Recorder()
+    begun.listen(recorder)
+    recorder.wait_for("part_delta")
+    begun.cancel()
+    assert begun.wait().stop_reason == "cancelled"
+    assert len(heard) == 1
+    assert "a listener failed and is not called again" in caplog.text
+
+
+def test_the_result_of_a_run_that_is_not_over_is_refused():
+    begun = Session(Agent(Stalled())).start("a prompt")
+    with pytest.raises(UsageError, match="The turn is not over"):
+        begun.result()
+    begun.cancel()
+
+
+def test_a_second_turn_while_one_runs_is_refused():
+    model = Stalled()
+    session = Session(Agent(model))
+    begun = session.start("a prompt")
+    assert session.running is begun
+    for refused in (lambda: session.start("another"), session.undo, session.clear):
+        with pytest.raises(SessionBusy):
+            refused()
+    begun.cancel()
+    begun.wait()
+    assert session.running is None
+
+
+def test_of_two_turns_that_start_at_the_same_time_one_is_refused():
+    both = threading.Barrier(2, timeout=0.2)
+
+    class Slow(Session):
+        def model(self, agent=None):
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait()
+            return super().model(agent)
+
+    session = Slow(Agent(Stalled()))
+    refused = []
+
+    def start():
+        try:
+            session.start("a prompt")
+        except SessionBusy as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 1
+    session.close()
+
+
+def test_leaving_the_session_cancels_what_runs():
+    async def main():
+        async with Session(Agent(Stalled())) as session:
+            begun = session.start("a prompt")
+        assert begun.done
+        assert (await begun).stop_reason == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch):
+    closed = []
+
+    class Closing(Scripted):
+        async def aclose(self):
+            closed.append(self)
+
+    monkeypatch.setattr("agentmagic.session.resolve", lambda name: Closing(["Hello."]))
+    session = Session("scripted:any")
+    session.ask("a prompt")
+    session.close()
+    session.close()
+    assert len(closed) >= 1
+
+
+# -- cancelling ----------------------------------------------------------------------------------
+
+
+def cancelled_at_once(begun, cancel):
+    began = time.monotonic()
+    cancel()
+    outcome = begun.wait()
+    assert time.monotonic() - began < AT_ONCE
+    assert outcome.stop_reason == "cancelled"
+    assert invalid_history(outcome.history_delta) is None
+    return outcome
+
+
+@pytest.mark.parametrize("way", ["cancel", "stop"])
+def test_a_stream_that_stands_still_is_cancelled_at_once(way):
+    model = Stalled("Half an ans")
+    begun = Session(Agent(model)).start("a prompt")
+    model.stalled.wait(PATIENCE)
+    outcome = cancelled_at_once(begun, begun.cancel if way == "cancel" else lambda: begun.send(Stop()))
+    assert outcome.final_text == "Half an ans"
+    assert outcome.history_delta[-1].interrupted
+    assert model.closed.is_set()
+
+
+def test_a_tool_is_cancelled_at_once():
+    begun, recorder = recorded(scripted(calls("look", "never"), tools=[look, never]))
+    recorder.wait_for("tool_finished")
+    outcome = cancelled_at_once(begun, begun.cancel)
+    assert [part.status for part in results(outcome)] == ["ok", "interrupted"]
+
+
+def test_a_thread_is_left_behind_and_said_to_be_possibly_still_running():
+    let_go = threading.Event()
+
+    def stubborn(ctx: ToolContext) -> bool:
+        let_go.wait(PATIENCE)
+        ctx.progress(1, message="still here")
+        return ctx.cancelled
+
+    session = scripted(calls("stubborn"), "Next.", tools=[stubborn])
+    begun, recorder = recorded(session)
+    recorder.wait_for("tool_started")
+    outcome = cancelled_at_once(begun, begun.cancel)
+    assert texts(outcome) == [
+        "stubborn was interrupted. It runs in a thread, which cannot be stopped, and may still be running."
+    ]
+    assert results(outcome)[0].status == "interrupted"
+    let_go.set()
+    assert session.ask("the next prompt").final_text == "Next."
+    assert "tool_progress" not in kinds(session.events)
+
+
+def test_a_retry_wait_is_cancelled_at_once():
+    begun, recorder = recorded(Session(Agent(Faulty(RateLimited("slow down", retry_after=100.0)))))
+    recorder.wait_for("step_retried")
+    cancelled_at_once(begun, begun.cancel)
+
+
+def test_an_approval_wait_is_cancelled_at_once():
+    begun, recorder = recorded(scripted(ERASE, tools=[erase]), attended=True)
+    recorder.wait_for("approval_asked")
+    outcome = cancelled_at_once(begun, begun.cancel)
+    assert results(outcome)[0].status == "interrupted"
+
+
+def test_a_run_that_is_cancelled_before_it_began_asks_no_model():
+    model = Scripted(["Hello."])
+    abort = threading.Event()
+    abort.set()
+    outcome = Session(Agent(model)).start("a prompt", abort=abort).wait()
+    assert (outcome.stop_reason, model.requests) == ("cancelled", [])
+
+
+def test_a_turn_of_a_model_and_tools_that_never_wait_can_be_cancelled():
+    begun = []
+    has_begun = threading.Event()
+
+    async def cancel() -> str:
+        has_begun.wait(PATIENCE)
+        begun[0].cancel()
+        return "cancelled"
+
+    begun.append(scripted(calls("cancel"), "Never said.", tools=[cancel]).start("a prompt"))
+    has_begun.set()
+    outcome = begun[0].wait()
+    assert outcome.stop_reason == "cancelled"
+    assert texts(outcome) == ["cancelled"]
+
+
+def test_an_event_of_threading_aborts_the_run():
+    abort = threading.Event()
+    model = Stalled()
+    begun = Session(Agent(model)).start("a prompt", abort=abort)
+    model.stalled.wait(PATIENCE)
+    cancelled_at_once(begun, abort.set)
+
+
+def test_an_event_of_asyncio_aborts_the_run():
+    async def main():
+        abort = asyncio.Event()
+        begun = Session(Agent(Stalled("Half"))).start("a prompt", abort=abort)
+        async for event in begun:
+            if event.type == "part_delta":
+                abort.set()
+        assert (await begun).stop_reason == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_cancelling_the_task_that_awaits_the_run_cancels_the_run():
+    async def main():
+        begun = Session(Agent(Stalled())).start("a prompt")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await begun
+        return begun
+
+    assert asyncio.run(main()).wait().stop_reason == "cancelled"
+
+
+def test_after_a_cancelled_turn_the_next_one_works():
+    session = scripted(calls("never"), "Here.", tools=[never])
+    begun, recorder = recorded(session)
+    recorder.wait_for("tool_started")
+    begun.cancel()
+    begun.wait()
+    assert session.ask("the next prompt").final_text == "Here."
+    assert invalid_history(session.messages) is None
+
+
+INTERRUPTED = """
+import asyncio, signal, threading
+from agentmagic import Agent, Session
+from agentmagic.engine import engine
+from agentmagic.testing import Recorder, Stalled
+from agentmagic.providers.scripted import Scripted
+
+async def never():
+    await asyncio.Event().wait()
+
+def interrupted(session):
+    recorder = Recorder()
+    run = session.start("a prompt")
+    run.listen(recorder)
+    def interrupt():
+        recorder.wait_for(WAIT)
+        while not engine().main.serving:
+            pass
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        print("interrupted", run.result().stop_reason, [message.role for message in session.messages])
+
+WAIT = "part_delta"
+interrupted(Session(Agent(Stalled("Half"))))
+WAIT = "tool_started"
+interrupted(Session(Agent(Scripted([{"calls": [{"name": "never", "arguments": {}}]}]), tools=[never])))
+"""
+
+
+def test_ctrl_c_in_a_script_cancels_the_run_and_keeps_the_history():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "interrupted cancelled ['user', 'assistant']",
+        "interrupted cancelled ['user', 'assistant', 'tool']",
+    ]
+
+
+# -- permission and questions --------------------------------------------------------------------
+
+
+def answered(session, *intents, **options):
+    """The result of a run whose questions are answered one by one; each intent is made from the question's id."""
+
+    async def main():
+        begun = session.start("a prompt", attended=True, **options)
+        left = list(intents)
+        async for event in begun:
+            if event.type in ("approval_asked", "question_asked"):
+                begun.send(left.pop(0)(event.id))
+        return await begun
+
+    return asyncio.run(main())
+
+
+def test_a_tool_that_asks_is_denied_where_nobody_is_there():
+    outcome = play(ERASE, "Sorry.", tools=[erase])
+    (denied,) = results(outcome)
+    assert denied.status == "denied"
+    assert denied.text.startswith("erase was not run: it needs a person's approval, and nobody is there to give it.")
+    assert "AGENTMAGIC_PERMISSION=allow" in denied.text
+    assert "tool_started" not in kinds(outcome.events)
+
+
+def test_an_approved_call_runs():
+    outcome = answered(scripted(ERASE, "Done.", tools=[erase]), Approve)
+    assert texts(outcome) == ["a.txt is gone"]
+    assert kinds(outcome.events)[3:7] == ["approval_asked", "approval_given", "tool_started", "tool_finished"]
+
+
+def test_always_holds_for_the_rest_of_the_session():
+    session = scripted(ERASE, ERASE, "Done.", ERASE, "Done again.", tools=[erase])
+    outcome = answered(session, lambda asked: Approve(asked, always=True))
+    assert kinds(outcome.events).count("approval_asked") == 1
+    assert texts(session.ask("once more")) == ["a.txt is gone"]
+
+
+def test_a_denied_call_tells_the_model_why():
+    outcome = answered(scripted(ERASE, "Sorry.", tools=[erase]), lambda asked: Deny(asked, "not that file"))
+    (denied,) = results(outcome)
+    assert (denied.status, denied.text) == (
+        "denied",
+        "erase was not run: the user denied it and said: not that file.",
+    )
+    assert outcome.stop_reason == "answer"
+
+
+@pytest.mark.parametrize("intent", [lambda _: Approve("no such id"), lambda asked: Reply(asked, "yes")])
+def test_an_answer_to_another_question_approves_nothing(intent):
+    session = scripted(ERASE, "Sorry.", tools=[erase])
+    begun, recorder = recorded(session, attended=True)
+    asked = recorder.wait_for("approval_asked")
+    begun.send(intent(asked.id))
+    begun.send(Deny(asked.id))
+    assert results(begun.wait())[0].status == "denied"
+
+
+def test_the_environment_can_allow_what_would_ask(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
+    outcome = play(ERASE, "Done.", tools=[erase])
+    assert texts(outcome) == ["a.txt is gone"]
+    assert notices(outcome) == ["AGENTMAGIC_PERMISSION=allow is set, and holds for this turn."]
+
+
+def test_the_environment_can_deny_everything(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
+    outcome = play(calls("look"), "Sorry.", tools=[look], permission="allow")
+    assert texts(outcome) == ["look was not run: the user's permission setting denies every tool call."]
+
+
+def test_time_spent_waiting_for_a_person_does_not_count():
+    session = scripted(ERASE, "Done.", tools=[erase], timeout=0.05)
+    begun, recorder = recorded(session, attended=True)
+    asked = recorder.wait_for("approval_asked")
+    time.sleep(0.1)  # time itself is what is tested
+    begun.send(Approve(asked.id))
+    assert begun.wait().stop_reason == "answer"
+
+
+@tool(timeout=0.05)
+async def asking(ctx: ToolContext) -> str:
+    return await ctx.ask("Which one?")
+
+
+@tool(timeout=0.05)
+def asking_in_a_thread(ctx: ToolContext) -> str:
+    return ctx.ask("Which one?")  # type: ignore[return-value]  (in a thread it is the answer itself)
+
+
+@tool(timeout=0.05, loop="caller")
+async def asking_on_the_loop_of_the_caller(ctx: ToolContext) -> str:
+    return await ctx.ask("Which one?")
+
+
+ASKING = [asking, asking_in_a_thread, asking_on_the_loop_of_the_caller]
+
+
+@pytest.mark.parametrize("function", ASKING)
+def test_a_tool_can_ask_the_person(function):
+    session = scripted(calls(function.__name__), "Done.", tools=[function])
+    outcome = answered(session, lambda asked: Reply(asked, "the first"))
+    assert texts(outcome) == ["the first"]
+    assert kinds(outcome.events)[3:7] == ["tool_started", "question_asked", "question_answered", "tool_finished"]
+
+
+@pytest.mark.parametrize("function", ASKING)
+def test_a_tool_that_asks_where_nobody_is_there_is_told_so(function):
+    assert texts(play(calls(function.__name__), "Sorry.", tools=[function])) == [
+        "Nobody is there to answer the question."
+    ]
+
+
+def test_a_thread_that_waits_for_an_answer_is_let_go_when_the_turn_ends():
+    ended = threading.Event()
+
+    def wait_for_answer(ctx: ToolContext) -> None:
+        try:
+            ctx.ask("Which one?")  # type: ignore[unused-coroutine]  (in a thread it waits)
+        finally:
+            ended.set()
+
+    begun, recorder = recorded(scripted(calls("wait_for_answer"), tools=[wait_for_answer]), attended=True)
+    recorder.wait_for("question_asked")
+    begun.cancel()
+    begun.wait()
+    assert ended.wait(PATIENCE)
+
+
+def test_a_tool_reads_the_dependencies_of_its_agent():
+    def read(ctx: ToolContext) -> str:
+        return ctx.deps["answer"]
+
+    assert texts(play(calls("read"), "Done.", tools=[read], deps={"answer": "42"})) == ["42"]
+
+
+# -- from everywhere -----------------------------------------------------------------------------
+
+
+def test_ask_works_in_a_thread():
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(play("Hello.")))
+    thread.start()
+    thread.join(PATIENCE)
+    assert outcomes[0].final_text == "Hello."
+
+
+def test_ask_on_the_engine_is_refused_instead_of_standing_still():
+    session = scripted("Hello.")
+
+    async def blocking():
+        return session.ask("a prompt")
+
+    with pytest.raises(RuntimeError, match="await it instead"):
+        engine().call(blocking())
+
+
+def test_an_async_tool_may_run_another_agent():
+    async def delegate(question: str) -> str:
+        return (await scripted("From below.").start(question)).final_text
+
+    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
+    assert texts(outcome) == ["From below."]
+
+
+def test_a_synchronous_tool_may_run_another_agent():
+    def delegate(question: str) -> str:
+        return scripted("From below.").ask(question).final_text
+
+    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
+    assert texts(outcome) == ["From below."]

@@ -1,0 +1,60 @@
+import pytest
+
+from agentmagic import redact, settings
+from agentmagic.errors import AuthenticationMissing, UsageError
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    monkeypatch.setattr(settings, "_typed", {})
+    monkeypatch.setattr(redact, "_secrets", set())
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_MODEL", "")
+    assert settings.model_override() is None
+
+
+def test_an_unknown_permission_says_which_there_are(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "yes")
+    with pytest.raises(UsageError, match=r"'yes'. Set it to allow, ask or deny"):
+        settings.permission_override()
+
+
+def test_what_the_environment_overrides_is_said(monkeypatch):
+    assert settings.overrides() == []
+    monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
+    assert settings.overrides() == [
+        "AGENTMAGIC_MODEL=local: is set, and holds for this turn.",
+        "AGENTMAGIC_PERMISSION=deny is set, and holds for this turn.",
+    ]
+
+
+def test_a_key_is_looked_for_in_the_environment_then_typed_then_in_the_file(monkeypatch, tmp_path):
+    assert settings.find_key(["THE_KEY"]) is None
+    (tmp_path / ".env").write_text("THE_KEY=from-the-file\n")
+    assert settings.find_key(["THE_KEY"]) == "from-the-file"
+    settings.type_key("THE_KEY", " typed-by-hand\n")
+    assert settings.find_key(["THE_KEY"]) == "typed-by-hand"
+    monkeypatch.setenv("THE_KEY", "from-the-environment")
+    assert settings.find_key(["THE_KEY"]) == "from-the-environment"
+
+
+def test_every_name_is_asked_for_in_one_place_before_the_next_place(monkeypatch, tmp_path):
+    (tmp_path / ".env").write_text("FIRST_KEY=in-the-file\n")
+    monkeypatch.setenv("SECOND_KEY", "in-the-environment")
+    assert settings.find_key(["FIRST_KEY", "SECOND_KEY"]) == "in-the-environment"
+
+
+def test_a_key_that_is_found_is_never_written_again(monkeypatch):
+    monkeypatch.setenv("THE_KEY", "no-shape-of-a-key")
+    settings.find_key(["THE_KEY"])
+    assert redact.redact("no-shape-of-a-key") == redact.BLANK
+
+
+def test_a_missing_key_names_its_variables_and_what_works_without():
+    with pytest.raises(AuthenticationMissing, match=r"Set A_KEY or B_KEY .* local: works without a key") as caught:
+        settings.require_key("Somebody", ["A_KEY", "B_KEY"])
+    assert caught.value.variables == ("A_KEY", "B_KEY")

@@ -1,0 +1,116 @@
+import asyncio
+
+import pytest
+
+from agentmagic import TaskComplete, ToolContext
+from agentmagic.deadline import Deadline
+from agentmagic.errors import ServerError, ToolError
+from agentmagic.messages import ToolCall, ToolDef
+from agentmagic.tools.base import STILL_RUNNING, Tool, call_tool, result
+
+CALL = ToolCall("c1", "work", {})
+
+
+async def unasked(question):
+    pytest.fail(f"nobody was to be asked {question}")
+
+
+def context():
+    return ToolContext(CALL, ask=unasked, progress=lambda *told: None, turn=Deadline(None))
+
+
+def carry_out(invoke, call=CALL, timeout=60.0, ctx=None):
+    tool = Tool(ToolDef("work", "Work."), invoke, timeout)
+    return asyncio.run(call_tool(tool, call, ctx or context()))
+
+
+def raising(error):
+    async def invoke(call, ctx):
+        raise error
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("too large"), "ValueError: too large"),
+        (ValueError(), "ValueError"),
+        (ToolError("Give a smaller number."), "Give a smaller number."),
+        (ToolError(), "The tool failed without saying why."),
+        (TimeoutError("the socket"), "TimeoutError: the socket"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (asyncio.CancelledError(), "CancelledError"),
+        (ExceptionGroup("several", [ValueError("one")]), "ExceptionGroup: several (1 sub-exception)"),
+    ],
+)
+def test_whatever_a_tool_raises_is_a_result_of_one_sentence(error, words):
+    came = carry_out(raising(error))
+    assert (came.status, came.text, came.call_id, came.name) == ("error", words, "c1", "work")
+
+
+def test_a_tool_may_end_the_turn():
+    came = carry_out(raising(TaskComplete("all done")))
+    assert (came.status, came.text, came.done) == ("ok", "all done", "all done")
+
+
+def test_a_lost_server_is_the_loop_s_to_tell():
+    with pytest.raises(ServerError):
+        carry_out(raising(ServerError("gone")))
+
+
+def test_the_arguments_are_checked_first():
+    call = ToolCall("c1", "work", {"unknown": 1})
+    definition = ToolDef("work", "", {"type": "object", "properties": {}, "additionalProperties": False})
+    tool = Tool(definition, raising(AssertionError("it must not run")))
+    came = asyncio.run(call_tool(tool, call, context()))
+    assert came.text.startswith("The arguments of work do not fit its schema")
+
+
+async def forever(call, ctx):
+    await asyncio.Event().wait()
+
+
+def test_a_call_that_takes_too_long_is_given_up():
+    ctx = context()
+    came = carry_out(forever, timeout=0.01, ctx=ctx)
+    assert (came.status, came.text) == ("timeout", "work took longer than 0.01 s and was stopped.")
+    assert ctx.cancelled
+
+
+def test_a_call_that_cannot_be_stopped_is_said_to_be_still_running():
+    ctx = context()
+    ctx.unstoppable = True
+    came = carry_out(forever, timeout=0.01, ctx=ctx)
+    assert came.text == f"work took longer than 0.01 s and was given up. {STILL_RUNNING}"
+
+
+def test_a_call_that_is_cancelled_is_marked_and_raises():
+    ctx = context()
+
+    async def main():
+        task = asyncio.ensure_future(call_tool(Tool(ToolDef("work", ""), forever), CALL, ctx))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert ctx.cancelled
+
+
+def test_the_clock_of_a_call_stands_still_while_a_person_is_asked():
+    async def slow_person(question):
+        await asyncio.sleep(0.05)  # time itself is what is tested
+        return "yes"
+
+    async def invoke(call, ctx):
+        return result(call, await ctx.ask("Go on?"))
+
+    async def main():
+        async with Deadline(0.02) as turn:
+            ctx = ToolContext(CALL, ask=slow_person, progress=lambda *told: None, turn=turn)
+            return await call_tool(Tool(ToolDef("work", ""), invoke, 0.02), CALL, ctx)
+
+    assert asyncio.run(main()).text == "yes"

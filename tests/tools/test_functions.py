@@ -1,0 +1,413 @@
+import asyncio
+import enum
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+
+from agentmagic import Done, Session, ToolContext, tool
+from agentmagic.engine import engine
+from agentmagic.errors import UsageError
+from agentmagic.messages import Example, Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.testing import PATIENCE, Recorder
+from agentmagic.tools.base import STILL_RUNNING
+from agentmagic.tools.functions import Functions, function_tool, is_tool, to_content, to_result
+from tests.turns import AT_ONCE, calls, play, results, scripted, texts
+
+CALL = ToolCall("c1", "work", {})
+PNG = b"\x89PNG"
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers.
+
+    Example: 1 plus 2 -> {"a": 1, "b": 2}
+    """
+    return a + b
+
+
+@pytest.fixture
+def in_a_kernel():
+    """As in a kernel: synchronous tools belong to the main thread."""
+    main = engine().main
+    main.holds_tools = True
+    main.attach(lambda drain: None)  # reachable; a job that comes early waits for the cell to serve it
+    yield
+    main.attach(None)
+    main.holds_tools = False
+
+
+# -- what a model sees ---------------------------------------------------------------------------
+
+
+def test_a_plain_function_is_a_tool():
+    made = function_tool(add)
+    assert made.name == "add"
+    assert made.definition.description == "Add two numbers."
+    assert made.definition.server == "notebook"
+    assert made.definition.examples == (Example("1 plus 2", {"a": 1, "b": 2}),)
+    assert (made.timeout, made.parallel, made.ask) == (60.0, True, False)
+
+
+def test_a_marked_function_stays_a_function():
+    @tool
+    def double(a: int) -> int:
+        return 2 * a
+
+    assert double(4) == 8
+    assert is_tool(double)
+    assert not is_tool(add)
+
+
+def test_options_are_told_to_the_decorator():
+    @tool(name="twice", description="Doubles.", ask=True, timeout=5.0, parallel=False)
+    def double(a: int) -> int:
+        return 2 * a
+
+    made = function_tool(double)
+    assert (made.name, made.definition.description) == ("twice", "Doubles.")
+    assert (made.timeout, made.parallel, made.ask) == (5.0, False, True)
+
+
+def test_a_bound_method_is_a_tool():
+    class Counter:
+        count = 0
+
+        def increase(self, by: int) -> int:
+            self.count += by
+            return self.count
+
+    assert texts(play(calls(("increase", {"by": 3})), "Done.", tools=[Counter().increase])) == ["3"]
+
+
+def test_only_functions_can_be_marked():
+    with pytest.raises(UsageError, match="@tool marks functions, and 3 is none"):
+        tool(3)
+
+
+def test_the_caller_s_loop_means_nothing_to_a_synchronous_function():
+    with pytest.raises(UsageError, match='add is not async, so loop="caller" means nothing'):
+        tool(loop="caller")(add)
+
+
+def test_a_toolset_of_functions_lists_the_same_tools_each_time():
+    source = Functions([add])
+    assert asyncio.run(source.tools()) is asyncio.run(source.tools())
+    asyncio.run(source.aclose())
+
+
+# -- what becomes of what it returns -------------------------------------------------------------
+
+
+class Person(BaseModel):
+    name: str
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Figure:
+    def savefig(self, file, format):  # noqa: A002  (Matplotlib's name)
+        file.write(PNG)
+
+
+class Drawing:
+    def _repr_png_(self):
+        return PNG
+
+
+class Frame:
+    """As much of a data frame as is looked at."""
+
+    def __init__(self, rows):
+        self.shape = (rows, 1)
+
+    def to_string(self):
+        return f"{self.shape[0]} rows"
+
+    def head(self, rows):
+        return Frame(rows)
+
+
+class Scalar:
+    shape = ()
+
+    def item(self):
+        return 1.5
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("words", (Text("words"),)),
+        (None, (Text("(no value returned)"),)),
+        (3, (Text("3"),)),
+        (True, (Text("true"),)),
+        ({"a": [1, "ü"]}, (Text('{"a": [1, "ü"]}'),)),
+        ((1, 2), (Text("[1, 2]"),)),
+        (Person(name="Ada"), (Text('{"name": "Ada"}'),)),
+        (Point(1), (Text('{"x": 1}'),)),
+        (Colour.RED, (Text("red"),)),
+        (Scalar(), (Text("1.5"),)),
+        (Media("image/png", PNG), (Media("image/png", PNG),)),
+        (["Look:", Media("image/png", PNG)], (Text("Look:"), Media("image/png", PNG))),
+        (Resource("file:///a"), (Resource("file:///a"),)),
+        (Figure(), (Media("image/png", PNG),)),
+        (Drawing(), (Media("image/png", PNG),)),
+        (Frame(3), (Text("3 rows"),)),
+        (Frame(300), (Text("50 rows\n(300 rows in all, the first 50 shown)"),)),
+    ],
+)
+def test_a_value_is_put_into_parts_a_model_can_read(value, content):
+    assert tuple(to_content(value)) == content
+
+
+def test_a_class_is_not_drawn():
+    assert "Drawing" in to_content(Drawing)[0].text
+
+
+def test_a_value_that_json_can_hold_is_kept_beside_its_text():
+    assert to_result(CALL, {"a": 1}).structured == {"a": 1}
+    assert to_result(CALL, {"a": object()}).structured is None
+    assert to_result(CALL, "words").structured is None
+
+
+def test_a_result_does_not_change_with_the_value_it_came_from():
+    value = {"rows": [1]}
+    came = to_result(CALL, value)
+    value["rows"].append(2)
+    assert came.structured == {"rows": [1]}
+
+
+def test_a_function_may_return_a_whole_result():
+    came = to_result(CALL, ToolResult("", "", (Text("denied by the tool"),), "denied"))
+    assert came == ToolResult("c1", "work", (Text("denied by the tool"),), "denied")
+
+
+def test_done_ends_the_turn():
+    assert to_result(CALL, Done("finished")).done == "finished"
+
+
+def test_a_function_whose_value_cannot_be_written_fails_alone():
+    def circular() -> list:
+        ring = []
+        ring.append(ring)
+        return ring
+
+    (failed,) = results(play(calls("circular"), "Sorry.", tools=[circular]))
+    assert failed.is_error
+
+
+@pytest.mark.parametrize("error", [StopIteration("the end"), SystemExit(2), KeyboardInterrupt("by itself")])
+def test_no_exception_of_a_function_stops_the_turn_or_the_engine(error):
+    def fail() -> None:
+        raise error
+
+    outcome = play(calls("fail"), "Sorry.", tools=[fail])
+    assert outcome.stop_reason == "answer"
+    assert results(outcome)[0].status == "error"
+    assert engine().thread.is_alive()
+
+
+def test_an_async_function_that_is_cancelled_by_its_own_doing_fails_alone():
+    async def fail() -> None:
+        raise asyncio.CancelledError
+
+    outcome = play(calls("fail"), "Sorry.", tools=[fail])
+    assert (outcome.stop_reason, texts(outcome)) == ("answer", ["CancelledError"])
+
+
+# -- where it runs -------------------------------------------------------------------------------
+
+
+def thread_of_a_function() -> str:
+    return threading.current_thread().name
+
+
+async def thread_of_a_coroutine() -> str:
+    return threading.current_thread().name
+
+
+@tool(thread_safe=True)
+def thread_of_a_thread_safe_function() -> str:
+    return threading.current_thread().name
+
+
+THREADS = [thread_of_a_function, thread_of_a_coroutine, thread_of_a_thread_safe_function]
+
+
+def test_in_a_script_synchronous_functions_run_in_the_pool():
+    outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
+    assert texts(outcome) == ["agentmagic-tool", "agentmagic-engine", "agentmagic-tool"]
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_in_a_kernel_they_run_in_the_main_thread():
+    outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
+    assert texts(outcome) == ["MainThread", "agentmagic-engine", "agentmagic-tool"]
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_in_the_main_thread_they_run_one_at_a_time():
+    running = []
+
+    def alone() -> int:
+        running.append(True)
+        count = len(running)
+        running.pop()
+        return count
+
+    assert texts(play(calls(*["alone"] * 4), "Done.", tools=[alone])) == ["1"] * 4
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_the_clock_of_a_function_stands_still_until_its_turn_has_come():
+    @tool(timeout=0.05)
+    def slow() -> str:
+        time.sleep(0.03)  # time itself is what is tested
+        return "in time"
+
+    assert texts(play(calls(*["slow"] * 3), "Done.", tools=[slow])) == ["in time"] * 3
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_the_timeout_interrupts_a_function_in_the_main_thread():
+    @tool(timeout=0.05)
+    def sleep() -> None:
+        time.sleep(PATIENCE)
+
+    began = time.monotonic()
+    outcome = play(calls("sleep"), "Sorry.", tools=[sleep])
+    assert time.monotonic() - began < AT_ONCE
+    assert [(part.status, part.text) for part in results(outcome)] == [
+        ("timeout", "sleep took longer than 0.05 s and was stopped.")
+    ]
+    assert outcome.stop_reason == "answer"
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_the_turn_s_timeout_interrupts_a_function_in_the_main_thread():
+    def sleep() -> None:
+        time.sleep(PATIENCE)
+
+    began = time.monotonic()
+    outcome = play(calls("sleep"), tools=[sleep], timeout=0.05)
+    assert time.monotonic() - began < AT_ONCE
+    assert outcome.timed_out
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_cancelling_interrupts_a_function_in_the_main_thread():
+    def sleep() -> None:
+        time.sleep(PATIENCE)
+
+    recorder = Recorder()
+    begun = scripted(calls("sleep"), tools=[sleep]).start("a prompt")
+    begun.listen(recorder)
+
+    def cancel():
+        recorder.wait_for("tool_started")
+        while engine().main._current is None:
+            pass
+        begun.cancel()
+
+    threading.Thread(target=cancel).start()
+    began = time.monotonic()
+    outcome = begun.wait()
+    assert time.monotonic() - began < AT_ONCE
+    assert outcome.stop_reason == "cancelled"
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_an_interrupt_in_the_main_thread_cancels_the_turn():
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    session: Session = scripted(calls("interrupted"), tools=[interrupted])
+    begun = session.start("a prompt")
+    with pytest.raises(KeyboardInterrupt):
+        begun.wait()
+    assert begun.result().stop_reason == "cancelled"
+    assert session.messages[-1].parts[0].status == "interrupted"
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_a_function_of_the_main_thread_may_run_another_agent():
+    def delegate() -> str:
+        return scripted(calls("thread_of_a_function"), "From below.", tools=[thread_of_a_function]).ask("x").final_text
+
+    assert texts(play(calls("delegate"), "Done.", tools=[delegate])) == ["From below."]
+
+
+def test_a_coroutine_bound_to_its_caller_s_loop_runs_there():
+    @tool(loop="caller")
+    async def where() -> bool:
+        return asyncio.get_running_loop() is loops[0]
+
+    loops = []
+
+    async def main():
+        loops.append(asyncio.get_running_loop())
+        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
+
+    assert texts(asyncio.run(main())) == ["true"]
+
+
+def test_a_coroutine_bound_to_a_caller_without_a_loop_runs_in_its_thread():
+    @tool(loop="caller")
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert texts(play(calls("where"), "Done.", tools=[where])) == ["MainThread"]
+
+
+def test_a_timeout_cancels_a_coroutine_on_its_caller_s_loop():
+    ended = threading.Event()
+
+    @tool(loop="caller", timeout=0.02)
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def main():
+        outcome = await scripted(calls("wait"), "Sorry.", tools=[wait]).start("a prompt")
+        await asyncio.to_thread(ended.wait, PATIENCE)
+        return outcome
+
+    assert results(asyncio.run(main()))[0].status == "timeout"
+    assert ended.is_set()
+
+
+# -- the context ---------------------------------------------------------------------------------
+
+
+def test_a_thread_sees_that_its_call_was_given_up():
+    seen = threading.Event()
+
+    @tool(timeout=0.02)
+    def count(ctx: ToolContext) -> None:
+        while not ctx.cancelled:
+            pass
+        seen.set()
+
+    outcome = play(calls("count"), "Sorry.", tools=[count])
+    assert texts(outcome) == [f"count took longer than 0.02 s and was given up. {STILL_RUNNING}"]
+    assert seen.wait(PATIENCE)
+
+
+def test_the_context_names_the_call():
+    def which(ctx: ToolContext) -> str:
+        return f"{ctx.call.id} {ctx.call.name}"
+
+    assert texts(play(calls("which"), "Done.", tools=[which])) == ["call_1 which"]

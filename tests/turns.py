@@ -1,0 +1,44 @@
+"""What the tests of turns share: steps of a script, and what to look for in a result."""
+
+from agentmagic import Agent, Session
+from agentmagic.providers.scripted import Scripted, ScriptedStep
+from agentmagic.testing import run
+
+AT_ONCE = 0.5
+"""Seconds within which a cancel or a timeout takes effect (LOOP-14)."""
+
+
+def calls(*pairs) -> ScriptedStep:
+    """A step of a script that calls tools: calls("now", ("add", {"a": 1}))."""
+    whole = [(pair, {}) if isinstance(pair, str) else pair for pair in pairs]
+    return {"calls": [{"name": name, "arguments": arguments} for name, arguments in whole]}
+
+
+def scripted(*steps, **options):
+    """A session whose model plays the steps."""
+    return Session(Agent(Scripted(steps), **options))
+
+
+def play(*steps, **options):
+    """The result of one turn of a script."""
+    return run(scripted(*steps, **options), "a prompt")
+
+
+def results(result):
+    """Every tool result of a turn, in order."""
+    return [part for message in result.history_delta if message.role == "tool" for part in message.parts]
+
+
+def texts(result):
+    """The words of every tool result of a turn."""
+    return [part.text for part in results(result)]
+
+
+def kinds(events, *leave_out):
+    """The types of the events, in order, those of parts excepted."""
+    return [event.type for event in events if not event.type.startswith("part_") and event.type not in leave_out]
+
+
+def notices(result):
+    """The words of every notice of a turn."""
+    return [event.text for event in result.events if event.type == "notice"]
