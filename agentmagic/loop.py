@@ -354,7 +354,6 @@ class _Turn:
 
     async def _call(self, call: ToolCall) -> None:
         """Settle one call: look it up, ask if need be, run it, tell what came of it."""
-        began = time.monotonic()
         tool = self.tools.get(call.name)
         if tool is None:
             self.emit(ToolFinished(failure(call, self._unknown(call.name))))
@@ -363,6 +362,7 @@ class _Turn:
             self.emit(ToolFinished(failure(call, reason, "denied")))
             return
         self.emit(ToolStarted(call, tool.definition.server))
+        began = time.monotonic()
         context = self._context(call)
         try:
             result = await call_tool(tool, call, context)

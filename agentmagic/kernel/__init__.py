@@ -65,8 +65,9 @@ def _attach(shell: Shell) -> None:
     """Have synchronous tools run in the main thread, also when no cell blocks it."""
     main = engine().main
     main.holds_tools = True
-    if in_kernel(shell):
-        main.attach(shell.kernel.io_loop.add_callback)
+    loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
+    if loop is not None:
+        main.attach(loop.add_callback)
 
 
 def _functions(magics: AgentMagics) -> list[tuple[str, str, Magic]]:

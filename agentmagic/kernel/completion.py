@@ -3,9 +3,10 @@
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+from IPython.core import completer
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
 from agentmagic.kernel.command import SESSION_FLAGS, SUBCOMMANDS, ask_parser, subparser
 from agentmagic.kernel.namespace import Namespace
@@ -13,7 +14,7 @@ from agentmagic.kernel.parser import Parser
 from agentmagic.providers.registry import providers
 from agentmagic.tools.functions import is_tool
 
-_matches: Any = context_matcher
+_matches: Any = cast("Any", completer).context_matcher
 _BRACE = re.compile(r"\{(\w*)$")
 
 

@@ -55,14 +55,14 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
     """Find out which front end runs the cell under way.
 
     A kernel's request says so: JupyterLab, Notebook and VS Code name the cell and take input, a console only
-    takes input, the programs that execute notebooks do neither.
+    takes input, the programs that execute notebooks do neither. Colab names no cell, but is there as a module.
     """
     captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
         return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, _has_terminal())
     request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
     attended = bool(request.get("content", {}).get("allow_stdin"))
-    in_cell = "cellId" in request.get("metadata", {})
+    in_cell = "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
     kind = Kind.LIVE if in_cell else Kind.TEXT
     return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
 

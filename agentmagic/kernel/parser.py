@@ -59,7 +59,8 @@ class Parser(MagicArgumentParser, Generic[C]):
     """IPython's parser of magics, with errors that say what to do."""
 
     def __init__(self, prog: str, kind: type[C]) -> None:
-        super().__init__(prog, description=kind.__doc__, formatter_class=_Formatter)
+        start = cast("Any", super()).__init__
+        start(prog, description=kind.__doc__, formatter_class=_Formatter)
         self.allow_abbrev = False
         self.kind = kind
         self._fields = fields(cast("Any", kind))

@@ -41,7 +41,7 @@ def model_name(session: Session) -> str:
 def usage(spent: Usage) -> str:
     """Say what requests, tokens and cost came to."""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
-    return f"{spent.requests} requests, {tokens}, {cost(spent.cost)}"
+    return f"{spent.requests} request{'' if spent.requests == 1 else 's'}, {tokens}, {cost(spent.cost)}"
 
 
 def history(session: Session) -> str:

@@ -1,0 +1,207 @@
+"""A real kernel for the tests: runs cells, collects their outputs, interrupts, types answers.
+
+Whatever is waited for is a message of the kernel; nothing sleeps.
+"""
+
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, cast
+
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT = 30.0
+"""Seconds that the slowest message may take."""
+
+LAB = {"allow_stdin": True, "cell": True}
+CONSOLE = {"allow_stdin": True, "cell": False}
+BATCH = {"allow_stdin": False, "cell": False}
+"""What the front ends tell of themselves with a request."""
+
+IDLE = "status idle"
+
+
+class _Manager(KernelManager):
+    """Starts the kernel of a Python that is named by its path."""
+
+    python = "python"
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        argv = [self.python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name="test", language="python")
+
+
+@dataclass
+class Cell:
+    """A cell that was sent: its messages so far, and its reply once that came."""
+
+    request: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    reply: dict[str, Any] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.reply is not None and self.reply["content"]["status"] == "ok"
+
+    @property
+    def done(self) -> bool:
+        idle = any(message["content"].get("execution_state") == "idle" for message in self.messages)
+        return idle and self.reply is not None
+
+    @property
+    def stream(self) -> str:
+        """What was printed."""
+        return "".join(self._contents("stream", "text"))
+
+    @property
+    def error(self) -> str:
+        """The error as it is shown, or an empty string."""
+        return "\n".join("\n".join(lines) for lines in self._contents("error", "traceback"))
+
+    @property
+    def displays(self) -> list[dict[str, Any]]:
+        """The displayed bundles as they stand: updated ones in the place of the first."""
+        shown: dict[str, dict[str, Any]] = {}
+        for message in self.messages:
+            content = message["content"]
+            if message["msg_type"] in ("display_data", "update_display_data", "execute_result"):
+                display = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
+                shown[display] = content["data"]
+        return list(shown.values())
+
+    @property
+    def updates(self) -> int:
+        return self.count("update_display_data")
+
+    @property
+    def text(self) -> str:
+        """The plain text of all displays."""
+        return "\n".join(bundle.get("text/plain", "") for bundle in self.displays)
+
+    def count(self, kind: str) -> int:
+        return sum(message["msg_type"] == kind for message in self.messages)
+
+    def _contents(self, kind: str, key: str) -> Iterator[Any]:
+        return (message["content"][key] for message in self.messages if message["msg_type"] == kind)
+
+
+class Kernel:
+    """A running kernel."""
+
+    def __init__(self, python: str, env: Mapping[str, str], cwd: Path) -> None:
+        self._manager = _Manager()
+        self._manager.python = python
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1", **env}
+        self._manager.start_kernel(env=variables, cwd=str(cwd))
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=TIMEOUT)
+        self._cells: dict[str, Cell] = {}
+
+    @property
+    def pid(self) -> int:
+        return self._manager.provisioner.pid  # type: ignore[union-attr]
+
+    def send(self, code: str, *, allow_stdin: bool = True, cell: bool = True) -> Cell:
+        """Send a cell, as JupyterLab does unless told otherwise, and return at once."""
+        session = self._client.session
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": allow_stdin,
+            "stop_on_error": False,
+        }
+        message = session.msg("execute_request", content, metadata={"cellId": "a-cell"} if cell else {})
+        self._client.shell_channel.send(message)
+        sent = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
+        return sent
+
+    def run(self, code: str, **front_end: bool) -> Cell:
+        """Run a cell to its end."""
+        return self.finish(self.send(code, **front_end))
+
+    def finish(self, cell: Cell) -> Cell:
+        return self.wait(cell, lambda: cell.done)
+
+    def wait(self, cell: Cell, until: Callable[[], bool]) -> Cell:
+        """Take messages in until something holds."""
+        end = time.monotonic() + TIMEOUT
+        while not until():
+            if time.monotonic() > end:
+                raise TimeoutError(f"waited {TIMEOUT} s; the cell said: {cell.stream}{cell.error}{cell.text}")
+            self._take_messages()
+        return cell
+
+    def wait_for_text(self, cell: Cell, text: str) -> Cell:
+        """Wait until a text is printed or displayed by a cell."""
+        return self.wait(cell, lambda: text in cell.stream or text in str(cell.displays))
+
+    def asked(self, cell: Cell) -> dict[str, Any]:
+        """Wait until the kernel asks for input; return the prompt and whether it hides what is typed."""
+        found: list[dict[str, Any]] = []
+
+        def came() -> bool:
+            try:
+                found.append(self._client.get_stdin_msg(timeout=0)["content"])
+            except queue.Empty:
+                return False
+            return True
+
+        self.wait(cell, came)
+        return found[0]
+
+    def type(self, text: str) -> None:
+        self._client.input(text)
+
+    def interrupt(self) -> None:
+        self._manager.interrupt_kernel()
+
+    def value(self, expression: str) -> str:
+        """Return the repr of an expression."""
+        return self.run(expression).displays[-1]["text/plain"]
+
+    def complete(self, code: str) -> list[str]:
+        reply = cast("Any", self._client).complete(code, len(code), reply=True, timeout=TIMEOUT)
+        return reply["content"]["matches"]
+
+    def stop(self) -> None:
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _take_messages(self) -> None:
+        with suppress(queue.Empty):
+            self._sort(self._client.get_iopub_msg(timeout=0.05))
+        try:
+            reply = self._client.get_shell_msg(timeout=0)
+        except queue.Empty:
+            return
+        cell = self._cells.get(reply["parent_header"].get("msg_id"))
+        if cell is not None:
+            cell.reply = reply
+
+    def _sort(self, message: dict[str, Any]) -> None:
+        cell = self._cells.get(message["parent_header"].get("msg_id"))
+        if cell is not None:
+            cell.messages.append(message)
+
+
+@contextmanager
+def timed() -> Iterator[Callable[[], float]]:
+    """Count the seconds from here on."""
+    start = time.monotonic()
+    yield lambda: time.monotonic() - start

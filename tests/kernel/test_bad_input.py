@@ -1,0 +1,58 @@
+"""What was not meant: each is answered in a sentence or two, without a traceback, and nothing is lost."""
+
+import pytest
+
+BAD = {
+    "an unknown option": ("%%agent --modle x\nhello", "Did you mean --model?"),
+    "an unknown model": ("%%agent -m opnai:gpt-5.4\nhello", "Did you mean openai:?"),
+    "a provider without a model": ("%%agent -m gemini\nhello", "Write gemini:gemini-3.5-flash"),
+    "a missing value": ("%%agent --timeout\nhello", "expected one argument"),
+    "a timeout of nothing": ("%%agent --timeout 0\nhello", "Give seconds above 0"),
+    "a name that is no identifier": ("%%agent my-agent\nhello", "'my-agent' cannot name a session"),
+    "two names": ("%%agent one two\nhello", "cannot place the word 'two'"),
+    "open quotes": ('%%agent --instructions "be\nhello', "Close its quotes"),
+    "a tool that is not there": ("%%agent --tools nosuch\nhello", "no function of the notebook"),
+    "a prompt of blanks": ("%%agent\n   \n", "The prompt is empty"),
+    "a prompt that is too long": (
+        "get_ipython().run_cell_magic('agent', '', 'x' * 10_000_000)",
+        "10,000,000 characters",
+    ),
+    "an unknown subcommand": ("%agent histroy", "Did you mean history?"),
+    "a question on one line": ("%agent what is this", "write %%agent and the prompt below it"),
+    "a server without a command": ("%mcp add clock", "write its command line or its web address"),
+    "a server that is not installed": ("%mcp add clock no-such-program --here", "command not found: no-such-program"),
+    "a server that nobody knows": ("%mcp remove clock", "There is no server 'clock'"),
+    "an address where nobody listens": ("%mcp add clock http://127.0.0.1:9/mcp", "clock"),
+    "a file that is not there": ("%mcp load nowhere.json", "There is no file"),
+    "a file that is no JSON": ("%mcp load broken.json", "this is not JSON"),
+}
+
+
+@pytest.fixture
+def talking(kernel):
+    """A kernel with a conversation that must not be lost."""
+    kernel.run("import os, pathlib\npathlib.Path('broken.json').write_text('{')\nplay('first', 'second')")
+    kernel.run("os.environ |= {'OPENAI_BASE_URL': 'http://127.0.0.1:9/v1', 'OPENAI_API_KEY': 'k'}")
+    kernel.run("%%agent\nhello")
+    yield kernel
+    kernel.run("del os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY']")
+
+
+@pytest.mark.parametrize(("code", "said"), BAD.values(), ids=BAD)
+def test_bad_input_is_answered_in_a_line(talking, code, said):
+    cell = talking.run(code)
+    assert not cell.ok
+    assert said in cell.error
+    assert len(cell.error.splitlines()) == 1
+    assert "Traceback" not in cell.error
+    assert talking.value("agent.messages[1].text") == "'first'"
+    assert "second" in talking.run("%%agent\nagain").text
+
+
+def test_a_wrong_base_url_is_named(talking):
+    if talking.value("__import__('importlib.util').util.find_spec('openai') is None") == "True":
+        pytest.skip("this kernel has no openai")
+    cell = talking.run("%%agent -m openai-chat:x --timeout 20\nhello")
+    assert "127.0.0.1:9" in cell.error
+    assert len(cell.error.splitlines()) == 1
+    assert "second" in talking.run("%%agent\nagain").text

@@ -1,0 +1,73 @@
+"""The line behind a magic as a value."""
+
+from pathlib import Path
+
+import pytest
+
+from agentmagic.errors import UsageError
+from agentmagic.kernel import command
+from agentmagic.kernel.parser import Help
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
+
+
+def test_an_empty_line_means_the_default_session():
+    assert command.parse_ask("") == command.Ask()
+
+
+def test_options_become_fields():
+    parsed = command.parse_ask('tutor -m local:x --instructions "Be kind." --tools a,b --timeout 2.5 --new --bg')
+    assert parsed == command.Ask(
+        name="tutor", model="local:x", instructions="Be kind.", tools=("a", "b"), timeout=2.5, new=True, bg=True
+    )
+
+
+@pytest.mark.parametrize("line", ["--help", "tutor --help", "--new --help --modle"])
+def test_help_wins_over_everything_else_on_the_line(line):
+    assert isinstance(command.parse_ask(line), Help)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--modle x", "no option '--modle'. Did you mean --model?"),
+        ("--mod x", "no option '--mod'"),
+        ("one two", "cannot place the word 'two'"),
+        ("class", "'class' cannot name a session"),
+        ("--tools a --no-tools", "contradict each other"),
+        ("--permission maybe", "invalid choice"),
+        ("'", "Close its quotes"),
+    ],
+)
+def test_a_line_that_cannot_be_read_says_why(line, said):
+    with pytest.raises(UsageError) as error:
+        command.parse_ask(line)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_session_may_be_named_before_and_behind_the_subcommand():
+    assert command.parse_line("-s bob history", "agent") == command.ListHistory(session="bob")
+    assert command.parse_line("history -s bob", "agent") == command.ListHistory(session="bob")
+
+
+def test_the_first_subcommand_is_meant_where_none_is_named():
+    assert command.parse_line("", "agent") == command.Status()
+    assert command.parse_line("-s bob", "agent") == command.Status(session="bob")
+    assert command.parse_line("", "mcp") == command.ListServers()
+
+
+def test_the_command_of_a_server_keeps_its_own_options():
+    parsed = command.parse_line("add files npx -y server --help /data", "mcp")
+    assert parsed == command.AddServer("files", ("npx", "-y", "server", "--help", "/data"))
+
+
+def test_every_subcommand_has_help_of_its_own():
+    for table, words in command.SUBCOMMANDS.items():
+        for word in words:
+            assert isinstance(command.parse_line(f"{word} --help", table), Help)
+
+
+def test_the_page_of_the_magics_holds_the_help_as_it_is():
+    text = PAGE.read_text(encoding="utf-8")
+    assert [magic for magic, help_text in command.help_page().items() if f"```text\n{help_text}```" not in text] == []
