@@ -12,9 +12,10 @@ import pytest
 from agentmagic import Agent, Session, ToolContext, tool
 from agentmagic.engine import engine
 from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
-from agentmagic.events import Approve, Deny, Reply, Stop
+from agentmagic.events import Approve, Deny, PartDelta, Reply, Stop
 from agentmagic.messages import Media, Usage, user
 from agentmagic.providers.scripted import Scripted
+from agentmagic.run import _release
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
 from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
 
@@ -212,6 +213,28 @@ def test_an_iterator_is_not_left_waiting_for_an_event_that_comes_as_it_begins_to
 
     asyncio.run(main())
     begun.cancel()
+
+
+def test_events_that_come_together_wake_an_iterator_once(monkeypatch):
+    class Burst(Stalled):
+        async def stream(self, request):
+            async for event in super().stream(request):
+                yield event
+                for _ in range(1000):
+                    yield PartDelta(0, "word ")
+
+    wakes = []
+    monkeypatch.setattr("agentmagic.run._release", lambda waiter: (wakes.append(waiter), _release(waiter)))
+
+    async def main():
+        begun = Session(Agent(Burst("word "))).start("a prompt")
+        async for event in begun:
+            if event.type == "part_delta":
+                begun.cancel()
+        return begun.events
+
+    assert len(asyncio.run(main())) > 2000
+    assert len(wakes) < 20
 
 
 def test_a_listener_hears_every_event_however_late_it_comes():
@@ -453,6 +476,7 @@ from agentmagic import Agent, Session
 from agentmagic.engine import engine
 from agentmagic.testing import Recorder, Stalled
 from agentmagic.providers.scripted import Scripted
+from agentmagic.run import _release
 
 async def never():
     await asyncio.Event().wait()
