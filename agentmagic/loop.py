@@ -5,12 +5,9 @@ The loop emits events and nothing else; its own messages are the fold of what it
 
 import asyncio
 import time
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from itertools import groupby
 from typing import Any, cast
 
 from tenacity import (
@@ -23,58 +20,41 @@ from tenacity import (
 )
 
 from agentmagic.agent import TOOL_CHOICES, Agent
+from agentmagic.calls import Ask, Calling, Emit
 from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.engine import running_loop
-from agentmagic.errors import AgentMagicError, ProviderError, ServerError, ToolError, TurnTimeout, UsageError
+from agentmagic.errors import AgentMagicError, ProviderError, TurnTimeout, UsageError
 from agentmagic.events import (
     TRIES,
-    ApprovalAsked,
-    ApprovalGiven,
-    Approve,
-    Deny,
     Event,
-    Intent,
     Notice,
     PartFinished,
     PartStarted,
-    QuestionAnswered,
-    QuestionAsked,
-    Reply,
     RunResult,
     StepFinished,
     StepRetried,
     StepStarted,
     StopReason,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
     TurnFinished,
     TurnStarted,
 )
 from agentmagic.fold import Fold
-from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
-from agentmagic.permission import Policy, denial
+from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
+from agentmagic.permission import Policy
 from agentmagic.providers.base import FewTools, Model, ModelEvent, ModelFinished, Preparing, Request
 from agentmagic.providers.registry import priced
 from agentmagic.redact import redact
-from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, Toolset, call_tool, failure
+from agentmagic.tools.base import Tool, Toolset
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
 LONGEST_RETRY_AFTER = 120.0
 """Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
-GRACE = 0.25
-"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
 
 CLOSING_PROMPT = (
     "You have reached the limit of steps and can call no more tools. Give your best answer from what was found, "
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
-
-Emit = Callable[[Event], None]
-Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
-"""Puts a question to the person; None says that nobody is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,11 +173,10 @@ class _Turn:
         self.events.append(event)
         self.listener(event)
 
-    # -- steps ---------------------------------------------------------------------------------
-
     async def _steps(self) -> StopReason:
         await self._list_tools()
         self._check_tool_choice()
+        calling = Calling(self.tools, self.policy, self.deadline, self.agent.deps, self.emit, self.ask)
         while self.steps < self.agent.max_iterations:
             self.steps += 1
             choice = self.agent.tool_choice if self.steps == 1 or self.agent.tool_choice == "none" else "auto"
@@ -205,15 +184,15 @@ class _Turn:
             if not calls:
                 return "answer"
             if not self.toolsets:
-                self._refuse(calls, "There are no tools in this conversation; answer without one.")
+                calling.refuse(calls, "There are no tools in this conversation; answer without one.")
                 return "no_tools"
             if choice == "none":
-                self._refuse(calls, "No tool may be called in this turn; answer without one.")
+                calling.refuse(calls, "No tool may be called in this turn; answer without one.")
                 continue
-            await self._carry_out(calls)
+            self.final = await calling.carry_out(calls)
             if self.final is not None:
                 return "done"
-        return await self._limit()
+        return await self._limit(calling)
 
     async def _list_tools(self) -> None:
         for tools in await asyncio.gather(*(source.tools() for source in self.toolsets)):
@@ -289,7 +268,7 @@ class _Turn:
         delay = state.next_action.sleep if state.next_action else 0.0
         self.emit(StepRetried(self.steps, state.attempt_number, delay, redact(str(error))))
 
-    async def _limit(self) -> StopReason:
+    async def _limit(self, calling: Calling) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
         limit = self.agent.max_iterations
         self.emit(Notice("warning", f"The limit of {limit} steps is reached. Raise max_iterations to allow more."))
@@ -302,7 +281,7 @@ class _Turn:
             self._close_without_answer()
             return "limit"
         if calls:
-            self._refuse(calls, NO_CLOSING)
+            calling.refuse(calls, NO_CLOSING)
             self.final = NO_CLOSING
         return "limit"
 
@@ -313,129 +292,6 @@ class _Turn:
         self.emit(PartStarted(index, "text"))
         self.emit(PartFinished(index, Text(NO_CLOSING)))
         self.emit(StepFinished(self.steps, Usage(), "failed"))
-
-    # -- tools ---------------------------------------------------------------------------------
-
-    def _refuse(self, calls: Sequence[ToolCall], message: str) -> None:
-        for call in calls:
-            self.emit(ToolFinished(failure(call, message)))
-
-    async def _carry_out(self, calls: Sequence[ToolCall]) -> None:
-        """Carry the calls of one step out, together where their tools allow it."""
-        for group in self._groups(calls):
-            await self._together(group)
-
-    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
-        """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
-
-        def alone(call: ToolCall) -> bool:
-            tool = self.tools.get(call.name)
-            return tool is not None and not tool.parallel
-
-        for is_alone, run in groupby(calls, alone):
-            together = tuple(run)
-            yield from ((call,) for call in together) if is_alone else (together,)
-
-    async def _together(self, calls: Sequence[ToolCall]) -> None:
-        tasks = [asyncio.create_task(self._call(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=GRACE)
-            raise
-        finally:
-            for task in tasks:
-                task.add_done_callback(_look_at)
-        for task in tasks:
-            if error := task.exception():
-                raise error
-
-    async def _call(self, call: ToolCall) -> None:
-        """Settle one call: look it up, ask if need be, run it, tell what came of it."""
-        tool = self.tools.get(call.name)
-        if tool is None:
-            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
-            return
-        if reason := await self._denied(tool, call):
-            self.emit(ToolFinished(failure(call, reason, "denied")))
-            return
-        self.emit(ToolStarted(call, tool.definition.server))
-        began = time.monotonic()
-        context = self._context(call)
-        try:
-            result = await call_tool(tool, call, context)
-        except ServerError as error:
-            self._finish_call(failure(call, str(error)), began)
-            raise
-        except asyncio.CancelledError:
-            if context.unstoppable:
-                self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
-            raise
-        self._finish_call(result, began)
-
-    def _finish_call(self, result: ToolResult, began: float) -> None:
-        if result.done is not None and self.final is None:
-            self.final = result.done
-        self.emit(ToolFinished(result, time.monotonic() - began))
-
-    def _unknown(self, name: str) -> str:
-        close = get_close_matches(name, self.tools, n=3, cutoff=0.4) or list(self.tools)[:10]
-        return f"There is no tool {name!r}. {'Close names' if close else 'No tools'}: {', '.join(close) or 'none'}."
-
-    async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
-        """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
-        verdict = self.policy.decide(tool.definition, asks=tool.ask)
-        if verdict == "allow":
-            return None
-        if verdict == "deny":
-            return f"{call.name} was not run: the user's permission setting denies every tool call."
-        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server)
-        intent = await self._put(asked)
-        match intent:
-            case Approve(always=always):
-                if always:
-                    self.policy.remember(tool.definition)
-                self.emit(ApprovalGiven(asked.id, approved=True, always=always))
-                return None
-            case Deny(reason=words):
-                self.emit(ApprovalGiven(asked.id, approved=False, reason=words))
-                return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
-            case _:
-                self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-                return denial(tool.definition)
-
-    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        self.emit(question)
-        with self.deadline.paused():
-            return await self.ask(question)
-
-    def _context(self, call: ToolCall) -> ToolContext:
-        loop = asyncio.get_running_loop()
-
-        def progress(call_id: str, done: float, total: float | None, message: str) -> None:
-            event = ToolProgress(call_id, done, total, message)
-            if running_loop() is loop:
-                self._tell_progress(event)  # at once: later would be after the call's ToolFinished
-            else:
-                loop.call_soon_threadsafe(self._tell_progress, event)
-
-        return ToolContext(call, deps=self.agent.deps, ask=self._question, progress=progress, turn=self.deadline)
-
-    def _tell_progress(self, event: ToolProgress) -> None:
-        """Tell how far a call has come, unless it was settled without its tool, which goes on."""
-        if any(call.id == event.call_id for call in self.fold.unanswered):
-            self.emit(event)
-
-    async def _question(self, text: str) -> str:
-        asked = QuestionAsked(uuid.uuid4().hex, text)
-        intent = await self._put(asked)
-        if not isinstance(intent, Reply):
-            message = "Nobody is there to answer the question."
-            raise ToolError(message)
-        self.emit(QuestionAnswered(asked.id, intent.text))
-        return intent.text
 
 
 def _take_cancellation() -> None:
@@ -463,9 +319,3 @@ def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, ProviderError) else None
     return _backoff(state) if asked is None else asked
-
-
-def _look_at(task: "asyncio.Task[None]") -> None:
-    """Take a task's exception, so that one left behind does not complain when it ends."""
-    if not task.cancelled():
-        task.exception()

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from typing import Any, Protocol
 
+from agentmagic.calls import Ask, Emit
 from agentmagic.engine import caller_loop, engine, running_loop
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
-from agentmagic.loop import Ask, Emit, Outcome
+from agentmagic.loop import Outcome
 
 logger = logging.getLogger("agentmagic")
 

@@ -9,11 +9,12 @@ from typing import Any, Self
 
 from agentmagic import settings
 from agentmagic.agent import Agent
+from agentmagic.calls import Ask, Emit
 from agentmagic.engine import engine
 from agentmagic.errors import AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
 from agentmagic.history import History
-from agentmagic.loop import Ask, Emit, Outcome, run_turn
+from agentmagic.loop import Outcome, run_turn
 from agentmagic.messages import Content, Message, Text, ToolDef, Usage, user
 from agentmagic.permission import Policy
 from agentmagic.providers.base import Model

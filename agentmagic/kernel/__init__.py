@@ -9,6 +9,7 @@ from agentmagic.kernel import command
 from agentmagic.kernel.completion import matcher
 from agentmagic.kernel.frontend import in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
+from agentmagic.kernel.namespace import Namespace
 
 Shell = Any
 """An `InteractiveShell` of IPython, which types few of its attributes."""
@@ -25,6 +26,8 @@ class _Loaded:
 
 
 _loaded: dict[int, _Loaded] = {}
+_namespaces: dict[int, Namespace] = {}
+"""What the sessions of each shell share; kept while the magics are away, so that loading again finds it."""
 
 
 def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
@@ -33,7 +36,8 @@ def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
     Another extension's magic of the same name is left alone, and a line says how to load under another.
     """
     unload(shell)
-    magics = AgentMagics(shell, name)
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns))
+    magics = AgentMagics(shell, name, namespace)
     registered: list[tuple[str, str]] = []
     for kind, magic, function in _functions(magics):
         if _is_taken(shell, kind, magic):
@@ -41,11 +45,11 @@ def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
         else:
             shell.register_magic_function(function, kind, magic)
             registered.append((kind, magic))
-    complete = matcher(name, magics.namespace)
+    complete = matcher(name, namespace)
     shell.Completer.custom_matchers.append(complete)
     _loaded[id(shell)] = _Loaded(tuple(registered), complete)
     _attach(shell)
-    if words := magics.namespace.bind_default():
+    if words := namespace.bind_default():
         say(words)
 
 

@@ -32,7 +32,8 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except AgentMagicError as error:
-            line = redact(f"{type(error).__name__}: {error}")
+            error.args = (redact(str(error)),)  # a notebook keeps it beside the line
+            line = f"{type(error).__name__}: {error}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
         except TurnInterrupted:

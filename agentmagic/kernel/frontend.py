@@ -11,6 +11,7 @@ from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.kernel.display import BatchScreen, LiveScreen, Publish, Screen, TerminalScreen
+from agentmagic.render.words import shown
 
 
 class Kind(Enum):
@@ -73,8 +74,8 @@ def in_kernel(shell: InteractiveShell) -> bool:
 
 
 def say(text: str) -> None:
-    """Print into the cell."""
-    print(text)  # noqa: T201  (that is what a magic does)
+    """Print into the cell, secrets blanked."""
+    print(shown(text))  # noqa: T201  (that is what a magic does)
 
 
 def _has_terminal() -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -22,9 +22,9 @@ from agentmagic.tools.base import Toolset
 class AgentMagics:
     """The magics of one shell, `%%agent` and `%agent` under the name they were loaded by."""
 
-    def __init__(self, shell: InteractiveShell, name: str) -> None:
+    def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
         self.name = name
-        self.namespace = Namespace(cast("Any", shell).user_ns)
+        self.namespace = namespace
         self._runner = Runner(shell, self.namespace)
 
     @one_line
@@ -110,7 +110,9 @@ class AgentMagics:
         return "\n".join([self._servers(), *failed])
 
     def _server_tools(self, name: str | None) -> str:
-        servers = self.namespace.servers
+        servers = self.namespace.servers if name is None else self._known()
+        if name is not None:
+            servers.config(name)
         listed = _listed((servers,)) if servers else ()
         return reports.tools([one for one in listed if name in (None, one.server)])
 

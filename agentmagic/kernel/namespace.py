@@ -90,7 +90,7 @@ class Namespace:
     def bind_default(self) -> str | None:
         """Make the default session a variable; return what to say where its name holds something else."""
         value = self._variables.get(DEFAULT_SESSION, _UNBOUND)
-        if value is _UNBOUND or isinstance(value, Session):
+        if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
             return None
         return f"{DEFAULT_SESSION} is {_a(value)} of yours and stays. {_another(DEFAULT_SESSION)}"

@@ -1,0 +1,190 @@
+"""The tool calls of a step: decided, carried out together, settled, whatever becomes of them."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import groupby
+from typing import Any
+
+from agentmagic.deadline import Deadline
+from agentmagic.engine import running_loop
+from agentmagic.errors import ServerError, ToolError
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    QuestionAnswered,
+    QuestionAsked,
+    Reply,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from agentmagic.messages import ToolCall, ToolResult
+from agentmagic.permission import Policy, denial
+from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, call_tool, failure
+
+GRACE = 0.25
+"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
+
+Emit = Callable[[Event], None]
+Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
+"""Puts a question to the person; None says that nobody is there."""
+
+
+@dataclass(slots=True)
+class Calling:
+    """Carries out the calls of a turn and tells of each.
+
+    `deadline` is the turn's: it stands still while a person is asked. `deps` reaches the tools.
+    """
+
+    tools: Mapping[str, Tool]
+    policy: Policy
+    deadline: Deadline
+    deps: Any
+    emit: Emit
+    ask: Ask
+    _done: str | None = None
+    _running: set[str] = field(default_factory=set[str])
+
+    def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
+        """Settle calls without running them; the model reads why."""
+        for call in calls:
+            self.emit(ToolFinished(failure(call, message)))
+
+    async def carry_out(self, calls: Sequence[ToolCall]) -> str | None:
+        """Carry the calls of one step out, together where their tools allow it.
+
+        Returns the message of a tool that ended the turn, else None. Raises ServerError where a tool server
+        is gone for good, once every call is settled.
+        """
+        for group in self._groups(calls):
+            await self._together(group)
+        return self._done
+
+    def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
+        """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
+
+        def alone(call: ToolCall) -> bool:
+            tool = self.tools.get(call.name)
+            return tool is not None and not tool.parallel
+
+        for is_alone, run in groupby(calls, alone):
+            together = tuple(run)
+            yield from ((call,) for call in together) if is_alone else (together,)
+
+    async def _together(self, calls: Sequence[ToolCall]) -> None:
+        tasks = [asyncio.create_task(self._call(call)) for call in calls]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=GRACE)
+            raise
+        finally:
+            for task in tasks:
+                task.add_done_callback(_look_at)
+        for task in tasks:
+            if error := task.exception():
+                raise error
+
+    async def _call(self, call: ToolCall) -> None:
+        """Settle one call: look it up, ask if need be, run it, tell what came of it."""
+        tool = self.tools.get(call.name)
+        if tool is None:
+            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
+            return
+        if reason := await self._denied(tool, call):
+            self.emit(ToolFinished(failure(call, reason, "denied")))
+            return
+        self.emit(ToolStarted(call, tool.definition.server))
+        self._running.add(call.id)
+        began = time.monotonic()
+        context = self._context(call)
+        try:
+            result = await call_tool(tool, call, context)
+        except ServerError as error:
+            self._finish_call(failure(call, str(error)), began)
+            raise
+        except asyncio.CancelledError:
+            if context.unstoppable:
+                self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
+            raise
+        self._finish_call(result, began)
+
+    def _finish_call(self, result: ToolResult, began: float) -> None:
+        if result.done is not None and self._done is None:
+            self._done = result.done
+        self._running.discard(result.call_id)
+        self.emit(ToolFinished(result, time.monotonic() - began))
+
+    def _unknown(self, name: str) -> str:
+        close = get_close_matches(name, self.tools, n=3, cutoff=0.4) or list(self.tools)[:10]
+        return f"There is no tool {name!r}. {'Close names' if close else 'No tools'}: {', '.join(close) or 'none'}."
+
+    async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
+        """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
+        verdict = self.policy.decide(tool.definition, asks=tool.ask)
+        if verdict == "allow":
+            return None
+        if verdict == "deny":
+            return f"{call.name} was not run: the user's permission setting denies every tool call."
+        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server)
+        intent = await self._put(asked)
+        match intent:
+            case Approve(always=always):
+                if always:
+                    self.policy.remember(tool.definition)
+                self.emit(ApprovalGiven(asked.id, approved=True, always=always))
+                return None
+            case Deny(reason=words):
+                self.emit(ApprovalGiven(asked.id, approved=False, reason=words))
+                return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
+            case _:
+                self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
+                return denial(tool.definition)
+
+    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+        self.emit(question)
+        with self.deadline.paused():
+            return await self.ask(question)
+
+    def _context(self, call: ToolCall) -> ToolContext:
+        loop = asyncio.get_running_loop()
+
+        def progress(call_id: str, done: float, total: float | None, message: str) -> None:
+            event = ToolProgress(call_id, done, total, message)
+            if running_loop() is loop:
+                self._tell_progress(event)  # at once: later would be after the call's ToolFinished
+            else:
+                loop.call_soon_threadsafe(self._tell_progress, event)
+
+        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, turn=self.deadline)
+
+    def _tell_progress(self, event: ToolProgress) -> None:
+        """Tell how far a call has come, unless it was settled without its tool, which goes on."""
+        if event.call_id in self._running:
+            self.emit(event)
+
+    async def _question(self, text: str) -> str:
+        asked = QuestionAsked(uuid.uuid4().hex, text)
+        intent = await self._put(asked)
+        if not isinstance(intent, Reply):
+            message = "Nobody is there to answer the question."
+            raise ToolError(message)
+        self.emit(QuestionAnswered(asked.id, intent.text))
+        return intent.text
+
+
+def _look_at(task: "asyncio.Task[None]") -> None:
+    """Take a task's exception, so that one left behind does not complain when it ends."""
+    if not task.cancelled():
+        task.exception()

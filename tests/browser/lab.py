@@ -1,0 +1,291 @@
+"""A real JupyterLab in headless Chromium: opens notebooks, runs and interrupts cells, looks at what they show.
+
+Whatever is waited for is a line of the server, a promise of JupyterLab or a condition of the page; nothing
+sleeps. Server, kernels and browser are ended at the end, by their handles.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from threading import Thread
+from typing import IO, Any, Self
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+from playwright.sync_api import Locator, Page, ViewportSize, sync_playwright
+
+ROOT = Path(__file__).parent.parent.parent
+CHROMIUM = "AGENTMAGIC_CHROMIUM"
+"""The environment variable that names the browser, where it is not `chromium` on the path."""
+
+PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "OPENAI_", "GEMINI_", "GOOGLE_")
+"""Variables of the developer's own that must not reach a kernel."""
+
+TIMEOUT = 30.0
+"""Seconds that the slowest thing may take."""
+
+SIZE: ViewportSize = {"width": 1300, "height": 1000}
+
+FLAGS = (
+    "--no-sandbox",  # which needs rights that root in a container has not
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",  # it would look for hosts that a closed network does not have
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # Cells out of sight stay in the page, to be looked at.
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+}
+
+HARNESS = """
+window.harness = {
+  done: {},
+  idle: 0,
+  panel: () => window.jupyterapp.shell.currentWidget,
+  cell: index => harness.panel().content.widgets[index],
+  ready: () => {
+    const panel = window.jupyterapp && window.jupyterapp.shell.currentWidget
+    const kernel = panel && panel.sessionContext && panel.sessionContext.session && panel.sessionContext.session.kernel
+    return Boolean(kernel) && kernel.status === 'idle' && panel.content.widgets.length > 0
+  },
+  open: async path => {
+    await window.jupyterapp.restored
+    harness.done = {}
+    window.jupyterapp.shell.activateById((await window.jupyterapp.commands.execute('docmanager:open', {path})).id)
+  },
+  watch: () => harness.panel().sessionContext.iopubMessage.connect((_, message) => {
+    const ended = message.header.msg_type === 'status' && message.content.execution_state === 'idle'
+    if (ended && message.parent_header.msg_type === 'execute_request') harness.idle = Date.parse(message.header.date)
+  }),
+  run: index => {
+    const notebook = harness.panel().content
+    notebook.deselectAll()
+    notebook.activeCellIndex = index
+    harness.done[index] = false
+    window.jupyterapp.commands.execute('notebook:run-cell').finally(() => { harness.done[index] = true })
+  },
+  runAll: () => {
+    harness.done.all = false
+    window.jupyterapp.commands.execute('notebook:run-all-cells').finally(() => { harness.done.all = true })
+  },
+  interrupt: async () => {
+    const sent = Date.now()
+    await window.jupyterapp.commands.execute('notebook:interrupt-kernel')
+    return sent
+  },
+}
+"""
+"""What the page is given to be driven by; `idle` is when the kernel said that the last cell was over, in ms."""
+
+
+def chromium() -> str | None:
+    """Return the path of the browser, or None where there is none."""
+    return os.environ.get(CHROMIUM) or shutil.which("chromium")
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook that is open in JupyterLab."""
+
+    page: Page
+    path: Path
+
+    def start(self, index: int) -> None:
+        """Run a cell and return at once."""
+        self.page.evaluate("index => harness.run(index)", index)
+
+    def finish(self, index: int | str) -> None:
+        """Wait until a cell that was started is over, or "all"."""
+        self.page.wait_for_function("index => harness.done[index]", arg=index)
+
+    def run(self, index: int) -> str:
+        """Run a cell to its end; return what it shows as text."""
+        self.start(index)
+        self.finish(index)
+        return self.text(index)
+
+    def run_all(self) -> None:
+        """Run all cells to the end of the last."""
+        self.page.evaluate("() => harness.runAll()")
+        self.finish("all")
+
+    def is_done(self, index: int) -> bool:
+        return self.page.evaluate("index => harness.done[index]", index)
+
+    def outputs(self, index: int) -> list[dict[str, Any]]:
+        """Return the outputs of a cell as they would be saved."""
+        return self.page.evaluate("index => harness.cell(index).model.outputs.toJSON()", index)
+
+    def text(self, index: int) -> str:
+        """Return the text that a cell shows, closed cards included."""
+        return self.page.evaluate("index => harness.cell(index).outputArea.node.textContent", index)
+
+    def wait_for_text(self, index: int, text: str) -> None:
+        """Wait until a cell shows a text."""
+        shown = "([index, text]) => harness.cell(index).outputArea.node.textContent.includes(text)"
+        self.page.wait_for_function(shown, arg=[index, text])
+
+    def type(self, text: str) -> None:
+        """Answer the input box of the cell under way."""
+        box = self.page.locator(".jp-Stdin-input")
+        box.fill(text)
+        box.press("Enter")
+
+    def interrupt(self, index: int) -> float:
+        """Interrupt the kernel as the menu does; return the seconds from the request to the end of the cell."""
+        sent = self.page.evaluate("() => harness.interrupt()")
+        self.finish(index)
+        return (self.page.evaluate("() => harness.idle") - sent) / 1000
+
+    def shut_down_kernel(self) -> None:
+        """End the kernel as the menu does."""
+        self.page.evaluate("async () => { await harness.panel().sessionContext.shutdown() }")
+
+    def save(self) -> None:
+        self.page.evaluate("async () => { await harness.panel().context.save() }")
+
+    def close(self) -> None:
+        """Close the notebook and end its kernel."""
+        self.shut_down_kernel()
+        self.page.evaluate("() => { harness.panel().dispose() }")
+
+    def use_theme(self, name: str) -> None:
+        """Change to a theme of JupyterLab, "JupyterLab Dark" for example."""
+        self.page.evaluate(
+            "async theme => { await jupyterapp.commands.execute('apputils:change-theme', {theme}) }", name
+        )
+
+    def output(self, index: int) -> Locator:
+        """Return the output area of a cell."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-Cell-outputWrapper")
+
+
+class Lab:
+    """A JupyterLab server with its own settings and a browser before it, from `__enter__` to `__exit__`.
+
+    Notebooks are in `folder`. `kernels` names Pythons to choose kernels from besides "python3", this one.
+    """
+
+    def __init__(
+        self, folder: Path, env: Mapping[str, str] | None = None, kernels: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder / "notebooks"
+        self.folder.mkdir()
+        self._own = folder
+        _write_settings(folder)
+        for name, python in (kernels or {}).items():
+            _write_kernel(folder, name, python)
+        self._server = _Server(self.folder, self._variables() | dict(env or {}))
+
+    def write(self, name: str, cells: Sequence[str], kernel: str = "python3") -> Path:
+        """Write a notebook of code cells."""
+        metadata = {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}}
+        notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells], metadata=metadata)
+        path = self.folder / name
+        nbformat.write(notebook, path)
+        return path
+
+    def open(self, path: Path) -> Notebook:
+        """Open a notebook, and wait until its kernel is there."""
+        self.page.evaluate("path => harness.open(path)", str(path.relative_to(self.folder)))
+        self.page.wait_for_function("() => harness.ready()")
+        self.page.evaluate("() => { harness.watch() }")
+        return Notebook(self.page, path)
+
+    def reload(self) -> None:
+        """Load the page anew, as a person does who comes back."""
+        self.page.goto(f"{self._server.url}/lab?reset")
+        self.page.wait_for_function("() => window.jupyterapp")
+
+    def __enter__(self) -> Self:
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        self.page = self._browser.new_page(viewport=SIZE)
+        self.page.set_default_timeout(TIMEOUT * 1000)
+        self.page.add_init_script(HARNESS)
+        self.reload()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._browser.close()
+        self._playwright.stop()
+        self._server.stop()
+
+    def _variables(self) -> dict[str, str]:
+        places = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+        }
+        own = {name: str(self._own / place) for name, place in places.items()}
+        others = {name: value for name, value in os.environ.items() if not name.startswith(PERSONAL)}
+        return {**others, **own, "PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1"}
+
+
+class _Server:
+    """The server's process; `url` is known once it listens."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+        options = {
+            "ServerApp.port": 0,
+            "ServerApp.open_browser": False,
+            "ServerApp.allow_root": True,
+            "ServerApp.root_dir": folder,
+            "IdentityProvider.token": "",
+            "LabApp.expose_app_in_browser": True,
+        }
+        argv = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+        self._process = Popen(argv, cwd=folder, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True)
+        assert self._process.stderr is not None
+        self._log: IO[str] = self._process.stderr
+        self.url = self._address()
+        self._drain = Thread(target=deque, args=(self._log, 0), daemon=True)
+        self._drain.start()
+
+    def stop(self) -> None:
+        """End the server, which ends its kernels."""
+        self._process.terminate()
+        try:
+            self._process.wait(TIMEOUT)
+        except TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._drain.join()
+        self._log.close()
+
+    def _address(self) -> str:
+        said: list[str] = []
+        for line in self._log:
+            said.append(line)
+            if found := re.search(r"(http://127\.0\.0\.1:\d+)/lab", line):
+                return found[1]
+        raise RuntimeError(f"JupyterLab did not start:\n{''.join(said)}")
+
+
+def _write_settings(folder: Path) -> None:
+    for name, values in SETTINGS.items():
+        path = folder / "settings" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _write_kernel(folder: Path, name: str, python: str) -> None:
+    argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    path = folder / "data" / "kernels" / name / "kernel.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}), encoding="utf-8")

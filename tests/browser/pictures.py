@@ -1,0 +1,81 @@
+"""Takes the pictures of the docs: python -m tests.browser.pictures [--script].
+
+The first notebook is run in JupyterLab, by the local model or by its script, and looked at twice: while an
+answer streams in, and at the end with one card open.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from playwright.sync_api import FloatRect, ViewportSize
+
+from tests.browser.lab import ROOT, Lab, Notebook
+
+PICTURES = ROOT / "docs" / "images"
+SIZE: ViewportSize = {"width": 1060, "height": 1400}
+PACE = 0.1
+"""Seconds between the words of the script, so that there is something to see while they come."""
+
+PATIENCE = 300.0
+"""Seconds that a turn of the local model may take."""
+
+STREAMING = re.compile(r"\w+ \w+ \w+.*▌")
+"""An answer of which some words are there, and the caret behind them."""
+
+
+def main() -> None:
+    """Take the pictures."""
+    env = {"AGENTMAGIC_MODEL": "scripted:scripts/01_first_agent.json"} if "--script" in sys.argv else {}
+    PICTURES.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder, Lab(Path(folder), env) as lab:
+        shutil.copytree(ROOT / "notebooks", lab.folder, dirs_exist_ok=True)
+        _slow_down(lab.folder / "scripts" / "01_first_agent.json")
+        lab.page.set_viewport_size(SIZE)
+        lab.page.set_default_timeout(PATIENCE * 1000)
+        notebook = lab.open(lab.folder / "01_first_agent.ipynb")
+        notebook.page.evaluate("() => { jupyterapp.commands.execute('application:toggle-left-area') }")
+        _take(notebook)
+
+
+def _take(notebook: Notebook) -> None:
+    cells = json.loads(notebook.path.read_text(encoding="utf-8"))["cells"]
+    places = {cell["id"]: place for place, cell in enumerate(cells)}
+    for cell in ("load", "choose", "function", "add-server", "ask-server"):
+        notebook.run(places[cell])
+    notebook.start(places["ask-function"])
+    notebook.output(places["ask-function"]).locator("p", has_text=STREAMING).wait_for()
+    _photograph(notebook, places["ask-server"], places["ask-function"], "streaming.png")
+    notebook.finish(places["ask-function"])
+    notebook.run(places["ask-nothing"])
+    notebook.output(places["ask-function"]).locator("summary").click()
+    _photograph(notebook, places["ask-server"], places["ask-nothing"], "first_agent.png")
+
+
+def _photograph(notebook: Notebook, first: int, last: int, name: str) -> None:
+    """Take a picture of some cells, none of which is the active one."""
+    clip: FloatRect = notebook.page.evaluate(
+        """([first, last]) => {
+          harness.panel().content.activeCellIndex = 0
+          harness.cell(first).node.scrollIntoView()
+          const top = harness.cell(first).node.getBoundingClientRect()
+          const bottom = harness.cell(last).node.getBoundingClientRect()
+          return {x: top.x, y: top.y, width: top.width, height: bottom.bottom - top.top}
+        }""",
+        [first, last],
+    )
+    notebook.page.screenshot(path=PICTURES / name, clip=clip)
+
+
+def _slow_down(script: Path) -> None:
+    steps: list[Any] = json.loads(script.read_text(encoding="utf-8"))
+    paced = [{"text": step, "pace": PACE} if isinstance(step, str) else step for step in steps]
+    script.write_text(json.dumps(paced), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
