@@ -127,8 +127,9 @@ class Calling:
         self.emit(ToolFinished(result, time.monotonic() - began))
 
     def _unknown(self, name: str) -> str:
-        close = get_close_matches(name, self.tools, n=3, cutoff=0.4) or list(self.tools)[:10]
-        return f"There is no tool {name!r}. {'Close names' if close else 'No tools'}: {', '.join(close) or 'none'}."
+        if close := get_close_matches(name, self.tools, n=3, cutoff=0.5):
+            return f"There is no tool {name!r}. Close names: {', '.join(close)}."
+        return f"There is no tool {name!r}. Tools: {', '.join(list(self.tools)[:10]) or 'none'}."
 
     async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
         """Decide a call, asking the person where the policy says so; return why it may not run, if so."""

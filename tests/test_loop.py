@@ -306,7 +306,7 @@ def test_a_call_without_any_source_of_tools_ends_the_turn():
 
 def test_a_source_without_tools_is_not_the_same_as_no_source():
     outcome = play(ADD, "Sorry.", tools=[Source()])
-    assert texts(outcome) == ["There is no tool 'add'. No tools: none."]
+    assert texts(outcome) == ["There is no tool 'add'. Tools: none."]
     assert outcome.stop_reason == "answer"
 
 

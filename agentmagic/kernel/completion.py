@@ -3,6 +3,8 @@
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
+from glob import escape, glob
+from pathlib import Path
 from typing import Any, cast
 
 from IPython.core import completer
@@ -69,21 +71,27 @@ class _Words:
 
     def _of_parser(self, parser: Parser[Any], typed: Sequence[str]) -> Sequence[str]:
         flags: Mapping[str, argparse.Action] = parser.flags
+        flag, has_value, _ = typed[-1].partition("=")
+        if has_value and (action := flags.get(flag)) is not None and action.nargs != 0:
+            return [f"{flag}={value}" for value in self._values(action, typed[-1])]
         before = flags.get(typed[-2]) if len(typed) > 1 else None
         if before is not None and before.nargs != 0:
-            return self._values(before)
-        positional = [value for action in parser.positionals for value in self._values(action)]
+            return self._values(before, typed[-1])
+        positional = [value for action in parser.positionals for value in self._values(action, typed[-1])]
         return [flag for flag in flags if flag.startswith("--")] + positional
 
-    def _values(self, action: argparse.Action) -> Sequence[str]:
-        """Return the values an argument may have."""
+    def _values(self, action: argparse.Action, typed: str) -> Sequence[str]:
+        """Return the values an argument may have, of which a part is typed."""
         if action.choices:
             return [str(choice) for choice in action.choices]
         match action.metavar:
             case "PROVIDER:MODEL":
                 return [f"{row.name}:{row.default}" for row in providers().values()]
             case "A,B":
-                return [name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
+                chosen = typed[typed.rfind("=") + 1 : typed.rfind(",") + 1]
+                return [chosen + name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
+            case "FILE":
+                return _configurations(typed)
             case "SERVER":
                 servers = self._namespace.servers
                 return [state.name for state in servers.servers] if servers else ()
@@ -94,3 +102,9 @@ class _Words:
 
     def _variables(self) -> Sequence[str]:
         return [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
+
+
+def _configurations(typed: str) -> list[str]:
+    """Return the JSON files, hidden ones too, and the folders whose paths begin so."""
+    paths = glob(f"{escape(typed)}*", include_hidden=True)
+    return [f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()]

@@ -1,6 +1,7 @@
 """What shows a turn in a cell: a screen is fed the turn's events, and leaves its static output at the end."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
@@ -15,6 +16,11 @@ FRAME = 0.1
 
 BYTES_PER_SECOND = 2_000_000
 """How much HTML a live output sends at most; a longer one is updated less often."""
+
+LONGEST_HELD = 300
+"""Characters of a word at the end of a text that a terminal waits for the end of; no key is longer."""
+
+_LAST_WORD = re.compile(r"(?:[Bb]earer )?(?<![!-~])[!-~]+\Z|[Bb]earer \Z")
 
 Publish = Callable[[Mapping[str, str], bool], None]
 """Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
@@ -148,6 +154,7 @@ class TerminalScreen:
         self._begun: dict[int, Block] = {}
         self._printed: dict[int, Block] = {}
         self._text_part = -1
+        self._held = ""
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
@@ -158,6 +165,7 @@ class TerminalScreen:
                     self._print_words(event.text)
             case PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
+                self._held = "" if event.kind == "text" else self._held
             case _:
                 self._print_new()
 
@@ -168,10 +176,14 @@ class TerminalScreen:
         self._stream.flush()
 
     def _print_words(self, piece: str) -> None:
+        """Print what came, but for the word at its end: it may grow into a key, which is blanked as a whole."""
         block = self._transcript.blocks[-1]
         if id(block) not in self._begun:
             self._begin(block)
-        self._write(words.shown(piece))
+        written = self._held + piece
+        end = _LAST_WORD.search(written, max(0, len(written) - LONGEST_HELD))
+        self._held = end[0] if end else ""
+        self._write(words.shown(written[: len(written) - len(self._held)]))
 
     def _print_new(self) -> None:
         for block in self._transcript.blocks:
@@ -189,6 +201,8 @@ class TerminalScreen:
 
     def _print_rest(self, block: TextBlock) -> None:
         """End words that were printed as they came."""
+        held, self._held = self._held, ""
+        self._write(words.shown(held))
         self._end_line()
         if block.interrupted:
             self._write("[interrupted]\n")

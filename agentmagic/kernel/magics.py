@@ -79,9 +79,8 @@ class AgentMagics:
                 engine().call(self._known().remove(parsed.name))
                 return f"{parsed.name} is disconnected."
             case command.AllowTools():
-                patterns = parsed.patterns or ("*",)
-                self._known().allow(parsed.name, patterns)
-                return f"{parsed.name} runs {', '.join(patterns)} without asking."
+                self._known().allow(parsed.name, parsed.patterns or ("*",))
+                return f"Of {parsed.name}, {', '.join(parsed.patterns) or 'every tool'} runs without asking."
             case command.ServerTools():
                 return self._server_tools(parsed.name)
             case _:
@@ -110,9 +109,9 @@ class AgentMagics:
         return "\n".join([self._servers(), *failed])
 
     def _server_tools(self, name: str | None) -> str:
-        servers = self.namespace.servers if name is None else self._known()
         if name is not None:
-            servers.config(name)
+            self._known().check(name)
+        servers = self.namespace.servers
         listed = _listed((servers,)) if servers else ()
         return reports.tools([one for one in listed if name in (None, one.server)])
 

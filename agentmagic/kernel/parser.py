@@ -70,7 +70,7 @@ class Parser(MagicArgumentParser, Generic[C]):
 
     def error(self, message: str) -> Never:
         """Raise UsageError with argparse's words."""
-        text = f"{message[:1].upper()}{message[1:]}. %{self.prog} --help tells the options."
+        text = f"{message[:1].upper()}{message[1:]}. {self._hint}"
         raise UsageError(text)
 
     def read(self, words: Sequence[str]) -> C | Help:
@@ -101,7 +101,13 @@ class Parser(MagicArgumentParser, Generic[C]):
         close = get_close_matches(word.partition("=")[0], self.flags, n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]}?" if close else ""
         what = f"has no option {word!r}" if word.startswith("-") else f"cannot place the word {word!r}"
-        return f"%{self.prog} {what}.{hint} %{self.prog} --help tells the options."
+        return f"%{self.prog} {what}.{hint} {self._hint}"
+
+    @property
+    def _hint(self) -> str:
+        """Say where the options are told; IPython runs no cell magic without a body, not for its help either."""
+        ask = "?" if self.prog.startswith("%") else " --help"
+        return f"%{self.prog}{ask} tells the options."
 
 
 def _frozen(value: Any) -> Any:

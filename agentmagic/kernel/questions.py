@@ -68,7 +68,7 @@ class Questions:
 def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: the tool, its server, all its arguments unless brief, what may be typed."""
     lines = [] if brief else [f"  {line}\n" for line in _lines(event.call.arguments)]
-    what = f"Run {shown(event.call.name)} of {shown(event.server)}"
+    what = f"Run {shown(event.call.name)} ({shown(event.server)})"
     return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
 
 

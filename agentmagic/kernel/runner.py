@@ -72,7 +72,7 @@ class Runner:
         try:
             session.model(recipe)
         except AuthenticationMissing:
-            if not front.attended or input(OFFER).strip().lower() not in ("y", "yes"):
+            if not (front.attended and _accepts(OFFER)):
                 raise
             local = f"local:{providers()['local'].default}"
             session.agent = replace(session.agent, model=local)
@@ -189,6 +189,14 @@ def _recipe(session: Session, command: Ask) -> Agent:
         name: getattr(command, name) for name in ("model", "instructions", "max_iterations", "timeout", "permission")
     }
     return replace(session.agent, **{name: value for name, value in options.items() if value is not None})
+
+
+def _accepts(offer: str) -> bool:
+    """Ask for a yes; whatever else is typed, and an input that has ended, is a no."""
+    try:
+        return input(offer).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _typed_key(error: AuthenticationMissing) -> bool:

@@ -92,6 +92,8 @@ class HtmlRenderer:
         del self._kept[len(transcript.blocks) :]
         rendered = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
         if self._live and transcript.running:
+            if not any(block.open for block in transcript.blocks):
+                rendered.append(_paragraph("Waiting for the model…", MUTED))
             rendered.append(self._footer(transcript.running))
         return f'<div class="agentmagic mathjax_ignore">{"".join(rendered)}</div>'
 
@@ -203,7 +205,7 @@ def _interrupted(block: TextBlock | ReasoningBlock) -> str:
 def _notice(block: NoticeBlock) -> str:
     text = _safe(block.text)
     if block.level == "info":
-        return _paragraph(text, MUTED)
+        return _paragraph(f"<small>{text}</small>", MUTED)
     label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
     colour = COLOURS[state]
     html = f'<b style="color:{colour}">{label}</b> {text}'

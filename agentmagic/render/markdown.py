@@ -25,7 +25,7 @@ SPARE_TOKENS = 1_000
 """Tokens that Markdown may have beyond its characters; with more it is a table blown up on purpose."""
 
 CODE = (
-    "display:block;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
+    "display:block;margin:0 0 8px;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
     "background:var(--jp-cell-editor-background,#88888819)"
 )
 TABLE = "border-collapse:collapse;margin:8px 0"

@@ -5,6 +5,7 @@ import functools
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -251,6 +252,8 @@ def _image(value: Any) -> Media | None:
 
         buffer = io.BytesIO()
         draw(buffer, format="png")
+        if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+            pyplot.close(value)  # it is shown as the result, and need not be a second time by the cell
         return Media("image/png", buffer.getvalue())
     data = draw()
     return Media("image/png", data) if isinstance(data, bytes) else None

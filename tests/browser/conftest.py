@@ -11,10 +11,6 @@ KERNEL6 = "AGENTMAGIC_KERNEL6"
 """The environment variable that names a Python with ipykernel 6.31."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "browser: runs cells in JupyterLab in headless Chromium")
-
-
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")

@@ -28,7 +28,7 @@ def test_all_that_is_no_yes_is_a_no(typed, meant):
 def test_the_prompt_shows_tool_server_and_all_arguments():
     call = ToolCall("1", "move", {"source": "a.txt", "options": {"force": True}})
     prompt = describe(ApprovalAsked("q", call, "files"))
-    assert prompt.startswith('Run move of files with\n  source: a.txt\n  options: {"force": true}\n[y]es')
+    assert prompt.startswith('Run move (files) with\n  source: a.txt\n  options: {"force": true}\n[y]es')
 
 
 def test_arguments_cannot_act_on_the_terminal_nor_flood_it():

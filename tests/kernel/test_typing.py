@@ -29,7 +29,7 @@ SERVER = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
 def test_an_approval_shows_the_call_and_a_yes_lets_it_run_once(kernel):
     kernel.run(TWICE)
     cell = kernel.send("%%agent\nhello")
-    assert kernel.asked(cell)["prompt"].startswith("Run act of notebook? [y]es")
+    assert kernel.asked(cell)["prompt"].startswith("Run act (notebook)? [y]es")
     kernel.wait_for_text(cell, "waits for you")
     assert "what  a" in cell.displays[0]["text/html"]
     kernel.type("y")
@@ -42,7 +42,7 @@ def test_an_approval_shows_the_call_and_a_yes_lets_it_run_once(kernel):
 def test_a_console_is_told_the_arguments_in_the_prompt(kernel):
     kernel.run(TWICE)
     cell = kernel.send("%%agent\nhello", **CONSOLE)
-    assert kernel.asked(cell)["prompt"].startswith("Run act of notebook with\n  what: a\n[y]es")
+    assert kernel.asked(cell)["prompt"].startswith("Run act (notebook) with\n  what: a\n[y]es")
     kernel.type("y")
     assert "acted: a" in kernel.finish(cell).stream
 
@@ -86,7 +86,7 @@ def test_a_servers_tool_asks_until_it_is_allowed(kernel):
     assert kernel.run(f"import sys\n%mcp add raw {{sys.executable}} {SERVER}").ok
     kernel.run("play(calls('echo', text='hi'), 'first', calls('echo', text='ho'), 'second')")
     cell = kernel.send("%%agent\nhello")
-    assert "Run echo of raw?" in kernel.asked(cell)["prompt"]
+    assert "Run echo (raw)?" in kernel.asked(cell)["prompt"]
     kernel.type("n")
     kernel.finish(cell)
     assert "without asking" in kernel.run("%mcp allow raw echo").stream

@@ -69,21 +69,25 @@ class McpServers:
 
     async def remove(self, name: str) -> None:
         """Disconnect a server and forget it. Raises UsageError for an unknown name."""
-        connection = self._connections.pop(name, None)
-        if connection is None:
-            raise self._no_server(name)
+        self.check(name)
+        connection = self._connections.pop(name)
         self._counts.pop(name, None)
         self._left_out.pop(name, None)
         await connection.aclose()
+
+    def check(self, name: str) -> None:
+        """Raise UsageError for an unknown name."""
+        if name not in self._connections:
+            known = ", ".join(self._connections) or "there are none"
+            raise UsageError(f"There is no server {name!r}. Servers: {known}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
 
         Raises UsageError for an unknown name.
         """
-        connection = self._connections.get(name)
-        if connection is None:
-            raise self._no_server(name)
+        self.check(name)
+        connection = self._connections[name]
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
 
     async def tools(self) -> Sequence[Tool]:
@@ -121,9 +125,6 @@ class McpServers:
         self._left_out[name] = left_out
         self._counts[name] = len(usable)
         return list(usable.values())
-
-    def _no_server(self, name: str) -> UsageError:
-        return UsageError(f"There is no server {name!r}. Servers: {', '.join(self._connections) or 'there are none'}.")
 
     def _state(self, connection: Connection) -> ServerState:
         name = connection.name
