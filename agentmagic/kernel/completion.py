@@ -107,4 +107,6 @@ class _Words:
 def _configurations(typed: str) -> list[str]:
     """Return the JSON files, hidden ones too, and the folders whose paths begin so."""
     paths = glob(f"{escape(typed)}*", include_hidden=True)
-    return [f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()]
+    return [
+        f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()
+    ]

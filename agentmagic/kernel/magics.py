@@ -52,7 +52,7 @@ class AgentMagics:
         session = self.namespace.session(parsed.session)
         match parsed:
             case command.Status():
-                return f"{reports.status(parsed.session, session)}\n\n{self._servers()}"
+                return f"{reports.status(parsed.session, session)}\n\n{_servers(session.toolsets())}"
             case command.ListHistory():
                 return reports.history(session)
             case command.ListTools():
@@ -116,13 +116,20 @@ class AgentMagics:
         return reports.tools([one for one in listed if name in (None, one.server)])
 
     def _servers(self, name: str | None = None) -> str:
-        states = self.namespace.servers.servers if self.namespace.servers else ()
-        return reports.servers(
-            (one.name, one.state, str(one.tools), one.error) for one in states if name in (None, one.name)
-        )
+        return _servers((self.namespace.servers,) if self.namespace.servers else (), name)
 
     def _known(self) -> Any:
         return self.namespace.need_servers()
+
+
+def _servers(toolsets: tuple[Toolset, ...], name: str | None = None) -> str:
+    """Say how the servers among sources of tools are doing, or one of them."""
+    from agentmagic.tools.mcp import McpServers
+
+    states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
+    return reports.servers(
+        (one.name, one.state, str(one.tools), one.error) for one in states if name in (None, one.name)
+    )
 
 
 def _listed(toolsets: tuple[Toolset, ...]) -> list[ToolDef]:

@@ -34,7 +34,8 @@ def server() -> Iterator[str]:
     """Start the loopback server in a process of its own, so that its work is not counted."""
     command = [sys.executable, "-m", "tests.benchmarks.server"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin and process.stdout
+        assert process.stdin is not None
+        assert process.stdout is not None
         base = f"http://127.0.0.1:{int(process.stdout.readline())}"
         os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": "bench", "GEMINI_API_KEY": "bench"}
         os.environ["GOOGLE_GEMINI_BASE_URL"] = base
@@ -153,7 +154,7 @@ async def tools_together() -> None:
             row(f"8 tools of 0.2 s, {function.__name__}", time.perf_counter() - began, 0.2, "s", "goal 0.25")
 
 
-LOAD = """
+LOAD = r"""
 import time
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()

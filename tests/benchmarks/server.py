@@ -7,6 +7,7 @@ text. A prompt of "stream N" is answered with N chunks of text. The first line i
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 Chunks = Iterator[dict[str, Any]]
@@ -105,7 +106,14 @@ def answer(path: str, body: dict[str, Any]) -> tuple[Chunks, bytes]:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection, request after request."""
+    """Serve one connection, request after request, until the client or the benchmark ends it."""
+    with suppress(asyncio.CancelledError):
+        await requests(reader, writer)
+    writer.close()
+
+
+async def requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of a connection."""
     while head := await reader.readline():
         length = 0
         while (line := await reader.readline()).strip():
@@ -119,7 +127,6 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.write(b"Content-Length: %d\r\n\r\n" % len(payload))
         writer.write(payload)
         await writer.drain()
-    writer.close()
 
 
 def event_line(chunk: dict[str, Any]) -> bytes:
@@ -131,9 +138,9 @@ def event_line(chunk: dict[str, Any]) -> bytes:
 async def main() -> None:
     """Serve on a free port until standard input is closed."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=2**26)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201
-    async with server:
-        await asyncio.to_thread(input_closed)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(input_closed)
+    server.close()
 
 
 def input_closed() -> None:

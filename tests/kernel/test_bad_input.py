@@ -21,6 +21,7 @@ BAD = {
     "a question on one line": ("%agent what is this", "write %%agent and the prompt below it"),
     "a server without a command": ("%mcp add clock", "write its command line or its web address"),
     "a server that is not installed": ("%mcp add clock no-such-program --here", "command not found: no-such-program"),
+    "tools of a server that nobody knows": ("%mcp tools clock", "There is no server 'clock'"),
     "a server that nobody knows": ("%mcp remove clock", "There is no server 'clock'"),
     "an address where nobody listens": ("%mcp add clock http://127.0.0.1:9/mcp", "clock"),
     "a file that is not there": ("%mcp load nowhere.json", "There is no file"),
@@ -47,6 +48,26 @@ def test_bad_input_is_answered_in_a_line(talking, code, said):
     assert "Traceback" not in cell.error
     assert talking.value("agent.messages[1].text") == "'first'"
     assert "second" in talking.run("%%agent\nagain").text
+
+
+def test_an_error_keeps_no_key_beside_its_line(talking):
+    key = "sk-" + "a" * 30
+    cell = talking.run(f"%agent {key}")
+    assert "[redacted]" in cell.error
+    assert key not in str([message["content"] for message in cell.messages if message["msg_type"] == "error"])
+
+
+def test_a_line_that_a_magic_prints_has_no_key_in_it(talking):
+    key = "sk-" + "a" * 30
+    cell = talking.run(f"%agent models openai-chat:{key} -s unsaid")
+    assert cell.ok
+    assert "openai-chat:[redacted]" in cell.stream
+
+
+def test_what_errors_say_to_type_for_the_options_works(talking):
+    assert "%%agent? tells the options" in talking.run("%%agent --modle x\nhello").error
+    payload = talking.run("%%agent?").reply["content"]["payload"]
+    assert "--max-iterations" in str(payload)
 
 
 def test_a_wrong_base_url_is_named(talking):

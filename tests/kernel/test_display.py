@@ -5,9 +5,11 @@ import io
 
 import pytest
 
+from agentmagic import redact
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import RateLimited
+from agentmagic.events import PartDelta, PartStarted
 from agentmagic.kernel.display import FRAME, BatchScreen, LiveScreen, TerminalScreen
 from agentmagic.providers.scripted import Scripted
 from agentmagic.session import Session
@@ -150,6 +152,18 @@ def test_a_terminal_gets_words_as_they_come():
     asyncio.run(main())
     assert "one " in seen
     assert "one two " in seen
+
+
+def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
+    redact.remember("a-key-that-no-pattern-knows")
+    for step in ("It is a-key-that-no-pattern-knows here", "It is a-key-that-no-pattern-knows"):
+        happened = [event for event in events(step) if not isinstance(event, PartDelta)]
+        started = next(place for place, event in enumerate(happened) if isinstance(event, PartStarted))
+        index = happened[started].index
+        happened[started + 1 : started + 1] = [PartDelta(index, step[i : i + 3]) for i in range(0, len(step), 3)]
+        stream = io.StringIO()
+        asyncio.run(_show(TerminalScreen(stream), happened))
+        assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", redact.BLANK))
 
 
 def test_a_terminal_is_told_of_a_retry(monkeypatch):

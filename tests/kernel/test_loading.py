@@ -42,6 +42,26 @@ def test_loading_again_keeps_the_session(fresh):
     assert fresh.value("agent is first") == "True"
 
 
+def test_loading_again_keeps_the_servers_and_offers_each_function_once(fresh):
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
+    fresh.run("%load_ext agentmagic\nimport sys\nfrom agentmagic import Agent, Session, tool")
+    fresh.run("from agentmagic.providers.scripted import Scripted\nagent = Session(Agent(Scripted(['one', 'two'])))")
+    fresh.run("@tool\ndef add(a: int) -> int:\n    return a")
+    fresh.run(f"%mcp add raw {{sys.executable}} {server}")
+    fresh.run("%%agent\nhello")
+    fresh.run("%reload_ext agentmagic")
+    assert "ready" in fresh.run("%mcp").stream
+    cell = fresh.run("%%agent\nagain")
+    assert "two" in cell.text
+    assert "Two tools" not in cell.text
+
+
+def test_an_agent_of_that_name_becomes_a_session_without_a_word(fresh):
+    cell = fresh.run("from agentmagic import Agent\nagent = Agent('local:')\n%load_ext agentmagic")
+    assert cell.stream == ""
+    assert fresh.value("agent") == "<Session local:: 0 turns, 0 messages>"
+
+
 def test_a_variable_of_that_name_stays(fresh):
     fresh.run("agent = {'mine': 1}")
     assert "agent is a dict of yours and stays" in fresh.run("%load_ext agentmagic").stream
@@ -88,6 +108,12 @@ def test_tab_completes_options_subcommands_sessions_models_and_variables(fresh):
     assert fresh.complete("%agent hi") == ["history"]
     assert fresh.complete("%agent -s o") == ["other"]
     assert fresh.complete("%mcp rem") == ["remove"]
+    assert fresh.complete("%%agent --permission=d") == ["--permission=deny"]
+    fresh.run("import pathlib\npathlib.Path('.mcp.json').touch()\npathlib.Path('notes.txt').touch()")
+    assert fresh.complete("%mcp load .m") == [".mcp.json"]
+    assert "notes.txt" not in fresh.complete("%mcp load n")
+    fresh.run("from agentmagic import tool\nadd = tool(lambda a: a)\nsub = tool(lambda a: a)")
+    assert fresh.complete("%%agent --tools add,s") == ["add,sub"]
     assert fresh.complete("%%agent\nHow are the {sal") == ["sales"]
 
 

@@ -56,9 +56,14 @@ class McpServers:
     async def add(self, name: str, config: ServerConfig) -> None:
         """Add a server and connect it now; one that fails is not kept.
 
-        Raises UsageError for a name that is taken, and ServerError.
+        The same server once more, as a cell that is run again adds it, stays connected and what it allows is
+        added. Raises UsageError for a name that another server has, and ServerError.
         """
-        if name in self._connections:
+        if (known := self._connections.get(name)) is not None:
+            if known.config.transport == config.transport:
+                self.allow(name, config.allow)
+                self._usable(name, await known.list_tools())
+                return
             raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
         connection = self._connections[name] = Connection(name, config)
         try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -377,11 +378,22 @@ def test_servers_come_and_go_while_others_stay():
                 ("b", "ready", 12),
             ]
             with pytest.raises(UsageError, match="There is a server 'b' already"):
-                await servers.add("b", raw())
+                await servers.add("b", workshop())
             await servers.remove("b")
             with pytest.raises(UsageError, match=r"There is no server 'b'. Servers: a\."):
                 await servers.remove("b")
             assert (await call(servers, "pid")).text == pid
+
+    run(main())
+
+
+def test_the_same_server_once_more_stays_connected_and_allows_more():
+    async def main():
+        async with connected(a=raw()) as servers:
+            pid = (await call(servers, "pid")).text
+            await servers.add("a", replace(raw(), allow=("pid",)))
+            assert (await call(servers, "pid")).text == pid
+            assert [tool.name for tool in await servers.tools() if not tool.ask] == ["pid"]
 
     run(main())
 
