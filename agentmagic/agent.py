@@ -1,8 +1,8 @@
 """The recipe of an agent: a frozen value that any number of sessions may be made of."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.providers.base import Model
@@ -35,13 +35,13 @@ class Agent:
     model: str | Model | None = None
     instructions: str = ""
     tools: Sequence[ToolSource] = ()
-    mcp: Any = ()
+    mcp: Any = field(default=(), repr=False)
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
     tool_choice: str = "auto"
     permission: Permission = "ask"
     on_limit: Literal["answer", "stop"] = "answer"
-    deps: Any = None
+    deps: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if callable(self.tools) or isinstance(self.tools, (Tool, Toolset)):
@@ -54,11 +54,14 @@ class Agent:
             from agentmagic.tools.mcp import config
 
             config.read(self.mcp)
-        if self.max_iterations < 1:
-            message = f"max_iterations is {self.max_iterations}. A turn needs at least 1."
+        if not isinstance(cast("object", self.model), (str, Model, type(None))):
+            message = f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".'
             raise UsageError(message)
-        if self.timeout is not None and not self.timeout > 0:
-            message = f"timeout is {self.timeout}. Give seconds above 0, or None for no limit."
+        if not isinstance(cast("object", self.max_iterations), int) or self.max_iterations < 1:
+            message = f"max_iterations is {self.max_iterations!r}. A turn needs a whole number of steps, at least 1."
+            raise UsageError(message)
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+            message = f"timeout is {self.timeout!r}. Give seconds above 0, or None for no limit."
             raise UsageError(message)
         if self.permission not in PERMISSIONS:
             message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
@@ -66,6 +69,10 @@ class Agent:
         if self.on_limit not in ("answer", "stop"):
             message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
             raise UsageError(message)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _check_source(source: object) -> None:

@@ -168,7 +168,7 @@ class Calling:
             else:
                 loop.call_soon_threadsafe(self._tell_progress, event)
 
-        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, turn=self.deadline)
+        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress)
 
     def _tell_progress(self, event: ToolProgress) -> None:
         """Tell how far a call has come, unless it was settled without its tool, which goes on."""

@@ -24,7 +24,8 @@ _DERIVED = ("history_delta", "events")
 
 
 @cache
-def _types() -> dict[str, Any]:
+def kinds() -> dict[str, Any]:
+    """Return every class of values and events by its `type`."""
     values = [*vars(messages).values(), *vars(events).values()]
     named = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
     return {name: kind for name, kind in named if isinstance(name, str)}
@@ -95,7 +96,7 @@ def from_json(data: Any) -> Any:
     entries = cast("dict[str, Any]", data)
     if set(entries) == {"$bytes"}:
         return base64.b64decode(entries["$bytes"])
-    kind = _types()[entries["type"]]
+    kind = kinds()[entries["type"]]
     content = {key: _field(kind, key, item) for key, item in entries.items() if key != "type"}
     if kind is RunResult:
         content |= dict.fromkeys(_DERIVED, ())

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -29,10 +30,17 @@ POOL_THREADS = 32
 TICK = 0.25
 """Seconds after which a blocked main thread looks for signals: lock waits on Windows cannot be interrupted."""
 
-caller_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
-    "agentmagic_caller_loop", default=None
-)
-"""The event loop of the code that started the run, for tools that are bound to it."""
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The event loop of the code that started a run, for tools that are bound to it."""
+
+    loop: asyncio.AbstractEventLoop
+    in_main_thread: bool
+
+
+caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("agentmagic_caller", default=None)
+"""Who started the run that a coroutine of the engine belongs to; None for code without an event loop."""
 
 _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32" else asyncio.SelectorEventLoop
 
@@ -136,9 +144,9 @@ class MainThread:
 
     def _interrupt(self, job: _Job) -> None:
         with self._changed:
+            job.given_up = True  # a job that serves another one now is interrupted when that is over
             if self._current is not job:
                 return
-            job.given_up = True
             self._target = job
         main = threading.main_thread().ident
         if main is not None and hasattr(signal, "pthread_kill"):
@@ -170,6 +178,10 @@ class MainThread:
                     if not self._step():
                         with self._changed:
                             self._changed.wait_for(lambda: bool(self._jobs) or done.done(), timeout=TICK)
+        except KeyboardInterrupt:
+            if self._interrupts is not None:  # not told yet: what was waited for here ends with the waiting
+                on_interrupt()
+            raise
         finally:
             self._interrupts = outer
             restore()
@@ -205,6 +217,8 @@ class MainThread:
             self._current.run()
         finally:
             self._current = outer
+        if outer is not None and outer.given_up:
+            raise KeyboardInterrupt
         return True
 
     def _catch_interrupts(self) -> Callable[[], None]:
@@ -259,16 +273,23 @@ class Engine:
 
     def wait(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
         """Wait for a future from any thread but the engine's; the main thread does its jobs meanwhile."""
-        if threading.current_thread() is self.thread:
-            message = "This would block the engine's own thread; await it instead."
-            raise RuntimeError(message)
+        self.refuse_own_thread()
         if threading.current_thread() is threading.main_thread():
             self.main.serve(future, on_interrupt)
         else:
             future.exception()
 
-    async def in_pool(self, function: Callable[[], T]) -> T:
-        """Call a function in a daemon thread; cancelling leaves the thread behind, it cannot be stopped."""
+    def refuse_own_thread(self) -> None:
+        """Raise RuntimeError in the engine's own thread, which must never block."""
+        if threading.current_thread() is self.thread:
+            message = "This would block the engine's own thread; await it instead."
+            raise RuntimeError(message)
+
+    async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
+        """Call a function in a daemon thread; cancelling leaves the thread behind, it cannot be stopped.
+
+        `on_start` is called on the engine when a thread is free for the function.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
@@ -279,6 +300,8 @@ class Engine:
             loop.call_soon_threadsafe(_pass_on, job.future, answer)
 
         async with self._pool:
+            if on_start is not None:
+                on_start()
             threading.Thread(target=work, name="agentmagic-tool", daemon=True).start()
             return await answer
 
@@ -313,6 +336,12 @@ def void(_value: object) -> None:
     """Make a statement of an expression."""
 
 
+def this_caller() -> Caller | None:
+    """Return this thread as a caller, or None where it runs no event loop."""
+    loop = running_loop()
+    return None if loop is None else Caller(loop, threading.current_thread() is threading.main_thread())
+
+
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """Return the event loop that runs in this thread, or None."""
     try:
@@ -338,6 +367,8 @@ _lock = threading.Lock()
 def engine() -> Engine:
     """Return the process's engine, starting it at the first call and anew in a forked child."""
     global _engine  # noqa: PLW0603  (one engine per process is the point)
+    if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
+        return running  # without the lock: a signal handler may have interrupted its holder
     with _lock:
         if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
             _engine = Engine()

@@ -37,6 +37,10 @@ class AgentMagicError(Exception):
 class UsageError(AgentMagicError, ValueError):
     """The caller asked for something that cannot be; the message says what to do instead."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Have IPython show the sentence alone: the mistake is in the caller's line, not below it."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class UnknownModel(UsageError):
     """A model name that no provider answers to."""

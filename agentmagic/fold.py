@@ -73,6 +73,10 @@ class Fold:
         """The calls of the last message that have no result yet."""
         return tuple(call for call in self._calls if call.id not in self._results)
 
+    def has_call(self, call_id: str) -> bool:
+        """Whether the step under way has a call of that id already."""
+        return any(isinstance(part, ToolCall) and part.id == call_id for part in self._parts.values())
+
     @property
     def free_index(self) -> int:
         """An index that no part of the step under way has."""

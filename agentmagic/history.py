@@ -1,5 +1,7 @@
 """A session's past: the log of its events, and the messages they fold to."""
 
+from dataclasses import replace
+
 from agentmagic.events import Event, PartDelta, PartStarted, TurnFinished, TurnStarted
 from agentmagic.fold import fold
 from agentmagic.messages import Message, Usage
@@ -43,6 +45,8 @@ class History:
         kept: list[Event] = [event for event in events if not isinstance(event, (PartDelta, PartStarted))]
         if not kept or not isinstance(kept[0], TurnStarted):
             return
+        if isinstance(kept[-1], TurnFinished):
+            kept[-1] = TurnFinished(replace(kept[-1].result, events=tuple(kept[:-1])))
         self._turns.append(kept)
         self._messages.append(fold(kept) if messages is None else messages)
 

@@ -5,7 +5,8 @@ The loop emits events and nothing else; its own messages are the fold of what it
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -27,6 +28,7 @@ from agentmagic.events import (
     TRIES,
     Event,
     Notice,
+    PartDelta,
     PartFinished,
     PartStarted,
     RunResult,
@@ -132,7 +134,7 @@ class _Turn:
         if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
-                "Give it more with timeout=, or ask for less."
+                f"Give it more with timeout=, or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
         if isinstance(error, AgentMagicError):
@@ -141,13 +143,18 @@ class _Turn:
         wrapped.__cause__ = error
         return "error", wrapped
 
+    def _last_failure(self) -> str:
+        """Say what the last try failed of, where the time ran out between two tries."""
+        steps = [event for event in self.events if isinstance(event, (StepStarted, StepRetried))]
+        return f" The last try failed: {steps[-1].error}" if steps and isinstance(steps[-1], StepRetried) else ""
+
     def _settle(self, reason: StopReason, error: Exception | None) -> Outcome:
         for closing in tuple(self.fold.closing()):
             self.emit(closing)
         delta = tuple(self.fold.messages)
-        answers = [message.text for message in delta if message.role == "assistant"]
+        answer = delta[-1].text if delta[-1].role == "assistant" else ""
         result = RunResult(
-            final_text=self.final if self.final is not None else "".join(answers[-1:]),
+            final_text=answer if self.final is None else self.final,
             history_delta=delta,
             events=tuple(self.events),
             iterations_used=self.steps,
@@ -159,6 +166,7 @@ class _Turn:
         )
         if isinstance(error, AgentMagicError):
             error.result = result
+            _hide_secrets(error)
         self.emit(TurnFinished(result))
         self.over = True
         return Outcome(result, error, tuple(tool.definition for tool in self.tools.values()))
@@ -195,7 +203,7 @@ class _Turn:
         return await self._limit(calling)
 
     async def _list_tools(self) -> None:
-        for tools in await asyncio.gather(*(source.tools() for source in self.toolsets)):
+        for tools in await _all(source.tools() for source in self.toolsets):
             for tool in tools:
                 if self.tools.setdefault(tool.name, tool) is not tool:
                     self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
@@ -242,7 +250,7 @@ class _Turn:
                     if isinstance(event, ModelFinished):
                         finished = event
                     else:
-                        self.emit(event)
+                        self.emit(self._with_own_id(event))
         except Exception as error:
             if being_cancelled():  # a failure that comes of being cut off is no failure to retry
                 raise asyncio.CancelledError from error
@@ -253,6 +261,14 @@ class _Turn:
             message = f"{self.model.name} ended its answer without a closing event."
             raise ProviderError(message)
         return finished
+
+    def _with_own_id(self, event: PartStarted | PartDelta | PartFinished) -> Event:
+        """Give a call that has another's id one of its own: results are told apart by it."""
+        if not isinstance(event, PartFinished) or not isinstance(event.part, ToolCall):
+            return event
+        if not self.fold.has_call(event.part.id):
+            return event
+        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
 
     def _retrying(self) -> AsyncRetrying:
         return AsyncRetrying(
@@ -292,6 +308,25 @@ class _Turn:
         self.emit(PartStarted(index, "text"))
         self.emit(PartFinished(index, Text(NO_CLOSING)))
         self.emit(StepFinished(self.steps, Usage(), "failed"))
+
+
+async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequence[Tool]]:
+    """Await all; none goes on where one fails."""
+    tasks = [asyncio.ensure_future(listing) for listing in listings]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _hide_secrets(error: BaseException) -> None:
+    """Take a cause away whose words hold a secret: a traceback would show it."""
+    cause = error.__cause__ or error.__context__
+    if cause is not None and redact(str(cause)) != str(cause):
+        error.__cause__, error.__suppress_context__ = None, True
+    elif cause is not None:
+        _hide_secrets(cause)
 
 
 def _take_cancellation() -> None:

@@ -5,8 +5,8 @@ A `Message` holds parts. The user and the assistant write `Text`, `Reasoning`, `
 assistant message before it, in the order of the calls.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 Role = Literal["user", "assistant", "tool"]
@@ -192,4 +192,14 @@ def as_text(part: Content) -> str:
 
 def user(*content: str | Content) -> Message:
     """Make a user message of strings and parts."""
-    return Message("user", tuple(Text(item) if isinstance(item, str) else item for item in content))
+    return Message("user", parts_of(content))
+
+
+def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:
+    """Make parts of strings; a lone surrogate in text, which no provider takes, becomes a question mark."""
+    parts = (Text(item) if isinstance(item, str) else item for item in content)
+    return tuple(replace(part, text=_encodable(part.text)) if isinstance(part, Text) else part for part in parts)
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

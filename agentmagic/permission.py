@@ -39,10 +39,10 @@ class Policy:
 
 def denial(tool: ToolDef) -> str:
     """Say to model and person why a call that would ask was not asked about, and what would allow it."""
+    rule = "" if tool.server == "notebook" else f'with %mcp allow {tool.server} or an "allow" entry for that server, '
     return (
         f"{tool.name} was not run: it needs a person's approval, and nobody is there to give it. The user can allow it "
-        f'with permission="allow", with an "allow" entry for the server {tool.server!r}, '
-        f"or with {settings.PERMISSION}=allow."
+        f'{rule}with permission="allow" (--permission allow in a cell), or with {settings.PERMISSION}=allow.'
     )
 
 

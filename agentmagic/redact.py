@@ -15,6 +15,9 @@ _PATTERNS = re.compile(
     r"|\bAKIA[A-Z0-9]{16}\b"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
 )
+_HINTS = ("sk-", "AIza", "gh", "hf_", "xox", "AKIA", "earer ")
+"""One of these is in all that the patterns match, and is found much faster."""
+
 _secrets: set[str] = set()
 
 
@@ -26,7 +29,7 @@ def remember(secret: str) -> None:
 
 def redact(text: str) -> str:
     """Return the text with every known secret, and everything shaped like a key, blanked."""
-    for secret in _secrets:
+    for secret in sorted(_secrets.copy(), key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, BLANK)
-    return _PATTERNS.sub(BLANK, text)
+    return _PATTERNS.sub(BLANK, text) if any(hint in text for hint in _HINTS) else text

@@ -5,10 +5,11 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Protocol
 
 from agentmagic.calls import Ask, Emit
-from agentmagic.engine import caller_loop, engine, running_loop
+from agentmagic.engine import caller, engine, this_caller
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
 from agentmagic.loop import Outcome
@@ -49,11 +50,11 @@ class Run:
         self._open: dict[str, asyncio.Future[Intent]] = {}
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
-        token = caller_loop.set(running_loop())
+        token = caller.set(this_caller())
         try:
             engine().submit(self._main(play, abort))
         finally:
-            caller_loop.reset(token)
+            caller.reset(token)
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -129,6 +130,7 @@ class Run:
             await asyncio.shield(asyncio.wrap_future(self.settled))
         except asyncio.CancelledError:
             self.cancel()
+            await asyncio.shield(asyncio.wrap_future(self.settled))
             raise
         return self.result()
 
@@ -184,7 +186,7 @@ class Run:
             waiters, self._waiters = self._waiters, []
             self._waking = False
         for loop, waiter in waiters:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(_release, waiter)
 
     def _listen(self, listener: Callable[[Event], None]) -> None:
@@ -201,7 +203,7 @@ class Run:
             self._listeners = [other for other in self._listeners if other is not listener]
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        if not self._attended:
+        if not self._attended or self.done:
             return None
         answer: asyncio.Future[Intent] = asyncio.get_running_loop().create_future()
         self._open[question.id] = answer

@@ -46,9 +46,8 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
     doc = parse(prose)
     told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
     model, context = _arguments_model(function, told, context_type)
-    parameters = model.model_json_schema()
-    for key in ("title", "description"):
-        parameters.pop(key, None)
+    parameters = _json_schema(function.__name__, model)
+    parameters.pop("description", None)
     _drop_titles(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
@@ -105,19 +104,37 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         raise UsageError(message) from None
 
 
-def _drop_titles(node: Any) -> None:
+def _json_schema(name: str, model: "type[BaseModel]") -> dict[str, Any]:
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    try:
+        return model.model_json_schema()
+    except PydanticInvalidForJsonSchema as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{name} cannot be a tool: {reason} Annotate it with types that JSON can hold.") from None
+
+
+_NAMED = ("properties", "$defs")
+_VALUES = ("default", "const", "enum", "examples")
+
+
+def _drop_titles(schema: dict[str, Any]) -> None:
     """Drop the titles pydantic makes up from names; they cost tokens and say nothing."""
-    if isinstance(node, list):
-        for child in cast("list[Any]", node):
+    schema.pop("title", None)
+    for keyword, value in schema.items():
+        for child in _subschemas(keyword, value):
             _drop_titles(child)
-    if not isinstance(node, dict):
-        return
-    schema = cast("dict[str, Any]", node)
-    for keyword, child in schema.items():
-        if keyword != "default":
-            _drop_titles(child)
-    for named in (*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()):
-        named.pop("title", None)
+
+
+def _subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
+    found: list[Any] = [value]
+    if keyword in _VALUES:
+        return []
+    if keyword in _NAMED:
+        found = list(value.values())
+    elif isinstance(value, list):
+        found = cast("list[Any]", value)
+    return [child for child in found if isinstance(child, dict)]
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
@@ -18,7 +19,7 @@ from agentmagic.loop import Outcome, run_turn
 from agentmagic.messages import Content, Message, Text, ToolDef, Usage, user
 from agentmagic.permission import Policy
 from agentmagic.providers.base import Model
-from agentmagic.providers.registry import default_model, resolve
+from agentmagic.providers.registry import default_model, providers, resolve
 from agentmagic.run import AbortEvent, Run
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import Functions, function_tool
@@ -37,14 +38,15 @@ class Session:
     def __init__(self, agent: Agent | str | Model | None = None) -> None:
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.history = History()
-        self._models: dict[str, Model] = {}
         self._approved: set[tuple[str, str]] = set()
-        self._servers = _servers(self.agent.mcp)
+        self._open = _Open()
+        self._open.servers(self.agent.mcp)
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
         self._starting = threading.Lock()
-        engine().at_close(self.aclose)
+        engine().at_close(self._open.aclose)
+        weakref.finalize(self, _close_later, self._open).atexit = False
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -102,7 +104,10 @@ class Session:
         """
         recipe = agent or self.agent
         sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
-        play = partial(self._play, recipe, self.model(recipe), sources, _as_message(prompt))
+        model = self.model(recipe)
+        notices = settings.overrides(model.name)
+        settings.hide_keys(key for row in providers().values() for key in row.keys)
+        play = partial(self._play, recipe, model, sources, notices, _as_message(prompt))
         with self._starting:
             self._refuse_while_running()
             self._run = Run(play, attended=attended, abort=abort)
@@ -113,6 +118,7 @@ class Session:
 
         Takes the options of `start` and raises what `Run.wait` raises.
         """
+        engine().refuse_own_thread()
         with engine().main.held():
             return self.start(prompt, **options).wait()
 
@@ -130,9 +136,7 @@ class Session:
             raise AuthenticationMissing(message, ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"))
         if not isinstance(chosen, str):
             return chosen
-        if chosen not in self._models:
-            self._models[chosen] = resolve(chosen)
-        return self._models[chosen]
+        return self._open.model(chosen)
 
     def add_toolset(self, toolset: Toolset) -> None:
         """Offer the tools of a source in every turn from now on; whoever made it closes it."""
@@ -161,12 +165,19 @@ class Session:
         if own:
             sets.append(Functions(own))
         sets += [source for source in agent.tools if isinstance(source, Toolset)]
-        if self._servers:
-            sets.append(self._servers)
+        if (servers := self._open.servers(agent.mcp)) is not None:
+            sets.append(servers)
         return (*sets, *self._extra)
 
     async def _play(  # noqa: PLR0913  (what a turn needs)
-        self, agent: Agent, model: Model, toolsets: tuple[Toolset, ...], prompt: Message, emit: Emit, ask: Ask
+        self,
+        agent: Agent,
+        model: Model,
+        toolsets: tuple[Toolset, ...],
+        notices: list[str],
+        prompt: Message,
+        emit: Emit,
+        ask: Ask,
     ) -> Outcome:
         """Run a turn and take it into the history; on the engine."""
         outcome = await run_turn(
@@ -178,22 +189,18 @@ class Session:
             emit=emit,
             ask=ask,
             policy=Policy(agent.permission, self._approved),
-            notices=settings.overrides(),
+            notices=notices,
         )
         self.history.add((*outcome.result.events, TurnFinished(outcome.result)), outcome.result.history_delta)
         self._listed = outcome.tools or self._listed
         return outcome
 
     async def aclose(self) -> None:
-        """Cancel what runs and close the session's models and servers; safe to call twice."""
+        """Cancel what runs and close the session's models and servers, from any event loop; safe to call twice."""
         if (run := self.running) is not None:
             run.cancel()
-            await asyncio.wrap_future(run.settled)
-        engine().forget(self.aclose)
-        for model in self._models.values():
-            await model.aclose()
-        if self._servers:
-            await self._servers.aclose()
+            await asyncio.shield(asyncio.wrap_future(run.settled))
+        await asyncio.wrap_future(engine().submit(self._open.aclose()))
 
     def close(self) -> None:
         """Close the session from synchronous code."""
@@ -205,7 +212,7 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.wrap_future(engine().submit(self.aclose()))
+        await self.aclose()
 
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
@@ -219,16 +226,59 @@ def _own_tools(agent: Agent) -> list[Tool]:
     return [source if isinstance(source, Tool) else function_tool(source) for source in single]
 
 
-def _servers(mcp: Any) -> Toolset | None:
-    if not mcp:
-        return None
-    from agentmagic.tools.mcp import McpServers, config
+class _Open:
+    """What a session holds open, apart from it, so that it can be closed when the session is gone."""
 
-    return McpServers(config.read(mcp))
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._servers: list[tuple[Any, Toolset]] = []
+
+    def model(self, name: str) -> Model:
+        """Return the model of a name, the same one each time."""
+        if name not in self._models:
+            self._models[name] = resolve(name)
+        return self._models[name]
+
+    def servers(self, mcp: Any) -> Toolset | None:
+        """Return the servers of a recipe, the same ones each time, or None where it has none."""
+        if not mcp:
+            return None
+        for known, servers in self._servers:
+            if known is mcp or known == mcp:
+                return servers
+        from agentmagic.tools.mcp import McpServers, config
+
+        servers = McpServers(config.read(mcp))
+        self._servers.append((mcp, servers))
+        return servers
+
+    async def aclose(self) -> None:
+        """Close it all; on the engine."""
+        engine().forget(self.aclose)
+        for model in self._models.values():
+            await model.aclose()
+        await asyncio.gather(*(servers.aclose() for _, servers in self._servers))
+
+
+def _close_later(opened: _Open) -> None:
+    """Close what a session held open that nobody holds any more."""
+    engine().submit(opened.aclose())
 
 
 def _as_message(prompt: "str | Message | list[str | Content]") -> Message:
-    message = prompt if isinstance(prompt, Message) else user(*([prompt] if isinstance(prompt, str) else prompt))
+    match prompt:
+        case Message():
+            message = prompt
+        case str():
+            message = user(prompt)
+        case list():
+            message = user(*prompt)
+        case _:
+            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
+            raise UsageError(words)
+    if message.role != "user":
+        words = f"The prompt is a message of the {message.role}. Give one of the user."
+        raise UsageError(words)
     if len(message.text) > LONGEST_PROMPT:
         words = (
             f"The prompt has {len(message.text):,} characters; no model takes more than {LONGEST_PROMPT:,}. "

@@ -4,7 +4,7 @@ Nothing is read at import. A variable that is set but empty counts as unset.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -47,10 +47,17 @@ def permission_override() -> Permission | None:
     return value
 
 
-def overrides() -> list[str]:
-    """Say in a sentence each which variables stand in for what cell and code chose."""
-    set_now = [(name, variable(name)) for name in (MODEL, PERMISSION)]
-    return [f"{name}={value} is set, and holds for this turn." for name, value in set_now if value]
+def overrides(model: str) -> list[str]:
+    """Say in a sentence each which variables stand in for what cell and code chose; `model` is the one asked.
+
+    Raises UsageError where one of them cannot be.
+    """
+    said: list[str] = []
+    if model_override():
+        said.append(f"{MODEL} is set: {model} is asked in this turn.")
+    if permission := permission_override():
+        said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
+    return said
 
 
 @lru_cache(maxsize=8)
@@ -64,9 +71,17 @@ def _from_dotenv(name: str) -> str | None:
     path = Path.cwd() / ".env"
     try:
         modified = path.stat().st_mtime
-    except OSError:
+        return _dotenv(path, modified).get(name) or None
+    except (OSError, UnicodeDecodeError):  # there is none, or it is no text: then there is no key in it
         return None
-    return _dotenv(path, modified).get(name) or None
+
+
+def hide_keys(names: Iterable[str]) -> None:
+    """Blank these keys from now on wherever they are set, used or not: a tool may print any of them."""
+    for name in names:
+        for place in (variable, _typed.get, _from_dotenv):
+            if key := place(name):
+                redact.remember(key)
 
 
 def _from_keyring(name: str) -> str | None:

@@ -40,7 +40,7 @@ def test_no_key_is_looked_for():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_iterations": 0}, "max_iterations is 0. A turn needs at least 1"),
+        ({"max_iterations": 0}, "max_iterations is 0. A turn needs a whole number of steps, at least 1"),
         ({"timeout": 0}, "timeout is 0. Give seconds above 0, or None"),
         ({"timeout": float("nan")}, "timeout is nan"),
         ({"permission": "maybe"}, "permission is 'maybe'. Choose one of allow, ask, deny"),

@@ -55,5 +55,5 @@ def test_a_denial_says_how_to_allow_the_call():
     words = denial(FETCH)
     assert words.startswith("fetch was not run: it needs a person's approval, and nobody is there")
     assert 'permission="allow"' in words
-    assert "'web'" in words
+    assert "%mcp allow web" in words
     assert "AGENTMAGIC_PERMISSION=allow" in words

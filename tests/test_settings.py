@@ -23,11 +23,11 @@ def test_an_unknown_permission_says_which_there_are(monkeypatch):
 
 
 def test_what_the_environment_overrides_is_said(monkeypatch):
-    assert settings.overrides() == []
+    assert settings.overrides("local:small") == []
     monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
-    assert settings.overrides() == [
-        "AGENTMAGIC_MODEL=local: is set, and holds for this turn.",
+    assert settings.overrides("local:small") == [
+        "AGENTMAGIC_MODEL is set: local:small is asked in this turn.",
         "AGENTMAGIC_PERMISSION=deny is set, and holds for this turn.",
     ]
 

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentmagic.codec import kinds
 from agentmagic.engine import engine
 from agentmagic.kernel import command
 from agentmagic.kernel.completion import matcher
 from agentmagic.kernel.frontend import in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
 from agentmagic.kernel.namespace import Namespace
+from agentmagic.redact import redact
 
 Shell = Any
 """An `InteractiveShell` of IPython, which types few of its attributes."""
@@ -49,6 +51,7 @@ def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
     shell.Completer.custom_matchers.append(complete)
     _loaded[id(shell)] = _Loaded(tuple(registered), complete)
     _attach(shell)
+    _hide_keys(shell)
     if words := namespace.bind_default():
         say(words)
 
@@ -72,6 +75,17 @@ def _attach(shell: Shell) -> None:
     loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
     if loop is not None:
         main.attach(loop.add_callback)
+
+
+def _hide_keys(shell: Shell) -> None:
+    """Blank keys where a cell shows messages and events as they are: what it shows is saved."""
+    plain = shell.display_formatter.formatters["text/plain"]
+    for kind in kinds().values():
+        plain.for_type(kind, _print_without_keys)
+
+
+def _print_without_keys(value: object, printer: Any, _cycle: bool) -> None:
+    printer.text(redact(repr(value)))
 
 
 def _functions(magics: AgentMagics) -> list[tuple[str, str, Magic]]:

@@ -80,7 +80,7 @@ class _Words:
         positional = [value for action in parser.positionals for value in self._values(action, typed[-1])]
         return [flag for flag in flags if flag.startswith("--")] + positional
 
-    def _values(self, action: argparse.Action, typed: str) -> Sequence[str]:
+    def _values(self, action: argparse.Action, typed: str) -> Sequence[str]:  # noqa: PLR0911  (one arm for each kind)
         """Return the values an argument may have, of which a part is typed."""
         if action.choices:
             return [str(choice) for choice in action.choices]
@@ -106,7 +106,7 @@ class _Words:
 
 def _configurations(typed: str) -> list[str]:
     """Return the JSON files, hidden ones too, and the folders whose paths begin so."""
-    paths = glob(f"{escape(typed)}*", include_hidden=True)
+    paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (the path of a pattern that is typed may be absolute or not)
     return [
         f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()
     ]

@@ -49,7 +49,8 @@ class AgentMagics:
     def _agent(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
         if isinstance(parsed, Help):
             return parsed.text
-        session = self.namespace.session(parsed.session)
+        chooses = isinstance(parsed, command.Models) and parsed.model
+        session = (self.namespace.session if chooses else self.namespace.known)(parsed.session)
         match parsed:
             case command.Status():
                 return f"{reports.status(parsed.session, session)}\n\n{_servers(session.toolsets())}"

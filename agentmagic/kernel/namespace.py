@@ -111,6 +111,13 @@ class Namespace:
         self._equip(value)
         return value
 
+    def known(self, name: str) -> Session:
+        """Return the session of a name; only the default one is made. Raises UsageError for another unbound name."""
+        if name != DEFAULT_SESSION and name not in self._variables:
+            message = f"There is no session {name}. Sessions: {', '.join(self.sessions())}."
+            raise UsageError(message)
+        return self.session(name)
+
     def sessions(self) -> dict[str, Session]:
         """Return the sessions that variables hold, by name."""
         items = tuple(self._variables.items())

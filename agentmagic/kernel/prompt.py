@@ -17,6 +17,9 @@ LONGEST_VALUE = 20_000
 LONGEST_EXPRESSION = 500
 """Characters between two braces; what is longer is taken for text."""
 
+DEEPEST = 20
+"""Braces within braces of an expression; what goes deeper is taken for text."""
+
 HEAD = 5
 """Rows of a table that are written out."""
 
@@ -76,8 +79,10 @@ def _after_braces(text: str, opening: int) -> int:
 def _expression(text: str, opening: int, namespace: Mapping[str, Any]) -> tuple[CodeType, int] | None:
     """Return the expression that begins at a brace, compiled, and the place behind its closing brace."""
     closing = _closing(text, opening)
+    if closing < 0:
+        return None
     source = text[opening + 1 : closing].strip()
-    if closing < 0 or not any(word in namespace for word in _WORD.findall(source)):
+    if not any(word in namespace for word in _WORD.findall(source)):
         return None
     try:
         tree = ast.parse(source, mode="eval")
@@ -93,6 +98,8 @@ def _closing(text: str, opening: int) -> int:
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return brace.start()
+        if depth > DEEPEST:
+            break
     return -1
 
 

@@ -111,8 +111,8 @@ def unreachable(url: str, why: str) -> Unavailable:
 
 
 def sentence(words: str) -> str:
-    """Return words of a server or a library on one line, shortened, with a full stop."""
-    words = " ".join(words.split())[:LONGEST_SAID] or "it gave no reason."
+    """Return words of a server or a library on one line, secrets blanked, shortened, with a full stop."""
+    words = redact(" ".join(words.split()))[:LONGEST_SAID] or "it gave no reason."
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 

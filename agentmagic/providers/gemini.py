@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from agentmagic import redact, settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
@@ -141,10 +142,11 @@ def _gemini_client(options: "types.HttpOptions", base_url: str | None, api_key: 
 
 def _checked(base_url: str | None) -> str | None:
     """Return a base URL that can be asked, or None for Google's own."""
-    import httpx2
-
-    with suppress(httpx2.InvalidURL):
-        if base_url is None or (httpx2.URL(base_url).scheme in ("http", "https") and httpx2.URL(base_url).host):
+    if base_url is None:
+        return None
+    with suppress(ValueError):
+        parts = urlsplit(base_url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return base_url
     message = (
         f"{BASE_URL} is {quoted(base_url)!r}, which is no address to ask. Write it like https://host, or unset it."

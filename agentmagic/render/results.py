@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from agentmagic.messages import Media, Resource, Text, ToolResult, as_text
-from agentmagic.render.words import blanked, compact, cut, one_line, shown
+from agentmagic.render.words import LONGEST_RESULT, blanked, compact, cut, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
 """Bytes of an image that is shown; a larger one is named in words."""
+
+LONGEST_SECRET = 1000
+"""Characters that are looked at beyond those shown, so that no secret is cut in two before it is blanked."""
 
 LARGEST_JSON = 1_000_000
 """Characters of text that are tried as JSON."""
@@ -75,7 +78,13 @@ def _text(text: str) -> Iterator[Form]:
     if not text.strip():
         return
     value = _parsed(text)
-    yield _words(shown(text)) if value is None else _json(value)
+    yield Words(*_cut(text)) if value is None else _json(value)
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """Return the start of a text, fit to be shown, and the note on the rest, whose size costs no time."""
+    start, note = cut(text, LONGEST_RESULT + LONGEST_SECRET)
+    return (cut(shown(start))[0], cut(text)[1]) if note else cut(shown(text))
 
 
 def _parsed(text: str) -> Any:

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from agentmagic import schema
 from agentmagic.deadline import Deadline, being_cancelled
 from agentmagic.errors import ServerError, ToolError
-from agentmagic.messages import Content, ResultStatus, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Content, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
 from agentmagic.redact import redact
 
 TIMEOUT = 60.0
@@ -46,13 +45,11 @@ class ToolContext:
         deps: Any = None,
         ask: Callable[[str], Awaitable[str]],
         progress: Callable[[str, float, float | None, str], None],
-        turn: Deadline,
     ) -> None:
         self.call = call
         self.deps = deps
         self._ask = ask
         self._progress = progress
-        self._turn = turn
         self.deadline = Deadline(None)
         self.unstoppable = False
         self._cancelled = False
@@ -67,17 +64,18 @@ class ToolContext:
         self._cancelled = True
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Tell how far the call has come; safe from any thread."""
-        self._progress(self.call.id, progress, total, message)
+        """Tell how far the call has come; safe from any thread.
+
+        Raises TypeError or ValueError for what is no number.
+        """
+        self._progress(self.call.id, float(progress), None if total is None else float(total), str(message))
 
     async def ask(self, question: str) -> str:
         """Ask the person; neither the call's nor the turn's time runs while the answer is awaited.
 
         Raises ToolError where nobody is there to answer.
         """
-        with ExitStack() as clocks:
-            clocks.enter_context(self._turn.paused())
-            clocks.enter_context(self.deadline.paused())
+        with self.deadline.paused():
             return await self._ask(question)
 
 
@@ -120,8 +118,7 @@ class Toolset(Protocol):
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
     """Make the result of a call from strings and parts."""
-    parts = tuple(Text(item) if isinstance(item, str) else item for item in content)
-    return ToolResult(call.id, call.name, parts, status, done=done)
+    return ToolResult(call.id, call.name, parts_of(content), status, done=done)
 
 
 def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> ToolResult:
@@ -141,7 +138,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
         async with context.deadline:
             return await tool.invoke(call, context)
     except TaskComplete as done:
-        return result(call, done.message, done=done.message)
+        return result(call, str(done.message), done=str(done.message))
     except ServerError:
         raise
     except asyncio.CancelledError as error:

@@ -7,12 +7,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import schema
-from agentmagic.engine import caller_loop, engine, void
+from agentmagic.engine import caller, engine, void
 from agentmagic.errors import UsageError
 from agentmagic.messages import Content, Example, Media, Resource, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.tools.base import TIMEOUT, Done, Tool, ToolContext, result
@@ -21,8 +22,12 @@ Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 MARK = "__agentmagic_tool__"
+BUILT = "__agentmagic_built__"
+"""Where a function keeps the `Tool` made of it: reading its signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What OpenAI and Gemini both take for a function's name."""
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Where an object lies in memory: it says nothing to a model, and differs from run to run."""
 TABLE_ROWS = 50
 """Rows of a data frame that are written out for a model; beyond, head and shape must do."""
 
@@ -75,12 +80,18 @@ def tool_with(function: F, options: ToolOptions) -> F:
     if not callable(function):
         message = f"@tool marks functions, and {function!r} is none."
         raise UsageError(message)
-    _name_of(function, options)
-    schema.read_signature(function, ToolContext)
+    _built(function, options)
     if options.loop == "caller" and not inspect.iscoroutinefunction(function):
         message = f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.'
         raise UsageError(message)
-    setattr(function, MARK, options)
+    try:
+        setattr(function, MARK, options)
+        setattr(function, BUILT, None)
+    except AttributeError:
+        message = (
+            f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."
+        )
+        raise UsageError(message) from None
     return function
 
 
@@ -94,7 +105,19 @@ def function_tool(function: Function) -> Tool:
 
     Raises UsageError for a function whose parameters no model could fill in.
     """
-    options = cast("ToolOptions", getattr(function, MARK, ToolOptions()))
+    built = getattr(function, BUILT, None)
+    if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
+        return built
+    tool = _built(function, cast("ToolOptions", getattr(function, MARK, ToolOptions())))
+    with suppress(AttributeError):  # a bound method or a built-in takes none
+        setattr(function, BUILT, tool)
+    return tool
+
+
+def _built(function: Function, options: ToolOptions) -> Tool:
+    if inspect.isasyncgenfunction(function):
+        message = f"{function.__name__} is an async generator, and a tool returns one value. Collect it and return it."
+        raise UsageError(message)
     name = _name_of(function, options)
     signature = schema.read_signature(function, ToolContext)
     definition = ToolDef(
@@ -173,28 +196,44 @@ class _Invocation:
         if inspect.iscoroutinefunction(self.function):
             value = await self._asynchronously(arguments, context)
         else:
-            value = await self._synchronously(arguments, context)
+            value = await self._synchronously(call, arguments, context)
+            if isinstance(value, ToolResult):
+                return value
+            value = await value
         return to_result(call, value)
 
     async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         if self.options.loop == "engine":
             return await self.function(**self._with(arguments, context))
         coroutine = self.function(**self._with(arguments, _RemoteContext(context)))
-        loop = caller_loop.get()
+        bound = caller.get()
         main = engine().main
-        if loop is not None and not main.serving:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
-        return await main.run(functools.partial(_run_on, loop, coroutine))
+        if bound is None and main.serving:
+            return await main.run(functools.partial(asyncio.run, coroutine))
+        if bound is None:
+            return await engine().in_pool(functools.partial(asyncio.run, coroutine))
+        if bound.in_main_thread and main.serving:
+            return await main.run(functools.partial(_run_on, bound.loop, coroutine))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, bound.loop))
 
-    async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    async def _synchronously(self, call: ToolCall, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+        """Return the result of a function that may block, or what it hides if that is to be awaited."""
         loop = asyncio.get_running_loop()
-        work = functools.partial(self.function, **self._with(arguments, _BlockingContext(context)))
-        main = engine().main
-        if self.options.thread_safe or not (main.holds_tools and main.reachable):
+        filled = self._with(arguments, _BlockingContext(context))
+
+        def work() -> Any:
+            value = self.function(**filled)  # drawing it and writing it out is this thread's work too
+            return value if inspect.isawaitable(value) else to_result(call, value)
+
+        def begin() -> None:
             context.unstoppable = True
-            return await engine().in_pool(work)
+            context.deadline.resume()
+
         # A function that waits for its turn is not yet running: its own clock stands until then.
         context.deadline.pause()
+        main = engine().main
+        if self.options.thread_safe or not (main.holds_tools and main.reachable):
+            return await engine().in_pool(work, begin)
         return await main.run(work, lambda: void(loop.call_soon_threadsafe(context.deadline.resume)))
 
     def _with(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -202,10 +241,8 @@ class _Invocation:
         return {**arguments, **extra}
 
 
-def _run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in the main thread, inside its loop although that is blocked in a cell."""
-    if loop is None:
-        return asyncio.run(coroutine)
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(coroutine)
     try:
@@ -218,7 +255,7 @@ def _run_on(loop: asyncio.AbstractEventLoop | None, coroutine: Coroutine[Any, An
 def to_result(call: ToolCall, value: Any) -> ToolResult:
     """Make a result of whatever a function returned."""
     if isinstance(value, Done):
-        return result(call, value.message, done=value.message)
+        return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
     return replace(result(call, *to_content(value)), structured=_snapshot(value))
@@ -226,17 +263,23 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
 
 def to_content(value: Any) -> Sequence[Content]:
     """Put a value into parts a model can read: text, or an image where it draws itself as one."""
-    if value is None:
-        return (Text("(no value returned)"),)
-    if isinstance(value, str):
-        return (Text(value),)
-    if isinstance(value, (Text, Media, Resource)):
-        return (value,)
     if isinstance(value, (list, tuple)) and _has_part(items := cast("Sequence[Any]", value)):
         return tuple(part for item in items for part in to_content(item))
-    if image := _image(value):
-        return (image,)
-    return (Text(_table(value) or _json(value)),)
+    return (_part(value),)
+
+
+def _part(value: Any) -> Content:
+    match value:
+        case None:
+            return Text("(no value returned)")
+        case str():
+            return Text(value)
+        case bytes():
+            return Media("application/octet-stream", value)
+        case Text() | Media() | Resource():
+            return value
+        case _:
+            return _image(value) or Text(_table(value) or _json(value))
 
 
 def _has_part(values: Sequence[Any]) -> bool:
@@ -281,7 +324,7 @@ def _plain(value: Any) -> Any:
     if callable(item) and getattr(value, "shape", None) == ():
         return item()
     listed = getattr(value, "tolist", None)
-    return listed() if callable(listed) else repr(value)
+    return listed() if callable(listed) else ADDRESS.sub("", repr(value))
 
 
 def _snapshot(value: Any) -> Any:

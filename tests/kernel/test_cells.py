@@ -267,7 +267,7 @@ def test_the_variable_that_overrides_the_model_is_told(kernel):
     kernel.run("os.environ['AGENTMAGIC_MODEL'] = 'scripted:script.json'")
     cell = kernel.run("%%agent\nhello", **BATCH)
     kernel.run("del os.environ['AGENTMAGIC_MODEL']")
-    assert "AGENTMAGIC_MODEL=scripted:script.json is set" in cell.text
+    assert "AGENTMAGIC_MODEL is set: scripted:script is asked in this turn." in cell.text
     assert "from the script" in cell.text
 
 

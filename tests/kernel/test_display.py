@@ -160,7 +160,8 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
         happened = [event for event in events(step) if not isinstance(event, PartDelta)]
         started = next(place for place, event in enumerate(happened) if isinstance(event, PartStarted))
         index = happened[started].index
-        happened[started + 1 : started + 1] = [PartDelta(index, step[i : i + 3]) for i in range(0, len(step), 3)]
+        deltas = [PartDelta(index, step[i : i + 3]) for i in range(0, len(step), 3)]
+        happened = [*happened[: started + 1], *deltas, *happened[started + 1 :]]
         stream = io.StringIO()
         asyncio.run(_show(TerminalScreen(stream), happened))
         assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", redact.BLANK))

@@ -78,3 +78,20 @@ def test_a_series_goes_in_with_its_type_and_first_values():
 def test_a_long_value_is_cut_and_says_so():
     text = describe("x" * (LONGEST_VALUE + 1))
     assert text.endswith(f"(cut: {LONGEST_VALUE + 1:,} characters in all, the first {LONGEST_VALUE:,} shown)")
+
+
+class Sliced(str):  # noqa: SLOT000  (it counts)
+    """A text that counts the characters copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, key):
+        piece = super().__getitem__(key)
+        self.copied += len(piece)
+        return piece
+
+
+def test_many_braces_without_an_end_take_time_in_proportion():
+    text = Sliced("{name " * 2000)
+    assert fill(text, NAMES).text == text
+    assert text.copied < 200 * len(text)

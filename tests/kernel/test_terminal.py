@@ -64,3 +64,15 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("exit()")
     terminal.expect(pexpect.EOF)
+
+
+def test_an_input_that_has_ended_declines_the_local_model(terminal):
+    hidden = ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
+    terminal.sendline(f"import os; os.environ |= dict.fromkeys({hidden!r}, ''); agent = Session(Agent())")
+    terminal.expect(r"In \[\d+\]: ")
+    ask(terminal, "hello")
+    terminal.expect_exact("[y/N] ")
+    terminal.sendeof()
+    terminal.expect_exact("AuthenticationMissing: No model is chosen")
+    terminal.expect(r"In \[\d+\]: ")
+    assert "Traceback" not in terminal.before

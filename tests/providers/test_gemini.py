@@ -611,7 +611,7 @@ def test_a_server_that_is_not_there_is_unavailable():
 
 
 @pytest.mark.usefixtures("door")
-@pytest.mark.parametrize("url", ["localhost:1234", "ftp://127.0.0.1/", "http://[::1", "nonsense"])
+@pytest.mark.parametrize("url", ["localhost:1234", "ftp://127.0.0.1/", "http://[::1", "http://[", "nonsense"])
 def test_a_base_url_that_is_none_is_refused(url):
     with pytest.raises(BadRequest, match="GOOGLE_GEMINI_BASE_URL"):
         asyncio.run(collect(Gemini(MODEL, base_url=url), HELLO))

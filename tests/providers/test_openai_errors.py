@@ -6,7 +6,8 @@ from email.utils import format_datetime
 import pytest
 
 from agentmagic.errors import RateLimited, StreamBroken
-from agentmagic.providers._openai_errors import Fault, error_for, retry_after
+from agentmagic.providers._openai_errors import LONGEST_SAID, Fault, error_for, retry_after
+from agentmagic.redact import remember
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,9 @@ def test_a_failure_without_a_word_still_reads_as_a_sentence():
     error = error_for(Fault(""))
     assert isinstance(error, StreamBroken)
     assert "it gave no reason." in str(error)
+
+
+def test_a_key_is_blanked_before_long_words_are_cut_within_it():
+    remember("a-key-that-no-pattern-knows")
+    words = "x" * (LONGEST_SAID - 20) + " a-key-that-no-pattern-knows"
+    assert "a-key" not in str(error_for(Fault(words, status=400)))

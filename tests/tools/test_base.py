@@ -3,7 +3,6 @@ import asyncio
 import pytest
 
 from agentmagic import TaskComplete, ToolContext
-from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.tools.base import STILL_RUNNING, Tool, call_tool, result
@@ -16,7 +15,7 @@ async def unasked(question):
 
 
 def context():
-    return ToolContext(CALL, ask=unasked, progress=lambda *told: None, turn=Deadline(None))
+    return ToolContext(CALL, ask=unasked, progress=lambda *told: None)
 
 
 def carry_out(invoke, call=CALL, timeout=60.0, ctx=None):
@@ -109,8 +108,7 @@ def test_the_clock_of_a_call_stands_still_while_a_person_is_asked():
         return result(call, await ctx.ask("Go on?"))
 
     async def main():
-        async with Deadline(0.02) as turn:
-            ctx = ToolContext(CALL, ask=slow_person, progress=lambda *told: None, turn=turn)
-            return await call_tool(Tool(ToolDef("work", ""), invoke, 0.02), CALL, ctx)
+        ctx = ToolContext(CALL, ask=slow_person, progress=lambda *told: None)
+        return await call_tool(Tool(ToolDef("work", ""), invoke, 0.02), CALL, ctx)
 
     assert asyncio.run(main()).text == "yes"

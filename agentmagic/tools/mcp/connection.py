@@ -87,7 +87,7 @@ class Connection:
     @property
     def stderr(self) -> str:
         """The last words of the server: the end of its stderr, and what it printed that was no message."""
-        return redact(self._life.tail.text()[-LAST_WORDS:]) if self._life else ""
+        return self._life.tail.text()[-LAST_WORDS:] if self._life else ""
 
     async def list_tools(self) -> "Sequence[types.Tool]":
         """Return the server's tools, connecting it where it is not.

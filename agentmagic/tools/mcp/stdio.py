@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentmagic.redact import redact
 from agentmagic.tools.mcp.config import Stdio
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ class Tail:
         del self._bytes[: -self._size]
 
     def text(self) -> str:
-        """Return all that is kept."""
-        return bytes(self._bytes).decode("utf-8", "replace").strip()
+        """Return all that is kept, secrets blanked before a caller cuts one in two."""
+        return redact(bytes(self._bytes).decode("utf-8", "replace").strip())
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
         """Return the last lines that say something: of a traceback its last line, not its frames."""

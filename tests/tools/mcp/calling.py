@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from agentmagic.deadline import Deadline
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers
@@ -41,7 +40,7 @@ def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None) 
     async def nobody(question: str) -> str:
         raise AssertionError(question)
 
-    return ToolContext(call, ask=nobody, progress=on_progress, turn=Deadline(None))
+    return ToolContext(call, ask=nobody, progress=on_progress)
 
 
 async def call(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmagic.redact import remember
 from agentmagic.tools.mcp.stdio import Lines, Tail, TooLong
 
 
@@ -52,3 +53,10 @@ def test_the_gist_of_a_traceback_is_its_last_line():
     tail = Tail()
     tail.write(b'starting\nTraceback (most recent call last):\n  File "x.py", line 1\nZeroDivisionError: oh\n')
     assert tail.gist() == "starting / ZeroDivisionError: oh"
+
+
+def test_the_gist_shows_no_end_of_a_key_that_it_cuts():
+    remember("a-key-of-the-server")
+    tail = Tail()
+    tail.write(b"a-key-of-the-server" + b"x" * 290)
+    assert "the-server" not in tail.gist()
