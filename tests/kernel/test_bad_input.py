@@ -57,7 +57,13 @@ def test_an_error_keeps_no_key_beside_its_line(talking):
     assert key not in str([message["content"] for message in cell.messages if message["msg_type"] == "error"])
 
 
+def need_openai(kernel):
+    if kernel.value("__import__('importlib.util').util.find_spec('openai') is None") == "True":
+        pytest.skip("this kernel has no openai")
+
+
 def test_a_line_that_a_magic_prints_has_no_key_in_it(talking):
+    need_openai(talking)
     key = "sk-" + "a" * 30
     cell = talking.run(f"%agent models openai-chat:{key} -s unsaid")
     assert cell.ok
@@ -71,8 +77,7 @@ def test_what_errors_say_to_type_for_the_options_works(talking):
 
 
 def test_a_wrong_base_url_is_named(talking):
-    if talking.value("__import__('importlib.util').util.find_spec('openai') is None") == "True":
-        pytest.skip("this kernel has no openai")
+    need_openai(talking)
     cell = talking.run("%%agent -m openai-chat:x --timeout 20\nhello")
     assert "127.0.0.1:9" in cell.error
     assert len(cell.error.splitlines()) == 1

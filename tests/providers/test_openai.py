@@ -20,7 +20,7 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.events import PartDelta
-from agentmagic.messages import user
+from agentmagic.messages import Message, Text, user
 from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.openai_chat import OpenAIChat
 from agentmagic.providers.openai_responses import OpenAIResponses
@@ -213,7 +213,7 @@ def test_a_key_no_header_can_hold_is_refused_before_it_is_sent(provider):
 
 def test_a_request_that_is_no_unicode_is_refused_before_it_is_sent(provider):
     with pytest.raises(BadRequest, match="cannot be sent"):
-        ask(provider("gpt-5.4", base_url="http://127.0.0.1:9/v1", api_key=KEY), Request((user("\ud800"),)))
+        ask(provider("gpt-5.4", base_url="http://127.0.0.1:9/v1", api_key=KEY), Request((Message("user", (Text("\ud800"),)),)))
 
 
 def test_a_stream_that_ends_early_is_broken(provider):
