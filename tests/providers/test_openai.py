@@ -212,8 +212,9 @@ def test_a_key_no_header_can_hold_is_refused_before_it_is_sent(provider):
 
 
 def test_a_request_that_is_no_unicode_is_refused_before_it_is_sent(provider):
+    request = Request((Message("user", (Text("\ud800"),)),))
     with pytest.raises(BadRequest, match="cannot be sent"):
-        ask(provider("gpt-5.4", base_url="http://127.0.0.1:9/v1", api_key=KEY), Request((Message("user", (Text("\ud800"),)),)))
+        ask(provider("gpt-5.4", base_url="http://127.0.0.1:9/v1", api_key=KEY), request)
 
 
 def test_a_stream_that_ends_early_is_broken(provider):
