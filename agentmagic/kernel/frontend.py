@@ -5,12 +5,13 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.kernel.display import BatchScreen, LiveScreen, Publish, Screen, TerminalScreen
+if TYPE_CHECKING:
+    from agentmagic.kernel.display import Publish, Screen
 from agentmagic.render.words import shown
 
 
@@ -41,8 +42,10 @@ class FrontEnd:
         """Whether a turn may go on after its cell has ended; where nobody looks, it would be lost."""
         return self.kind is not Kind.BATCH
 
-    def screen(self) -> Screen:
+    def screen(self) -> "Screen":
         """Return a new screen for this cell."""
+        from agentmagic.kernel.display import BatchScreen, LiveScreen, TerminalScreen
+
         match self.kind:
             case Kind.LIVE:
                 return LiveScreen(_publisher(self.shell, uuid.uuid4().hex))
@@ -82,7 +85,7 @@ def _has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _publisher(shell: InteractiveShell, display_id: str | None) -> Publish:
+def _publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
     """Return what sends a bundle to this cell, whichever cell runs by then."""
     publisher = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None

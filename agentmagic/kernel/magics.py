@@ -1,8 +1,9 @@
 """`%%agent`, `%agent` and `%mcp`: each parses, calls and shows."""
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -13,10 +14,12 @@ from agentmagic.kernel.failures import one_line
 from agentmagic.kernel.frontend import say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.parser import Help
-from agentmagic.kernel.runner import Runner
 from agentmagic.messages import ToolDef
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
+
+if TYPE_CHECKING:
+    from agentmagic.kernel.runner import Runner
 
 
 class AgentMagics:
@@ -25,7 +28,7 @@ class AgentMagics:
     def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
         self.name = name
         self.namespace = namespace
-        self._runner = Runner(shell, self.namespace)
+        self._shell = shell
 
     @one_line
     def cell(self, line: str, cell: str) -> None:
@@ -35,6 +38,13 @@ class AgentMagics:
             say(parsed.text)
         else:
             self._runner.ask(parsed, cell)
+
+    @cached_property
+    def _runner(self) -> "Runner":
+        """What runs cells, and all that shows them, is loaded with the first cell."""
+        from agentmagic.kernel.runner import Runner
+
+        return Runner(self._shell, self.namespace)
 
     @one_line
     def line(self, line: str) -> None:
