@@ -188,7 +188,8 @@ def _recipe(session: Session, command: Ask) -> Agent:
     options = {
         name: getattr(command, name) for name in ("model", "instructions", "max_iterations", "timeout", "permission")
     }
-    return replace(session.agent, **{name: value for name, value in options.items() if value is not None})
+    chosen = {name: value for name, value in options.items() if value is not None}
+    return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
 
 
 def _accepts(offer: str) -> bool:

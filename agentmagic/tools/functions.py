@@ -80,13 +80,13 @@ def tool_with(function: F, options: ToolOptions) -> F:
     if not callable(function):
         message = f"@tool marks functions, and {function!r} is none."
         raise UsageError(message)
-    _built(function, options)
+    built = _built(function, options)
     if options.loop == "caller" and not inspect.iscoroutinefunction(function):
         message = f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.'
         raise UsageError(message)
     try:
         setattr(function, MARK, options)
-        setattr(function, BUILT, None)
+        setattr(function, BUILT, built)
     except AttributeError:
         message = (
             f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."
