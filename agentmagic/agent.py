@@ -1,10 +1,11 @@
 """The recipe of an agent: a frozen value that any number of sessions may be made of."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
+from agentmagic.messages import Message
 from agentmagic.providers.base import Model
 from agentmagic.settings import PERMISSIONS, Permission
 from agentmagic.tools.base import Tool, Toolset
@@ -13,8 +14,13 @@ from agentmagic.tools.functions import function_tool
 MAX_ITERATIONS = 10
 TIMEOUT = 120.0
 TOOL_CHOICES = ("auto", "none", "required")
+MAX_REPEATS = 3
+COMPACT_AT = 0.8
+MAX_RESULT = 20_000
 
 ToolSource = Callable[..., Any] | Tool | Toolset
+BeforeFinish = Callable[[Message], str | Awaitable[str | None] | None]
+Output = type[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,14 @@ class Agent:
     rule speaks about. `on_limit` says whether a turn at its limit is closed by a last answer ("answer")
     or just ends ("stop"). `deps` reaches tools as `ToolContext.deps`.
 
+    `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request once they
+    are spent. `max_repeats` is how often in a row the same call may be made before the model is told.
+    `before_finish` is called with the answer when the model would stop, and may return a prompt to go on
+    with, at most 3 times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is
+    then JSON, and its value the result's `value`. `compact_at` is the share of the model's window at which
+    older turns are summarised (None for never), `max_result` the characters of one tool result that the model
+    is sent; the rest it can read with a tool (None for all).
+
     Raises UsageError for a value that cannot be; nothing is connected and no key is looked for.
     """
 
@@ -42,6 +56,13 @@ class Agent:
     permission: Permission = "ask"
     on_limit: Literal["answer", "stop"] = "answer"
     deps: Any = field(default=None, repr=False)
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_repeats: int = MAX_REPEATS
+    before_finish: BeforeFinish | None = field(default=None, repr=False)
+    output: Output | None = None
+    compact_at: float | None = COMPACT_AT
+    max_result: int | None = MAX_RESULT
 
     def __post_init__(self) -> None:
         if callable(self.tools) or isinstance(self.tools, (Tool, Toolset)):
@@ -57,12 +78,13 @@ class Agent:
         if not isinstance(cast("object", self.model), (str, Model, type(None))):
             message = f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".'
             raise UsageError(message)
-        if not isinstance(cast("object", self.max_iterations), int) or self.max_iterations < 1:
-            message = f"max_iterations is {self.max_iterations!r}. A turn needs a whole number of steps, at least 1."
-            raise UsageError(message)
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
-            message = f"timeout is {self.timeout!r}. Give seconds above 0, or None for no limit."
-            raise UsageError(message)
+        _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
+        _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
+        check_limit("timeout", self.timeout, "seconds")
+        check_limit("max_cost", self.max_cost, "US dollars")
+        check_limit("max_tokens", self.max_tokens, "a number of tokens")
+        check_limit("max_result", self.max_result, "a number of characters")
+        check_limit("compact_at", self.compact_at, "a share of the model's window, 0.8 for example,")
         if self.permission not in PERMISSIONS:
             message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
             raise UsageError(message)
@@ -71,8 +93,17 @@ class Agent:
             raise UsageError(message)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
+def check_limit(name: str, value: object, unit: str) -> None:
+    """Raise UsageError for a limit that is neither a number above 0 nor None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+        message = f"{name} is {value!r}. Give {unit} above 0, or None for no limit."
+        raise UsageError(message)
+
+
+def _check_whole(name: str, value: object, least: int, advice: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        message = f"{name} is {value!r}. {advice}"
+        raise UsageError(message)
 
 
 def _check_source(source: object) -> None:

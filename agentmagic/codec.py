@@ -103,7 +103,7 @@ def from_json(data: Any) -> Any:
     return kind(**content)
 
 
-_PLAIN = {("ToolCall", "arguments"), ("ToolResult", "structured"), ("ProviderData", "data")}
+_PLAIN = {("ToolCall", "arguments"), ("ToolResult", "structured"), ("ProviderData", "data"), ("RunResult", "value")}
 """Fields that hold somebody else's JSON, which is never read as values."""
 
 

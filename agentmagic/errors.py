@@ -3,7 +3,8 @@
 AgentMagicError
 ├── UsageError(ValueError)            the caller's mistake: an option, a name, a value
 │   ├── UnknownModel                  no provider or model of that name
-│   └── ConfigError                   a configuration file or entry that cannot be read
+│   ├── ConfigError                   a configuration file or entry that cannot be read
+│   └── JournalError                  a saved conversation that cannot be read
 ├── MissingExtra(ImportError)         an optional dependency is not installed
 ├── SessionBusy(RuntimeError)         a turn of this session is still running
 ├── TurnTimeout(TimeoutError)         the turn ran out of time; `.result` is the partial result
@@ -13,8 +14,11 @@ AgentMagicError
 │   ├── RateLimited                   too many requests, or the quota is used up
 │   ├── ContextTooLong                the conversation no longer fits the model's window
 │   ├── BadRequest                    the provider refused the request
+│   ├── EmptyAnswer                   the model said nothing and called nothing
+│   ├── MalformedCall                 the model wrote a tool call that cannot be read
 │   └── Unavailable(ConnectionError)  the provider cannot be reached or is down
 │       └── StreamBroken              the answer broke off midway
+├── InvalidOutput(ValueError)         the answer does not have the form that was asked for
 ├── ServerError(ConnectionError)      a tool server cannot be started or reached
 └── ToolError                         raised by a tool: its message is for the model to read
 
@@ -48,6 +52,10 @@ class UnknownModel(UsageError):
 
 class ConfigError(UsageError):
     """A configuration file or entry that cannot be read."""
+
+
+class JournalError(UsageError):
+    """A saved conversation that cannot be read."""
 
 
 class MissingExtra(AgentMagicError, ImportError):
@@ -107,6 +115,18 @@ class BadRequest(ProviderError):
     """The provider refused the request; the same request would be refused again."""
 
 
+class EmptyAnswer(ProviderError):
+    """The model said nothing and called nothing."""
+
+    retryable = True
+
+
+class MalformedCall(ProviderError):
+    """The model wrote a tool call, or an answer, that cannot be read."""
+
+    retryable = True
+
+
 class Unavailable(ProviderError, ConnectionError):
     """The provider cannot be reached or is down."""
 
@@ -115,6 +135,10 @@ class Unavailable(ProviderError, ConnectionError):
 
 class StreamBroken(Unavailable):
     """The answer broke off before its closing event."""
+
+
+class InvalidOutput(AgentMagicError, ValueError):
+    """The answer does not have the form that was asked for, also after it was asked to mend it."""
 
 
 class ServerError(AgentMagicError, ConnectionError):

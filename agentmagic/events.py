@@ -3,11 +3,12 @@
 The order within a turn: `TurnStarted`; for each step `StepStarted`, then per part `PartStarted`,
 `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
 `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), every one settled before the next
-`StepStarted`; at the end one `TurnFinished`. A log without its deltas rebuilds the same messages.
+`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. A log
+without its deltas rebuilds the same messages.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from agentmagic.messages import Message, Part, ToolCall, ToolResult, Usage
 
@@ -161,6 +162,35 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptAdded:
+    """The turn goes on with another prompt, which the `before_finish` hook gave."""
+
+    type: ClassVar[str] = "prompt_added"
+    prompt: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """From here on the model is sent less of the history; the history itself stays whole.
+
+    All numbers count the messages of the session, from 0. `summary` stands for those before `covers`,
+    and is sent at the head of message `prompt`, the prompt that the rest belongs to; an empty one, with
+    `covers` 0, stands for nothing. The results of messages before `shrunk` are sent as previews. `before`
+    and `after` are estimates, in tokens, of the request without and with this; `usage` is what writing
+    the summary took.
+    """
+
+    type: ClassVar[str] = "compacted"
+    summary: str
+    covers: int
+    prompt: int
+    shrunk: int
+    before: int
+    after: int
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the person should know, in a sentence or two."""
 
@@ -175,6 +205,7 @@ class RunResult:
 
     `history_delta` holds the messages the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time; `error` says in a sentence what failed, else it is empty.
+    `value` is the validated value of a turn that was asked for one, else None.
     """
 
     type: ClassVar[str] = "run_result"
@@ -187,6 +218,7 @@ class RunResult:
     usage: Usage
     seconds: float = 0.0
     error: str = ""
+    value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +227,14 @@ class TurnFinished:
 
     type: ClassVar[str] = "turn_finished"
     result: RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryCut:
+    """Between turns: only the first `turns` turns of the session are its history from now on."""
+
+    type: ClassVar[str] = "history_cut"
+    turns: int
 
 
 Event = (
@@ -212,6 +252,8 @@ Event = (
     | ToolStarted
     | ToolProgress
     | ToolFinished
+    | PromptAdded
+    | Compacted
     | Notice
     | TurnFinished
 )

@@ -12,16 +12,19 @@ from agentmagic.events import (
     PartFinished,
     PartKind,
     PartStarted,
+    PromptAdded,
     StepFinished,
     StepRetried,
     StepStarted,
     ToolFinished,
+    ToolStarted,
     TurnFinished,
     TurnStarted,
 )
 from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage
 
-INTERRUPTED = "Interrupted before it finished. It may have run in part or not at all."
+INTERRUPTED = "Interrupted before it finished. It may have run in part, or wholly."
+NOT_RUN = "Interrupted before it was run."
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Fold:
         self._parts: dict[int, Part] = {}
         self._calls: tuple[ToolCall, ...] = ()
         self._results: dict[str, ToolResult] = {}
+        self._started: set[str] = set()
 
     def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event)
         """Take one event in."""
@@ -57,10 +61,12 @@ class Fold:
                 self._begin(event.step)
             case StepFinished():
                 self._finish_step(interrupted=event.interrupted)
+            case ToolStarted():
+                self._started.add(event.call.id)
             case ToolFinished():
                 self._results[event.result.call_id] = event.result
                 self._finish_tools()
-            case TurnStarted():
+            case TurnStarted() | PromptAdded():
                 self.messages.append(event.prompt)
             case TurnFinished():
                 for closing in self.closing():
@@ -86,7 +92,8 @@ class Fold:
         """Yield the events that make a log whole which was cut off here, in order.
 
         Half an answer is kept and marked; a call whose arguments were still coming is dropped, since
-        nothing may run from it; every other call without a result gets an "interrupted" one.
+        nothing may run from it; every other call without a result gets an "interrupted" one, which says
+        whether it was begun.
         """
         calls = self.unanswered
         if self._step is not None:
@@ -94,7 +101,8 @@ class Fold:
             calls = tuple(part for part in self._in_order() if isinstance(part, ToolCall))
             yield StepFinished(self._step, Usage(), reason="interrupted", interrupted=True)
         for call in calls:
-            yield ToolFinished(ToolResult(call.id, call.name, (Text(INTERRUPTED),), "interrupted"))
+            words = INTERRUPTED if call.id in self._started else NOT_RUN
+            yield ToolFinished(ToolResult(call.id, call.name, (Text(words),), "interrupted"))
 
     def closing_parts(self) -> Iterator[PartFinished]:
         """Yield what finishes the parts that are still open and worth keeping."""
@@ -117,6 +125,7 @@ class Fold:
             self.messages.append(Message("assistant", parts, interrupted))
         self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
         self._results = {}
+        self._started = set()
         self._step = None
         self._open = {}
         self._parts = {}

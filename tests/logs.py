@@ -81,5 +81,8 @@ some_events = st.one_of(
     st.builds(events.ApprovalAsked, words, st.builds(messages.ToolCall, words, words, _fields["arguments"]), words),
     st.builds(events.ToolProgress, words, st.floats(0, 9), st.none() | st.floats(0, 9), words),
     st.builds(events.ToolFinished, results, st.floats(0, 9)),
+    st.builds(events.PromptAdded, whole_messages),
+    st.builds(events.Compacted, words, *[st.integers(0, 99)] * 5, usages),
+    st.builds(events.HistoryCut, st.integers(0, 9)),
     st.builds(events.Notice, st.sampled_from(["info", "warning", "error"]), words),
 )

@@ -11,8 +11,9 @@ from agentmagic.events import (
     StepStarted,
     ToolFinished,
     ToolProgress,
+    ToolStarted,
 )
-from agentmagic.fold import INTERRUPTED, Fold, fold
+from agentmagic.fold import INTERRUPTED, NOT_RUN, Fold, fold
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
 from agentmagic.testing import invalid_history
 from tests.logs import CALL, RESULT, STARTED, WHOLE, step, told
@@ -57,8 +58,13 @@ def test_a_call_whose_arguments_were_still_coming_is_dropped():
 
 
 def test_a_call_without_a_result_gets_an_interrupted_one():
-    messages = fold([STARTED, *step(1, CALL, OTHER), ToolFinished(RESULT)])
+    messages = fold([STARTED, *step(1, CALL, OTHER), ToolStarted(OTHER, "notebook"), ToolFinished(RESULT)])
     assert messages[-1].parts == (RESULT, ToolResult("c2", "add", (Text(INTERRUPTED),), "interrupted"))
+
+
+def test_a_call_that_was_never_begun_is_said_to_be_so():
+    messages = fold([STARTED, *step(1, CALL, OTHER), ToolFinished(RESULT)])
+    assert messages[-1].parts[-1].text == NOT_RUN
 
 
 @pytest.mark.parametrize("length", range(1, len(WHOLE) + 1))

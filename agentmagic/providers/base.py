@@ -1,6 +1,6 @@
 """What every model is: a request goes in, part events and one closing event stream out."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -9,29 +9,41 @@ from agentmagic.messages import Message, ToolDef, Usage
 
 
 @dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """The form an answer must have: a JSON Schema of type object, and a name for it that providers take."""
+
+    name: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model request, in no provider's terms.
 
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
-    `tool_choice` is "auto", "none", "required" or the name of one of `tools`.
+    `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer
+    that is JSON of that form; whoever sends the request checks the answer, since not every model obeys.
     """
 
     messages: tuple[Message, ...]
     instructions: str = ""
     tools: tuple[ToolDef, ...] = ()
     tool_choice: str = "auto"
+    output: OutputSchema | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFinished:
     """The response is complete; `reason` is the provider's own word for why it ended.
 
-    `usage` counts this one request; its cost is left for the registry to fill in.
+    `usage` counts this one request; its cost is left for the registry to fill in. `cut` says that the
+    response stopped at a limit of length, so that its last part may be incomplete.
     """
 
     type: ClassVar[str] = "model_finished"
     usage: Usage
     reason: str = ""
+    cut: bool = False
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
@@ -44,8 +56,8 @@ class Model(Protocol):
     `name` is "provider:model". `stream` yields the parts of one response, each started, then its
     deltas, then finished with the whole part, indices counting from 0 in order of appearance, and last
     of all one `ModelFinished`. A response that breaks off before its closing event raises
-    `StreamBroken`; every other failure is a `ProviderError` too. It does not retry. Cancelling the
-    task that iterates ends the request at once.
+    `StreamBroken`, one whose tool call cannot be read `MalformedCall`; every other failure is a
+    `ProviderError` too. It does not retry. Cancelling the task that iterates ends the request at once.
     """
 
     @property

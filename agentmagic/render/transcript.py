@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
+    Compacted,
     Event,
     Notice,
     PartDelta,
     PartFinished,
     PartStarted,
+    PromptAdded,
     QuestionAnswered,
     QuestionAsked,
     StepFinished,
@@ -99,6 +101,10 @@ class Transcript:
                 self._answer(event)
             case Notice():
                 self.blocks.append(NoticeBlock(event.level, event.text))
+            case PromptAdded():
+                self.blocks.append(PromptBlock(event.prompt))
+            case Compacted():
+                self._compact(event)
             case TurnStarted():
                 self._start_turn(event)
             case StepStarted():
@@ -254,6 +260,14 @@ class Transcript:
         if card:
             card.reason = "" if event.approved else event.reason
             self._change(card, "pending" if event.approved else "denied")
+
+    def _compact(self, event: Compacted) -> None:
+        what = "Older turns were summarised" if event.summary else "Older results were shortened"
+        text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
+        self.blocks.append(NoticeBlock("info", text))
+        if self.running:
+            self.running.usage += event.usage
+            self.running.version += 1
 
     def _answer(self, event: QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
