@@ -1,0 +1,143 @@
+"""The widget that shows a session in a page, as a turn in a cell or as the chat panel."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from anywidget import AnyWidget
+from traitlets import Unicode
+
+from agentmagic.engine import engine
+from agentmagic.errors import UsageError
+from agentmagic.events import Event
+from agentmagic.widgets import actions
+from agentmagic.widgets.feed import Feed, Message, State, pieces
+
+logger = logging.getLogger("agentmagic")
+
+STATIC = Path(__file__).parent / "static"
+
+FRAME = 0.07
+"""Seconds between two frames; with shorter ones the frames would weigh more than the text in them."""
+
+Home = Literal["cell", "panel"]
+
+
+class Listener(Protocol):
+    """Whoever carries out what a person does in a view."""
+
+    def act(self, action: actions.Action) -> None:
+        """Carry out an action, from whatever thread the front end's message came in.
+
+        A UsageError is shown to the person in the view.
+        """
+        ...
+
+
+class Library(AnyWidget):
+    """What every view draws with; a page loads it once, not once a cell."""
+
+    _esm = (STATIC / "view.js").read_text(encoding="utf-8")
+    _css = (STATIC / "view.css").read_text(encoding="utf-8")
+
+
+class View(AnyWidget):
+    """Shows a session's blocks as they come, and hands on what a person does there.
+
+    `home` is "cell" for one turn without an input, or "panel". Events are fed on the engine, in the context of
+    the cell that shows the view. Nothing is sent before a page has said hello: `mounted` is set by then, and
+    tells that clicks reach this kernel even while a cell runs.
+    """
+
+    _esm = """
+    export default {
+      async render({ model, el, host }) {
+        const library = await host.getWidget(model.get("library"))
+        return library.exports.mount(model, el)
+      }
+    }
+    """
+    home = Unicode().tag(sync=True)
+    library = Unicode().tag(sync=True)
+
+    def __init__(self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = ()) -> None:
+        self.mounted = threading.Event()
+        self._listener = listener
+        self._feed = Feed(events)
+        self._sending = threading.Lock()
+        self._waiting = False
+        self._messages = 0
+        super().__init__(home=home, library=f"anywidget:{_library().model_id}")
+        _take_messages_anywhere(self)
+        self.on_msg(self._receive)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event; pages see it with the next frame."""
+        self._feed.feed(event)
+        self._soon()
+
+    def tell(self, state: State) -> None:
+        """Change what is shown around the blocks; from any thread."""
+        self._feed.tell(state)
+        engine().loop.call_soon_threadsafe(self._soon)
+
+    def replace(self, events: Iterable[Event]) -> None:
+        """Show another history; from any thread."""
+        self._feed.replace(events)
+        engine().loop.call_soon_threadsafe(self._soon)
+
+    def flush(self) -> None:
+        """Send what has changed now, rather than with the next frame."""
+        self._waiting = False
+        if self.mounted.is_set():
+            self._send(lambda: filter(None, [self._feed.frame()]))
+
+    def _soon(self) -> None:
+        if self.mounted.is_set() and not self._waiting:
+            self._waiting = True
+            asyncio.get_running_loop().call_later(FRAME, self.flush)
+
+    def _send(self, take: Callable[[], Iterable[Message]]) -> None:
+        """Send messages in the order in which they were numbered."""
+        with self._sending:
+            for message in take():
+                self._messages += 1
+                for piece in pieces(message, self._messages):
+                    self.send(piece)
+
+    def _receive(self, _widget: object, content: object, _buffers: object) -> None:
+        match content:
+            case {"type": "hello", "view": str(name), "seen": int(seen)} if len(name) <= actions.LONGEST_NAME:
+                self.mounted.set()
+                self._send(lambda: self._feed.hello(name, seen))
+            case _:
+                self._act(content)
+
+    def _act(self, content: object) -> None:
+        try:
+            self._listener.act(actions.read(content, self._feed.asked))
+        except UsageError as error:
+            problem = str(error)
+            self._send(lambda: [{"problem": problem}])
+
+
+@cache
+def _library() -> Library:
+    """Return the library of this kernel."""
+    library = Library()
+    _take_messages_anywhere(library)
+    return library
+
+
+def _take_messages_anywhere(widget: AnyWidget) -> None:
+    """Let JupyterLab choose the subshell that its messages go to, so that clicks arrive while a cell runs.
+
+    ipykernel 7.4 would send them to the main shell, which waits for the cell; earlier ones have no say in it.
+    """
+    comm: Any = widget.comm
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = lambda _data, default: default  # noqa: SLF001  (there is no public way)

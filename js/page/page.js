@@ -1,0 +1,76 @@
+// Mounts the built view with models that need no kernel; the tests play messages to them.
+import view from "./view.js"
+
+class StandIn {
+  sent = []
+  #listeners = new Set()
+
+  constructor(home) {
+    this.home = home
+  }
+
+  get(name) {
+    return this[name]
+  }
+
+  send(content) {
+    this.sent.push(content)
+    this.answer?.(content)
+  }
+
+  on(_event, listener) {
+    this.#listeners.add(listener)
+  }
+
+  off(_event, listener) {
+    this.#listeners.delete(listener)
+  }
+
+  receive(message) {
+    for (const listener of this.#listeners) listener(message)
+  }
+
+  /** Hands over messages, `pace` milliseconds apart, and returns when the last is drawn. */
+  async play(messages, pace = 0) {
+    const begin = performance.now()
+    for (const [place, message] of messages.entries()) {
+      const wait = begin + place * pace - performance.now()
+      if (pace && wait > 0) await new Promise((resolve) => setTimeout(resolve, wait))
+      this.receive(message)
+    }
+    const last = performance.now()
+    await drawn()
+    return performance.now() - last
+  }
+}
+
+/** Resolves when two frames in a row changed nothing in the page. */
+async function drawn() {
+  let quiet = 0
+  const watch = new MutationObserver(() => (quiet = 0))
+  watch.observe(document.body, { subtree: true, childList: true, characterData: true })
+  while (quiet++ < 2) await new Promise((resolve) => requestAnimationFrame(resolve))
+  watch.disconnect()
+}
+
+/** Shows a view in a part of the page, which begins with a snapshot that a kernel would have sent. */
+function show(home, snapshot) {
+  const model = new StandIn(home)
+  model.answer = ({ type, view: name }) => {
+    if (type !== "hello" || !snapshot) return
+    queueMicrotask(() => model.receive({ ...snapshot, view: name }))
+  }
+  const { mount } = view.initialize()
+  const place = document.getElementById(home)
+  place.replaceChildren()
+  model.close = mount(model, place)
+  models[home] = model
+}
+
+const models = {}
+const longTasks = []
+new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({
+  type: "longtask",
+})
+if (location.hash === "#dark") document.documentElement.classList.add("dark")
+window.stage = { show, models, drawn, longTasks }

@@ -1,0 +1,202 @@
+// Blocks as elements, but for cards.
+/** @import { Block, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, WordsBlock } from "./types.js" */
+import { Card } from "./card.js"
+import { button, h, iconButton, ICONS, isSend, put, say, writingBox } from "./dom.js"
+import { Growing } from "./growing.js"
+
+/** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
+export function drawing(kind, desk) {
+  switch (kind) {
+    case "text":
+      return new Words(desk)
+    case "reasoning":
+      return new Thoughts()
+    case "card":
+      return new Card(desk)
+    case "prompt":
+      return new Prompt(desk)
+    case "question":
+      return new Question(desk)
+    case "footer":
+      return new Figures()
+    default:
+      return new Notice(desk)
+  }
+}
+
+const interruptedMark = () => h("p", { class: "am-mark", hidden: true }, "Interrupted")
+
+/** What the model says. @implements {Drawn<WordsBlock>} */
+class Words {
+  #text = h("div", { class: "am-text" })
+  #mark = interruptedMark()
+  #growing = new Growing(this.#text)
+  #open = false
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+    this.element = h("div", {}, this.#text, this.#mark)
+  }
+
+  /** @param {WordsBlock} block @param {number} deadline */
+  update(block, deadline) {
+    const { text = "", open } = block
+    if (this.#open && !open) this.desk.announce("The answer is complete")
+    this.#open = open
+    this.#text.classList.toggle("am-busy", open)
+    this.element.setAttribute("aria-busy", String(open))
+    this.#mark.hidden = !block.interrupted
+    this.element.hidden = !text && !block.interrupted
+    return this.#growing.draw(text, open, deadline)
+  }
+}
+
+/** What the model thinks, folded; it is drawn when it is opened. @implements {Drawn<WordsBlock>} */
+class Thoughts {
+  #summary = h("summary")
+  #text = h("div", { class: "am-text" })
+  #mark = interruptedMark()
+  #details = h("details", { ontoggle: () => this.#details.open && this.#draw(Infinity) }, this.#summary, this.#text)
+  #growing = new Growing(this.#text)
+  /** @type {WordsBlock | undefined} */
+  #block
+  element = h("div", { class: "am-thoughts" }, this.#details, this.#mark)
+
+  /** @param {WordsBlock} block @param {number} deadline */
+  update(block, deadline) {
+    this.#block = block
+    const empty = !block.text?.trim()
+    this.element.hidden = empty && !block.open && !block.interrupted
+    this.#details.classList.toggle("am-empty", empty)
+    this.element.classList.toggle("am-busy", block.open)
+    this.#mark.hidden = !block.interrupted
+    say(this.#summary, block.open ? "Thinking…" : "Thought")
+    return this.#details.open && this.#draw(deadline)
+  }
+
+  /** @param {number} deadline */
+  #draw(deadline) {
+    return this.#block ? this.#growing.draw(this.#block.text ?? "", this.#block.open, deadline) : false
+  }
+}
+
+/** What the person asked, and what can be done with it. @implements {Drawn<PromptBlock>} */
+class Prompt {
+  #words = h("div", { class: "am-said" })
+  #tools = h("div", { class: "am-tools" })
+  element = h("div", { class: "am-prompt" }, this.#words, this.#tools)
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+  }
+
+  /** @param {PromptBlock} block */
+  update(block) {
+    say(this.#words, block.text)
+    put(this.#tools, ...this.#actions(block))
+  }
+
+  /** @param {PromptBlock} block */
+  #actions({ turn, text }) {
+    const { desk } = this
+    if (turn === null) return []
+    return [
+      desk.can("rewrite") && iconButton("Edit and run again", ICONS.edit, () => this.#rewrite(turn, text)),
+      desk.can("retry") && iconButton("Run again", ICONS.retry, () => desk.act({ type: "retry", turn })),
+      desk.can("fork") && iconButton("Fork from here", ICONS.fork, () => desk.act({ type: "fork", turn })),
+    ]
+  }
+
+  /** @param {number} turn @param {string} text */
+  #rewrite(turn, text) {
+    const box = writingBox("Edit your message", text)
+    const back = () => put(this.element, this.#words, this.#tools)
+    const run = () => {
+      back()
+      this.desk.act({ type: "rewrite", turn, text: box.value })
+    }
+    box.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") back()
+      if (!isSend(event)) return
+      event.preventDefault()
+      run()
+    })
+    put(this.element, h("div", { class: "am-rewrite" }, box, h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", back, "quiet"))))
+    box.focus()
+  }
+}
+
+/** What a tool asks the person. @implements {Drawn<QuestionBlock>} */
+class Question {
+  #words = h("p", { class: "am-asked" })
+  #place = h("div")
+  element = h("div", { class: "am-question", role: "group", "aria-label": "Question" }, this.#words, this.#place)
+  /** @type {string | null} */
+  #shown = null
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+  }
+
+  /** @param {QuestionBlock} block */
+  update(block) {
+    say(this.#words, block.text)
+    const now = block.answer === null ? block.ask : `= ${block.answer}`
+    if (now === this.#shown) return
+    this.#shown = now
+    this.element.classList.toggle("am-open", block.ask !== "")
+    if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
+    else put(this.#place, block.ask && this.desk.can("reply") && this.#form(block.ask))
+    if (block.ask) this.desk.announce(`Question: ${block.text}`)
+  }
+
+  forget() {
+    this.#shown = null
+  }
+
+  /** @param {string} id */
+  #form(id) {
+    const box = writingBox("Your answer")
+    const send = () => this.desk.act({ type: "reply", id, text: box.value.trim() })
+    box.addEventListener("keydown", (event) => {
+      if (!isSend(event)) return
+      event.preventDefault()
+      send()
+    })
+    return h("div", { class: "am-row am-reply" }, box, button("Answer", send, "go"))
+  }
+}
+
+/** Something to know: quiet, or with an edge where it matters. @implements {Drawn<NoticeBlock | RetryBlock>} */
+class Notice {
+  element = h("p", { class: "am-notice" })
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+  }
+
+  /** @param {NoticeBlock | RetryBlock} block */
+  update(block) {
+    const level = block.kind === "notice" ? block.level : "info"
+    if (this.element.dataset.level !== level && level === "error") this.desk.announce(`Error: ${block.text}`)
+    this.element.dataset.level = level
+    put(this.element, level !== "info" && h("b", {}, level === "error" ? "Error: " : "Warning: "), block.text)
+  }
+}
+
+/** What a turn took. @implements {Drawn<FooterBlock>} */
+class Figures {
+  element = h("p", { class: "am-figures" })
+
+  /** @param {FooterBlock} block */
+  update(block) {
+    put(this.element, ...figures(block.figures))
+  }
+}
+
+/** @param {string[]} list */
+export const figures = (list) => list.map((figure) => h("span", {}, figure))

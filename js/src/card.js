@@ -1,0 +1,149 @@
+// A tool call, from its first letter to its result.
+/** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
+import { approval } from "./approval.js"
+import { coloured } from "./code.js"
+import { h, icon, ICONS, put, say } from "./dom.js"
+import { drawn, noted } from "./forms.js"
+import { sanitised } from "./sanitise.js"
+
+/** @type {Record<CardState, string>} */
+const WORDS = {
+  pending: "",
+  waiting: "waits for you",
+  running: "",
+  done: "",
+  failed: "failed",
+  denied: "denied",
+  interrupted: "interrupted",
+}
+
+/** Names of arguments that hold code, and in which language. */
+const CODE = new Map([["code", "python"], ["python", "python"], ["sql", "sql"], ["query", "sql"], ["command", "bash"]])
+
+/** @implements {Drawn<CardBlock>} */
+export class Card {
+  #icon = h("span", { class: "am-state" })
+  #name = h("span", { class: "am-name" })
+  #server = h("span", { class: "am-server" })
+  #short = h("span", { class: "am-short" })
+  #word = h("span", { class: "am-word" })
+  #progress = h("span", { class: "am-hint am-progress" })
+  #time = h("span", { class: "am-time" })
+  #summary = h("summary", {}, icon(ICONS.chevron, "chevron"))
+  #arguments = h("section", { class: "am-section" })
+  #ask = h("section", { class: "am-section" })
+  #result = h("section", { class: "am-section" })
+  #body = h("div", { class: "am-body" }, this.#arguments, this.#ask, this.#result)
+  #details = h("details", { ontoggle: () => this.#fill() }, this.#summary, this.#body)
+  #bar = h("div", { class: "am-bar", hidden: true })
+  /** @type {CardBlock | undefined} */
+  #block
+  /** @type {Partial<CardBlock>} the block whose inside is drawn */
+  #filled = {}
+  #touched = false
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+    this.#summary.append(this.#icon, this.#name, this.#server, this.#short, this.#word, this.#progress, this.#time)
+    this.#summary.addEventListener("click", () => (this.#touched = true))
+    this.element = h("div", { class: "am-card" }, this.#details, this.#bar)
+  }
+
+  /** @param {CardBlock} block */
+  update(block) {
+    const before = this.#block
+    this.#block = block
+    if (before?.state !== block.state) this.#enter(block, before?.state)
+    say(this.#name, block.name)
+    say(this.#server, block.server)
+    say(this.#short, block.short)
+    say(this.#word, WORDS[block.state])
+    say(this.#progress, block.progress?.text ?? "")
+    this.#drawBar(block)
+    this.tick()
+    this.#fill()
+  }
+
+  tick() {
+    const { since = null, time = "" } = this.#block ?? {}
+    say(this.#time, since === null ? time : elapsed(this.desk.now() - since))
+  }
+
+  forget() {
+    this.#filled = {}
+  }
+
+  /** @param {CardBlock} block @param {CardState} [before] */
+  #enter(block, before) {
+    this.element.dataset.state = block.state
+    put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, HEARD[block.state]))
+    if (block.state === "waiting") {
+      this.#details.open = true
+      this.desk.announce(`${block.name} waits for your approval`)
+    } else if (before === "waiting") {
+      const inside = this.#body.contains(document.activeElement)
+      if (!this.#touched) this.#details.open = false
+      if (inside) this.#summary.focus()
+    }
+    if (block.state === "failed" && before) this.desk.announce(`${block.name} failed`)
+  }
+
+  /** @param {CardBlock} block */
+  #drawBar({ state, progress }) {
+    const share = state === "running" ? progress?.share ?? null : null
+    this.#bar.hidden = state !== "running"
+    this.#bar.classList.toggle("am-unknown", share === null)
+    this.#bar.style.width = share === null ? "" : `${share * 100}%`
+  }
+
+  /** Draws what is inside, once it can be seen. */
+  #fill() {
+    const block = this.#block
+    if (!block || !this.#details.open) return
+    if (this.#filled.arguments !== block.arguments) put(this.#arguments, ...sectionOf(block))
+    if (this.#filled.ask !== block.ask) put(this.#ask, block.ask && approval(block, this.desk))
+    if (this.#filled.result !== block.result || this.#filled.reason !== block.reason) put(this.#result, ...outcome(block))
+    this.#filled = block
+  }
+}
+
+/** @type {Record<CardState, string>} what is heard in the place of the icon */
+const HEARD = {
+  pending: "being prepared:",
+  waiting: "waiting:",
+  running: "running:",
+  done: "done:",
+  failed: "failed:",
+  denied: "denied:",
+  interrupted: "interrupted:",
+}
+
+/** @param {CardBlock} block */
+function sectionOf({ arguments: pairs, note }) {
+  if (!pairs.length) return []
+  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
+  return [h("h4", {}, "Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note)]
+}
+
+/** @param {string} name @param {string} text */
+function argument(name, text) {
+  const html = text.length > 20 ? coloured(text, CODE.get(name) ?? "") : null
+  return h("pre", {}, html === null ? text : sanitised(html))
+}
+
+/** @param {CardBlock} block */
+function outcome({ result, reason, state }) {
+  const parts = []
+  if (reason && state === "denied") parts.push(h("h4", {}, "Reason"), h("pre", {}, reason))
+  if (!result) return parts
+  const forms = result.forms.map(drawn)
+  parts.push(h("h4", {}, result.error ? "Error" : "Result"))
+  return [...parts, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")])]
+}
+
+/** Says a running time, to the second. @param {number} seconds */
+export function elapsed(seconds) {
+  const whole = Math.max(0, Math.floor(seconds))
+  return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`
+}

@@ -1,0 +1,116 @@
+// Elements. All text that others wrote gets into the page by `put`, as text, or by markdown.js, sanitised.
+
+/** @typedef {Node | string | null | undefined | false} Child */
+
+const SVG = "http://www.w3.org/2000/svg"
+
+/**
+ * Makes an element; `on...` properties are listeners, the others attributes (true: present, false or null: absent).
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, any>} [properties]
+ * @param {...Child} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag)
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value)
+    else if (value !== false && value != null) element.setAttribute(name, value === true ? "" : value)
+  }
+  return put(element, ...children)
+}
+
+/**
+ * Puts children in the place of those an element has; strings become text and nothing else.
+ * @template {Element} E
+ * @param {E} element
+ * @param {...Child} children
+ * @returns {E}
+ */
+export function put(element, ...children) {
+  const nodes = children.filter((child) => child !== null && child !== undefined && child !== false)
+  element.replaceChildren(...nodes.map((node) => (typeof node === "string" ? asText(node) : node)))
+  return element
+}
+
+/**
+ * Changes an element's text where it differs, and hides an element that has none.
+ * @param {HTMLElement} element @param {string} text
+ */
+export function say(element, text) {
+  if (element.dataset.said === text) return
+  element.dataset.said = text
+  element.hidden = text === ""
+  put(element, text)
+}
+
+/** @param {string} text @returns {Node} */
+function asText(text) {
+  return SANITISE ? document.createTextNode(text) : document.createRange().createContextualFragment(text)
+}
+
+/**
+ * Draws an icon of 16 by 16 points from its path, for the eye only.
+ * @param {string} path @param {string} name
+ */
+export function icon(path, name) {
+  const svg = document.createElementNS(SVG, "svg")
+  svg.setAttribute("viewBox", "0 0 16 16")
+  svg.setAttribute("aria-hidden", "true")
+  svg.setAttribute("class", `am-icon am-icon-${name}`)
+  const line = document.createElementNS(SVG, "path")
+  line.setAttribute("d", path)
+  svg.append(line)
+  return svg
+}
+
+/**
+ * A button of words; `kind` is "go" for the one to press, "quiet" for those seldom pressed.
+ * @param {string} label @param {() => void} onclick @param {string} [kind] @param {Record<string, any>} [properties]
+ */
+export function button(label, onclick, kind = "", properties = {}) {
+  return h("button", { type: "button", class: `am-button ${kind && `am-${kind}`}`, onclick, ...properties }, label)
+}
+
+/**
+ * A button of one icon, its label heard and shown as a tip.
+ * @param {string} label @param {string} path @param {() => void} onclick
+ */
+export function iconButton(label, path, onclick) {
+  const properties = { type: "button", class: "am-button am-quiet am-small", "aria-label": label, title: label, onclick }
+  return h("button", properties, icon(path, "button"))
+}
+
+/** A box to write in that grows with its text. @param {string} label @param {string} [text] */
+export function writingBox(label, text = "") {
+  const box = h("textarea", { class: "am-box", rows: 1, "aria-label": label, spellcheck: "false" })
+  const fit = () => {
+    box.style.height = "auto"
+    box.style.height = `${box.scrollHeight + 2}px`
+  }
+  box.value = text
+  box.addEventListener("input", fit)
+  requestAnimationFrame(fit)
+  return box
+}
+
+/** Whether a key event means "send": Enter alone, and not to choose a word from an input method. @param {KeyboardEvent} event */
+export function isSend(event) {
+  return event.key === "Enter" && !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing
+}
+
+export const ICONS = {
+  chevron: "M6 4l4 4-4 4",
+  done: "M3 8.5 6.5 12 13 4.5",
+  failed: "m4 4 8 8m0-8-8 8",
+  denied: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2M3.8 3.8l8.4 8.4",
+  interrupted: "M4.5 4.5h7v7h-7z",
+  running: "M8 2a6 6 0 1 1-6 6",
+  waiting: "M5.5 3.5v9m5-9v9",
+  pending: "M4 8h.01M8 8h.01M12 8h.01",
+  edit: "M3 13l.7-2.8 7.2-7.2 2.1 2.1-7.2 7.2z",
+  retry: "M12.5 5.5A5 5 0 1 0 13 9M13 2.5v3.2H9.8",
+  fork: "M4 2.5v4c0 2 2 2.5 4 2.5s4 .5 4 2.5v2M4 6.5v7",
+  down: "M8 3v9m-4-4 4 4 4-4",
+}

@@ -1,0 +1,173 @@
+// What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
+/** @import { Desk, State } from "./types.js" */
+import { figures } from "./blocks.js"
+import { elapsed } from "./card.js"
+import { button, h, icon, ICONS, isSend, put, say, writingBox } from "./dom.js"
+import { drawServers } from "./servers.js"
+
+const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
+
+/** The line of a turn under way: what it has taken so far, and Stop. */
+export class Running {
+  #figures = h("span", { class: "am-figures" })
+  #time = h("span", { class: "am-time" })
+  #stop
+  /** @type {State["running"]} */
+  #running = null
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+    this.#stop = button("Stop", () => desk.act({ type: "stop" }), "small")
+    const spinner = h("span", { class: "am-state" }, icon(ICONS.running, "running"))
+    this.element = h("div", { class: "am-running", hidden: true }, spinner, this.#figures, this.#time, h("span", { class: "am-space" }), this.#stop)
+  }
+
+  /** @param {State} state */
+  update({ running = null }) {
+    if (this.#running && !running && this.element.contains(document.activeElement)) this.desk.announce("Stopped")
+    this.#running = running
+    this.element.hidden = !running
+    this.#stop.hidden = !this.desk.can("stop")
+    put(this.#figures, ...figures(running?.figures ?? []))
+    this.tick()
+  }
+
+  tick() {
+    say(this.#time, this.#running ? elapsed(this.desk.now() - this.#running.since) : "")
+  }
+}
+
+/** The panel's head and tabs; `pages` are shown one at a time. */
+export class Head {
+  #title = h("h3", { class: "am-title" })
+  #model = h("select", { class: "am-model", "aria-label": "Model" })
+  #cost = h("span", { class: "am-hint" })
+  #menu = h("div", { class: "am-menu" })
+  #tabs = h("div", { class: "am-tabs", role: "tablist" })
+  #shown = 0
+  #said = ""
+
+  /** @param {Desk} desk @param {HTMLElement[]} pages of chat and servers @param {string} name unique in the page */
+  constructor(desk, pages, name) {
+    this.desk = desk
+    this.pages = pages
+    this.#model.addEventListener("change", () => desk.act({ type: "model", name: this.#model.value }))
+    this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
+    put(this.#tabs, ...this.tabs)
+    this.element = h("header", {}, h("div", { class: "am-head" }, this.#title, this.#model, this.#cost, this.#menu), this.#tabs)
+    this.#show(0)
+  }
+
+  /** @param {State} state */
+  update(state) {
+    const { title = "Chat", model = "", models = [], cost = "", servers } = state
+    const said = JSON.stringify([title, model, models, cost, servers, state.actions])
+    if (said === this.#said) return
+    this.#said = said
+    say(this.#title, title)
+    say(this.#cost, cost)
+    this.#drawModels(model, models)
+    this.#drawMenu()
+    this.#tabs.hidden = servers === undefined
+    put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
+    drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
+  }
+
+  /** @param {string} model @param {string[]} models */
+  #drawModels(model, models) {
+    const names = models.includes(model) || !model ? models : [model, ...models]
+    put(this.#model, ...names.map((name) => h("option", { value: name, selected: name === model }, name)))
+    this.#model.hidden = !names.length
+    this.#model.disabled = !this.desk.can("model")
+  }
+
+  #drawMenu() {
+    const { desk } = this
+    const exports = EXPORTS.map(([form = "", label = ""]) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` }))
+    const items = [
+      ...(desk.can("export") ? [h("span", { class: "am-hint" }, "Export"), ...exports] : []),
+      desk.can("clear") && button("Clear", () => desk.act({ type: "clear" }), "quiet"),
+    ]
+    const more = h("summary", { "aria-label": "More" }, "⋯")
+    put(this.#menu, items.some(Boolean) && h("details", {}, more, h("div", { class: "am-items" }, ...items)))
+  }
+
+  /** @param {string} title @param {number} place @param {string} name */
+  #tab(title, place, name) {
+    const page = /** @type {HTMLElement} */ (this.pages[place])
+    page.id = `${name}-${place}`
+    page.setAttribute("role", "tabpanel")
+    page.setAttribute("aria-label", title)
+    const properties = { type: "button", role: "tab", class: "am-tab", "aria-controls": page.id }
+    return h("button", { ...properties, onclick: () => this.#show(place), onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event) }, title)
+  }
+
+  /** @param {KeyboardEvent} event */
+  #step(event) {
+    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return
+    this.#show(1 - this.#shown)
+    this.tabs[this.#shown]?.focus()
+  }
+
+  /** @param {number} shown */
+  #show(shown) {
+    this.#shown = shown
+    this.tabs.forEach((tab, place) => {
+      tab.setAttribute("aria-selected", String(place === shown))
+      tab.tabIndex = place === shown ? 0 : -1
+    })
+    this.pages.forEach((page, place) => (page.hidden = place !== shown))
+  }
+}
+
+/** The box that a prompt is written in. */
+export class Composer {
+  #box = writingBox("Message")
+  #send
+  #stop
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+    this.#box.placeholder = "Ask anything"
+    this.#box.addEventListener("keydown", (event) => {
+      if (!isSend(event)) return
+      event.preventDefault()
+      this.#go()
+    })
+    this.#box.addEventListener("input", () => this.#weigh())
+    this.#send = button("Send", () => this.#go(), "go")
+    this.#stop = button("Stop", () => desk.act({ type: "stop" }))
+    const hint = h("span", { class: "am-hint" }, "Enter sends, Shift+Enter breaks the line")
+    this.element = h("div", { class: "am-composer" }, this.#box, h("div", { class: "am-row" }, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
+    this.#weigh()
+  }
+
+  /** @param {State} state */
+  update({ running = null }) {
+    this.#stop.hidden = !running || !this.desk.can("stop")
+    this.element.hidden = !this.desk.can("send")
+  }
+
+  #go() {
+    if (!this.#box.value.trim()) return
+    this.desk.act({ type: "send", text: this.#box.value })
+    this.#box.value = ""
+    this.#box.dispatchEvent(new Event("input"))
+    this.#box.focus()
+  }
+
+  #weigh() {
+    this.#send.disabled = !this.#box.value.trim()
+  }
+}
+
+/** Lets a person go to the end of what they have scrolled away from. @param {HTMLElement} log @param {() => void} follow */
+export function toTheEnd(log, follow) {
+  const properties = { type: "button", class: "am-button am-end", hidden: true, "aria-label": "Go to the end", onclick: follow }
+  const shown = h("button", properties, icon(ICONS.down, "button"))
+  const check = () => (shown.hidden = log.scrollHeight - log.scrollTop - log.clientHeight < 200)
+  log.addEventListener("scroll", check, { passive: true })
+  return shown
+}

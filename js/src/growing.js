@@ -1,0 +1,316 @@
+// Markdown that is still being written. What stands above the last unit cannot change any more and is drawn
+// once; of the last one, which can, a list is drawn item by item, a table row by row and code line by line.
+/** @import { Token } from "markdown-it" */
+/** @import { Unit } from "./markdown.js" */
+import { coloured, framed } from "./code.js"
+import { elements, html, languageOf, units } from "./markdown.js"
+import { sanitised } from "./sanitise.js"
+
+/** Characters of code that are coloured together; what is before them is left as it is. */
+const STRETCH = 2_000
+/** Characters of a text that is drawn anew at its end, where a link was defined below its use. */
+const LONGEST_ANEW = 50_000
+
+/** Draws a text into an element as it grows. */
+export class Growing {
+  /** @type {Last | null} */
+  #last = null
+  #settled = 0
+  #drawn = ""
+  #open = true
+  #late = false
+  /** @type {import("./markdown.js").Env} */
+  #env = {}
+
+  /** @param {HTMLElement} element */
+  constructor(element) {
+    this.element = element
+  }
+
+  /**
+   * Draws the text so far; returns true where the time was too short for all of it.
+   * @param {string} text @param {boolean} open whether more is to come @param {number} deadline
+   * @returns {boolean}
+   */
+  draw(text, open, deadline) {
+    if (text === this.#drawn && open === this.#open) return false
+    if (!text.startsWith(this.#drawn.slice(0, this.#settled))) this.#restart()
+    const tail = text.slice(this.#settled)
+    const before = count(this.#env.references)
+    const found = units(tail, this.#env)
+    this.#late ||= this.#settled > 0 && count(this.#env.references) > before
+    const last = open ? found.pop() : undefined
+    if (this.#settle(found, tail, deadline)) return true
+    if (last) this.#grow(last, tail)
+    else this.#end(text)
+    this.#drawn = text
+    this.#open = open
+    return !open && this.#anew(text, deadline)
+  }
+
+  /** Draws units for good, as far as the time allows. @param {Unit[]} found @param {string} tail @param {number} deadline */
+  #settle(found, tail, deadline) {
+    const begin = this.#settled
+    for (const unit of found) {
+      if (performance.now() > deadline) {
+        this.#settled = begin + offset(tail, unit.line)
+        this.#drawn = ""
+        return true
+      }
+      if (this.#last?.takes(unit.tokens)) this.#keep(unit)
+      else this.#add(unit)
+    }
+    return false
+  }
+
+  /** Leaves in the page what was drawn of a unit that was the last, brought up to date. @param {Unit} unit */
+  #keep(unit) {
+    this.#last?.draw(unit.tokens, this.#env)
+    this.#last?.finish?.()
+    this.#last = null
+  }
+
+  /** @param {Unit} unit */
+  #add(unit) {
+    this.#drop()
+    this.element.append(elements(html(unit.tokens, this.#env)))
+  }
+
+  /** @param {Unit} unit @param {string} tail */
+  #grow(unit, tail) {
+    const start = this.#settled + offset(tail, unit.line)
+    if (start !== this.#settled || !this.#last?.takes(unit.tokens)) {
+      this.#drop()
+      this.#last = lastOf(unit.tokens)
+      this.element.append(...this.#last.nodes)
+    }
+    this.#settled = start
+    this.#last.draw(unit.tokens, this.#env)
+  }
+
+  /** @param {string} text */
+  #end(text) {
+    this.#drop()
+    this.#settled = text.length
+  }
+
+  /** Draws a short text again whose links were defined below their use. @param {string} text @param {number} deadline */
+  #anew(text, deadline) {
+    if (!this.#late || text.length > LONGEST_ANEW) return false
+    const env = this.#env
+    this.#restart()
+    this.#env = env
+    return this.draw(text, false, deadline)
+  }
+
+  #drop() {
+    for (const node of this.#last?.nodes ?? []) node.remove()
+    this.#last = null
+  }
+
+  #restart() {
+    this.element.replaceChildren()
+    this.#last = null
+    this.#settled = 0
+    this.#drawn = ""
+    this.#late = false
+    this.#env = {}
+  }
+}
+
+/**
+ * The last unit of an open text.
+ * @typedef {object} Last
+ * @property {ChildNode[]} nodes in the page
+ * @property {(tokens: Token[]) => boolean} takes whether it can go on with these tokens
+ * @property {(tokens: Token[], env: import("./markdown.js").Env) => void} draw
+ * @property {() => void} [finish] called when nothing more comes
+ */
+
+const BY_PARTS = ["fence", "bullet_list_open", "ordered_list_open", "table_open"]
+
+/** @param {Token[]} tokens @returns {Last} */
+function lastOf(tokens) {
+  const first = /** @type {Token} */ (tokens[0])
+  switch (first.type) {
+    case "fence":
+      return new LastCode(first)
+    case "bullet_list_open":
+    case "ordered_list_open":
+      return new LastRows(first, "list_item_open", first.tag)
+    case "table_open":
+      return new LastRows(first, "tr_open", "tbody")
+    default:
+      return new LastWords()
+  }
+}
+
+/** A paragraph, a heading, a quotation: drawn as a whole. */
+class LastWords {
+  /** @type {ChildNode[]} */
+  nodes = [document.createComment("")]
+  #html = ""
+
+  /** @param {Token[]} tokens */
+  takes(tokens) {
+    return !BY_PARTS.includes(tokens[0]?.type ?? "")
+  }
+
+  /** @param {Token[]} tokens @param {import("./markdown.js").Env} env */
+  draw(tokens, env) {
+    const source = html(tokens, env)
+    if (source === this.#html) return
+    this.#html = source
+    const made = elements(source)
+    const nodes = made.childNodes.length ? [...made.childNodes] : [document.createComment("")]
+    this.nodes[0]?.replaceWith(...nodes)
+    for (const node of this.nodes.slice(1)) node.remove()
+    this.nodes = nodes
+  }
+}
+
+/** A list or a table: only the rows whose HTML changed are drawn. */
+class LastRows {
+  /** @type {ChildNode[]} */
+  nodes = [document.createComment("")]
+  /** @type {string[]} */
+  #drawn = []
+  #shell = ""
+
+  /** @param {Token} first @param {string} row the type of the token that begins a row @param {string} parent */
+  constructor(first, row, parent) {
+    this.first = first.type
+    this.row = row
+    this.parent = parent
+  }
+
+  /** @param {Token[]} tokens */
+  takes(tokens) {
+    return tokens[0]?.type === this.first
+  }
+
+  /** @param {Token[]} tokens @param {import("./markdown.js").Env} env */
+  draw(tokens, env) {
+    const { head, rows, tail } = this.#split(tokens)
+    const open = html(head, env)
+    const close = html(tail, env)
+    if (open + close !== this.#shell) this.#begin(open, close)
+    const parent = this.#parent()
+    rows.forEach((row, place) => this.#row(parent, place, html(row, env), open, close))
+  }
+
+  /** @param {string} open @param {string} close */
+  #begin(open, close) {
+    const [node] = elements(open + close).childNodes
+    if (!node) return
+    this.nodes[0]?.replaceWith(node)
+    this.nodes = [node]
+    this.#shell = open + close
+    this.#drawn = []
+  }
+
+  /** @returns {Element} */
+  #parent() {
+    const shell = /** @type {Element} */ (this.nodes[0])
+    return shell.querySelector(this.parent) ?? shell
+  }
+
+  /** @param {Element} parent @param {number} place @param {string} source @param {string} open @param {string} close */
+  #row(parent, place, source, open, close) {
+    if (this.#drawn[place] === source) return
+    this.#drawn[place] = source
+    const made = elements(open + source + close)
+    const inside = this.parent === "tbody" ? made.querySelector("tbody") : made.firstElementChild
+    const row = inside?.lastElementChild
+    if (!row) return
+    const old = parent.children[place]
+    if (old) old.replaceWith(row)
+    else parent.append(row)
+  }
+
+  /** Parts the tokens of a list or table from those of its rows. @param {Token[]} tokens */
+  #split(tokens) {
+    const starts = tokens.flatMap((token, place) => (this.#isRow(token, tokens[0]) ? [place] : []))
+    const begin = starts[this.parent === "tbody" ? 1 : 0] ?? tokens.length - 1
+    const rows = starts.filter((start) => start >= begin).map((start) => tokens.slice(start, closing(tokens, start) + 1))
+    const end = rows.length ? closing(tokens, starts.at(-1) ?? 0) + 1 : tokens.length - 1
+    return { head: tokens.slice(0, begin), rows, tail: tokens.slice(end) }
+  }
+
+  /** @param {Token} token @param {Token | undefined} list */
+  #isRow(token, list) {
+    return token.type === this.row && (this.parent === "tbody" || token.level === (list?.level ?? 0) + 1)
+  }
+}
+
+/** A fence: words are added to it, and coloured stretch by stretch. */
+class LastCode {
+  /** @type {ChildNode[]} */
+  nodes
+  #code = document.createElement("code")
+  #stretch = document.createElement("span")
+  #begin = 0
+  #drawn = ""
+
+  /** @param {Token} fence */
+  constructor(fence) {
+    this.language = languageOf(fence)
+    const pre = document.createElement("pre")
+    this.#code.append(this.#stretch)
+    pre.append(this.#code)
+    this.nodes = [framed(pre, this.language)]
+  }
+
+  /** @param {Token[]} tokens */
+  takes(tokens) {
+    return tokens[0]?.type === "fence" && languageOf(tokens[0]) === this.language
+  }
+
+  /** @param {Token[]} tokens */
+  draw(tokens) {
+    const code = tokens[0]?.content ?? ""
+    if (code === this.#drawn) return
+    this.#drawn = code
+    const rest = code.slice(this.#begin)
+    const cut = rest.length > 2 * STRETCH ? rest.lastIndexOf("\n", rest.length - STRETCH) + 1 : 0
+    if (cut) {
+      this.#colour(rest.slice(0, cut))
+      this.#begin += cut
+      this.#stretch = document.createElement("span")
+      this.#code.append(this.#stretch)
+    }
+    this.#colour(rest.slice(cut))
+  }
+
+  /** Colours the whole at once: a string may have spanned two stretches. */
+  finish() {
+    if (!this.#begin || coloured(this.#drawn, this.language) === null) return
+    this.#code.replaceChildren(this.#stretch)
+    this.#colour(this.#drawn)
+  }
+
+  /** @param {string} code */
+  #colour(code) {
+    const source = coloured(code, this.language)
+    this.#stretch.replaceChildren(source === null ? code : sanitised(source))
+  }
+}
+
+/** @param {Token[]} tokens @param {number} start */
+function closing(tokens, start) {
+  const level = tokens[start]?.level
+  for (let place = start + 1; place < tokens.length; place++) {
+    if (tokens[place]?.level === level && tokens[place]?.nesting === -1) return place
+  }
+  return tokens.length - 1
+}
+
+/** Returns where a line begins in a text. @param {string} text @param {number} line */
+function offset(text, line) {
+  let place = 0
+  for (let number = 0; number < line; number++) place = text.indexOf("\n", place) + 1
+  return place
+}
+
+/** @param {object | undefined} references */
+const count = (references) => Object.keys(references ?? {}).length

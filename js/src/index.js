@@ -1,0 +1,127 @@
+// A view: follows the kernel, draws the conversation, sends back what a person does.
+/** @import { Action, Desk, Message, Model, State } from "./types.js" */
+import { h, say } from "./dom.js"
+import { Composer, Head, Running, toTheEnd } from "./frame.js"
+import { Link } from "./link.js"
+import { Log } from "./log.js"
+import { begun, follow, nothing } from "./state.js"
+
+const SECOND = 1_000
+
+const now = () => Date.now() / SECOND
+
+/** Shows a model in an element until the function that it returns is called. @param {Model} model @param {HTMLElement} el */
+export function mount(model, el) {
+  const view = new View(model)
+  el.append(view.element)
+  return () => view.close()
+}
+
+class View {
+  #known = nothing()
+  #actions = ""
+  #heard = h("div", { class: "am-heard", role: "status" })
+  #note = h("p", { class: "am-notice" })
+  #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
+
+  /** @param {Model} model */
+  constructor(model) {
+    this.model = model
+    const name = `am-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
+    this.link = new Link(name, {
+      send: (content) => model.send(content),
+      begin: (snapshot) => this.#begin(begun(snapshot, now())),
+      follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
+      complain: (words) => say(this.#problem, words),
+      expecting: () => Boolean(this.#known.state.running),
+    })
+    const panel = model.get("home") === "panel"
+    this.log = new Log(this.#desk(), () => this.#known.blocks, panel)
+    this.element = panel ? this.#panel(name) : this.#cell()
+    this.receive = (/** @type {Message} */ message) => this.link.receive(message)
+    model.on("msg:custom", this.receive)
+    this.clock = setInterval(() => this.#tick(), SECOND)
+    this.#drawState()
+    this.link.hello()
+  }
+
+  close() {
+    this.model.off("msg:custom", this.receive)
+    clearInterval(this.clock)
+    this.link.close()
+    this.element.remove()
+  }
+
+  #cell() {
+    this.running = new Running(this.#desk())
+    return this.#root("am-cell", this.#note, this.log.element, this.#problem, this.running.element)
+  }
+
+  /** @param {string} name */
+  #panel(name) {
+    this.composer = new Composer(this.#desk())
+    this.running = new Running({ ...this.#desk(), can: () => false })
+    const end = toTheEnd(this.log.element, () => this.log.follow())
+    const chat = h("div", { class: "am-chat" }, this.#note, h("div", { class: "am-scroll" }, this.log.element, end))
+    const servers = h("div", { class: "am-servers" })
+    this.head = new Head(this.#desk(), [chat, servers], name)
+    chat.append(this.running.element, this.#problem, this.composer.element)
+    return this.#root("am-panel", this.head.element, chat, servers)
+  }
+
+  /** @param {string} home @param {...HTMLElement} parts */
+  #root(home, ...parts) {
+    // JupyterLab's one-letter shortcuts stay out of what is written here.
+    return h("div", { class: `agentmagic ${home}`, "data-lm-suppress-shortcuts": "true" }, ...parts, this.#heard)
+  }
+
+  /** @returns {Desk} */
+  #desk() {
+    return {
+      act: (action) => this.#act(action),
+      can: (type) => this.#known.state.actions?.includes(type) ?? false,
+      announce: (words) => (this.#heard.textContent = words),
+      now: () => now() + this.#known.ahead,
+    }
+  }
+
+  /** @param {Action} action */
+  #act(action) {
+    say(this.#problem, "")
+    this.model.send(action)
+    if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()
+  }
+
+  /** @param {import("./state.js").Known} known */
+  #begin(known) {
+    this.#known = known
+    this.#drawState()
+    this.log.restart()
+  }
+
+  /** @param {Set<number>} touched @param {State} [state] */
+  #follow(touched, state) {
+    if (state) this.#drawState()
+    this.log.change(touched)
+  }
+
+  #drawState() {
+    const { state } = this.#known
+    const actions = state.actions?.join() ?? ""
+    if (actions !== this.#actions) this.log.refresh()
+    this.#actions = actions
+    say(this.#note, state.note ?? "")
+    this.running?.update(state)
+    this.head?.update(state)
+    this.composer?.update(state)
+  }
+
+  #tick() {
+    if (!this.#known.state.running) return
+    this.running?.tick()
+    this.log.tick()
+  }
+}
+
+/** An anywidget without a picture of its own: the views of `agentmagic.widgets.view` draw with its `mount`. */
+export default { initialize: () => ({ mount }) }

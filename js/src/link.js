@@ -1,0 +1,113 @@
+// The wire: brings the kernel's messages into their order and asks for what is missing.
+/** @import { Frame, Message, Piece, Snapshot, UpToDate } from "./types.js" */
+
+const FIRST_WAIT = 60
+const LONGEST_WAIT = 10_000
+const QUIET = 3_000
+
+/**
+ * @typedef {object} Ends
+ * @property {(content: object) => void} send to the kernel
+ * @property {(snapshot: Snapshot) => void} begin with all there is
+ * @property {(frame: Frame) => void} follow with the next frame
+ * @property {(words: string) => void} complain of what the kernel refused
+ * @property {() => boolean} expecting whether more is to come: then silence is looked into
+ * @property {(callback: () => void, wait: number) => any} [later] setTimeout, but for tests
+ * @property {(timer: any) => void} [forget] clearTimeout
+ */
+
+/** Follows one feed; a view has one. */
+export class Link {
+  /** @type {Map<number, Frame>} */
+  #early = new Map()
+  /** @type {Map<number, string[]>} */
+  #pieces = new Map()
+  #number = -1
+  #wait = FIRST_WAIT
+  #asking = false
+  /** @type {any} */
+  #timer
+
+  /**
+   * @param {string} name that the kernel's answers to this view bear
+   * @param {Ends} ends
+   */
+  constructor(name, ends) {
+    this.name = name
+    this.ends = { later: setTimeout.bind(globalThis), forget: clearTimeout.bind(globalThis), ...ends }
+  }
+
+  /** Asks for what this view has not seen, again and again until there is an answer. */
+  hello() {
+    this.#asking = true
+    this.ends.send({ type: "hello", view: this.name, seen: this.#number })
+    this.#in(this.#wait, () => this.hello())
+    this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT)
+  }
+
+  close() {
+    this.ends.forget(this.#timer)
+  }
+
+  /** @param {Message} message */
+  receive(message) {
+    if ("piece" in message) {
+      const whole = this.#joined(message)
+      if (whole) this.receive(whole)
+    } else if ("problem" in message) {
+      this.ends.complain(message.problem)
+    } else if ("view" in message) {
+      if (message.view === this.name) this.#answered(message)
+    } else if (message.n > this.#number) {
+      this.#early.set(message.n, message)
+      this.#catchUp()
+    }
+  }
+
+  /** @param {Snapshot | UpToDate} answer */
+  #answered(answer) {
+    if ("blocks" in answer && answer.n >= this.#number) {
+      this.#number = answer.n
+      this.ends.begin(answer)
+    }
+    if (answer.n > this.#number) return // said before something that is still on its way, or lost
+    this.#asking = false
+    this.#wait = FIRST_WAIT
+    this.#catchUp()
+  }
+
+  #catchUp() {
+    if (this.#number >= 0) {
+      for (let next; (next = this.#early.get(this.#number + 1)); ) {
+        this.#early.delete(next.n)
+        this.#number = next.n
+        this.ends.follow(next)
+      }
+      for (const number of this.#early.keys()) if (number <= this.#number) this.#early.delete(number)
+    }
+    if (this.#asking) return
+    if (this.#early.size) this.hello()
+    else this.#listen()
+  }
+
+  /** Asks again after a long silence: the last message of a turn can be lost, too. */
+  #listen() {
+    this.#in(QUIET, () => (this.ends.expecting() ? this.hello() : this.#listen()))
+  }
+
+  /** @param {number} wait @param {() => void} what */
+  #in(wait, what) {
+    this.ends.forget(this.#timer)
+    this.#timer = this.ends.later(what, wait)
+  }
+
+  /** @param {Piece} piece @returns {Message | undefined} */
+  #joined({ piece, of, id, text }) {
+    const parts = this.#pieces.get(id) ?? []
+    this.#pieces.set(id, parts)
+    parts[piece] = text
+    if (Object.keys(parts).length < of) return undefined
+    this.#pieces.delete(id)
+    return JSON.parse(parts.join(""))
+  }
+}

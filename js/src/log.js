@@ -1,0 +1,117 @@
+// The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
+/** @import { Block, Desk, Drawn } from "./types.js" */
+import { drawing } from "./blocks.js"
+import { h } from "./dom.js"
+
+/** Milliseconds that drawing may take at once. */
+const SHARE = 24
+const AT_THE_END = 48
+
+export class Log {
+  /** @type {Map<number, Drawn<any> & {kind: string}>} */
+  #drawn = new Map()
+  /** @type {Set<number>} */
+  #dirty = new Set()
+  #planned = false
+  #following = true
+
+  /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
+  constructor(desk, blocks, scrolls) {
+    this.desk = desk
+    this.blocks = blocks
+    this.element = h("div", { class: "am-log", role: "log", "aria-label": "Conversation", "aria-relevant": "additions" })
+    if (!scrolls) return
+    this.element.tabIndex = 0
+    this.element.addEventListener("scroll", () => (this.#following = this.#isAtEnd()), { passive: true })
+  }
+
+  /** Draws everything anew that is not the same. */
+  restart() {
+    for (const key of this.#drawn.keys()) if (!this.blocks().has(key)) this.#remove(key)
+    this.change(this.blocks().keys())
+  }
+
+  /** @param {Iterable<number>} keys of blocks that changed, came or went */
+  change(keys) {
+    for (const key of keys) this.#dirty.add(key)
+    this.#plan()
+  }
+
+  /** Draws again what depends on what can be done. */
+  refresh() {
+    for (const drawn of this.#drawn.values()) drawn.forget?.()
+    this.change(this.blocks().keys())
+  }
+
+  tick() {
+    for (const drawn of this.#drawn.values()) drawn.tick?.()
+  }
+
+  /** Goes to the end and stays there. */
+  follow() {
+    this.#following = true
+    this.element.scrollTop = this.element.scrollHeight
+  }
+
+  #plan() {
+    if (this.#planned || !this.#dirty.size) return
+    this.#planned = true
+    requestAnimationFrame(() => this.#draw())
+  }
+
+  #draw() {
+    this.#planned = false
+    const deadline = performance.now() + SHARE
+    const keys = [...this.#dirty].sort((one, other) => one - other)
+    for (const key of keys) {
+      if (performance.now() > deadline) break
+      if (!this.#drawBlock(key, deadline)) this.#dirty.delete(key)
+    }
+    if (this.#following && this.element.tabIndex === 0) this.element.scrollTop = this.element.scrollHeight
+    this.#plan()
+  }
+
+  /** @param {number} key @param {number} deadline @returns {boolean} whether there is more to draw */
+  #drawBlock(key, deadline) {
+    const block = this.blocks().get(key)
+    if (!block) {
+      this.#remove(key)
+      return false
+    }
+    return Boolean(this.#drawingOf(key, block).update(block, deadline))
+  }
+
+  /** @param {number} key @param {Block} block */
+  #drawingOf(key, block) {
+    const known = this.#drawn.get(key)
+    if (known?.kind === block.kind) return known
+    if (known) this.#remove(key)
+    const made = Object.assign(drawing(block.kind, this.desk), { kind: block.kind })
+    made.element.classList.add("am-block")
+    made.element.dataset.key = String(key)
+    this.#drawn.set(key, made)
+    this.#place(key, made.element)
+    return made
+  }
+
+  /** Puts an element where its key says: nearly always at the end. @param {number} key @param {HTMLElement} element */
+  #place(key, element) {
+    let next = null
+    for (let last = this.element.lastElementChild; last && Number(/** @type {HTMLElement} */ (last).dataset.key) > key; last = last.previousElementSibling) {
+      next = last
+    }
+    this.element.insertBefore(element, next)
+  }
+
+  /** @param {number} key */
+  #remove(key) {
+    this.#drawn.get(key)?.element.remove()
+    this.#drawn.delete(key)
+    this.#dirty.delete(key)
+  }
+
+  #isAtEnd() {
+    const { scrollTop, scrollHeight, clientHeight } = this.element
+    return scrollHeight - scrollTop - clientHeight < AT_THE_END
+  }
+}

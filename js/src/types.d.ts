@@ -1,0 +1,171 @@
+// What travels between the kernel and a view; agentmagic/widgets/feed.py and shapes.py say the same in Python.
+
+declare global {
+  /** False only in the build that shows what attacks would do; see build.js. */
+  const SANITISE: boolean
+}
+
+export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted"
+
+export type Form =
+  | { form: "text"; text: string; note: string }
+  | { form: "table"; columns: string[]; rows: string[][]; numeric: boolean[]; note: string }
+  | { form: "image"; type: string; data: string; name: string }
+
+export interface WordsBlock {
+  kind: "text" | "reasoning"
+  text?: string
+  open: boolean
+  interrupted: boolean
+}
+
+export interface CardBlock {
+  kind: "card"
+  name: string
+  server: string
+  state: CardState
+  short: string
+  arguments: [name: string, text: string][]
+  note: string
+  ask: string
+  edit: string
+  since: number | null
+  time: string
+  progress: { text: string; share: number | null } | null
+  reason: string
+  result: { error: boolean; forms: Form[] } | null
+}
+
+export interface PromptBlock {
+  kind: "prompt"
+  text: string
+  turn: number | null
+}
+
+export interface QuestionBlock {
+  kind: "question"
+  text: string
+  answer: string | null
+  ask: string
+}
+
+export interface NoticeBlock {
+  kind: "notice"
+  level: "info" | "warning" | "error"
+  text: string
+}
+
+export interface RetryBlock {
+  kind: "retry"
+  text: string
+}
+
+export interface FooterBlock {
+  kind: "footer"
+  figures: string[]
+}
+
+export type Block = WordsBlock | CardBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
+
+export interface Server {
+  name: string
+  state: string
+  error: string
+  stderr: string
+  tools: [name: string, enabled: boolean][]
+}
+
+export interface State {
+  title?: string
+  actions?: string[]
+  model?: string
+  models?: string[]
+  cost?: string
+  servers?: Server[]
+  note?: string
+  running?: { figures: string[]; since: number } | null
+}
+
+/** Text that a block grew by, fields that changed, or null for a block that is gone. */
+export type Change = string | Record<string, unknown> | null
+
+export interface Frame {
+  n: number
+  ops: [key: number, change: Change][]
+  state?: State
+}
+
+export interface Snapshot {
+  n: number
+  view: string
+  now: number
+  blocks: [key: number, block: Block][]
+  state: State
+}
+
+export interface UpToDate {
+  n: number
+  view: string
+}
+
+export interface Piece {
+  piece: number
+  of: number
+  id: number
+  text: string
+}
+
+export interface Problem {
+  problem: string
+}
+
+export type Message = Frame | Snapshot | UpToDate | Piece | Problem
+
+/** What a person does: the messages that agentmagic/widgets/actions.py reads. */
+export type Action =
+  | { type: "approve"; id: string; always?: boolean }
+  | { type: "edit"; id: string; arguments: string }
+  | { type: "deny"; id: string; reason: string }
+  | { type: "reply"; id: string; text: string }
+  | { type: "stop" }
+  | { type: "send"; text: string }
+  | { type: "retry"; turn: number }
+  | { type: "rewrite"; turn: number; text: string }
+  | { type: "fork"; turn: number }
+  | { type: "clear" }
+  | { type: "export"; form: string }
+  | { type: "model"; name: string }
+  | { type: "connect"; server: string }
+  | { type: "disconnect"; server: string }
+  | { type: "tool"; server: string; name: string; enabled: boolean }
+
+/** What the parts of a view ask of it. */
+export interface Desk {
+  /** Sends an action to the kernel. */
+  act(action: Action): void
+  /** Whether the kernel carries out actions of this type. */
+  can(type: Action["type"]): boolean
+  /** Says something to those who hear the page rather than see it. */
+  announce(words: string): void
+  /** The kernel's time, in seconds since 1970. */
+  now(): number
+}
+
+/** A block in the page. */
+export interface Drawn<B> {
+  element: HTMLElement
+  /** Brings it up to date; returns true where there was no time to finish and it should be called again. */
+  update(block: B, deadline: number): boolean | void
+  /** Called about once a second while the block is open. */
+  tick?(): void
+  /** Has what depends on what can be done drawn anew by the next update. */
+  forget?(): void
+}
+
+/** The part of an anywidget model that a view uses. */
+export interface Model {
+  get(name: string): any
+  send(content: unknown): void
+  on(event: "msg:custom", callback: (message: any) => void): void
+  off(event: "msg:custom", callback: (message: any) => void): void
+}

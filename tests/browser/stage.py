@@ -1,0 +1,91 @@
+"""The view's test page in headless Chromium: no kernel, no server, and no way off the page."""
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from playwright.sync_api import Page, Route, ViewportSize, sync_playwright
+
+from agentmagic.widgets.feed import Feed, State
+from tests.browser.lab import ROOT, chromium
+
+ADDRESS = "http://view.test/"
+PAGE = ROOT / "js" / "page"
+BUILT = ROOT / "agentmagic" / "widgets" / "static"
+SIZE: ViewportSize = {"width": 1280, "height": 860}
+
+ALL_ACTIONS = (
+    "approve edit deny reply stop send retry rewrite fork clear export model connect disconnect tool".split()
+)
+
+
+class Stage:
+    """Shows feeds in the page, and keeps account of what the page did that it should not."""
+
+    def __init__(self, built: Path = BUILT) -> None:
+        self._built = built
+        self.errors: list[str] = []
+        self.strays: list[str] = []
+        """Addresses that the page tried to load and that are not its own."""
+
+    def open(self, *, dark: bool = False, size: ViewportSize = SIZE, motion: bool = False) -> Page:
+        """Open the page anew."""
+        page = self._browser.new_page(
+            viewport=size,
+            color_scheme="dark" if dark else "light",
+            reduced_motion="no-preference" if motion else "reduce",
+        )
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        page.route("**/*", self._answer)
+        page.goto(f"{ADDRESS}index.html{'#dark' if dark else ''}")
+        page.wait_for_function("() => window.stage")
+        self.page = page
+        return page
+
+    def show(self, feed: Feed, home: str = "panel", **state: Any) -> None:
+        """Show a feed in one of the two homes, and wait until it is drawn."""
+        told: State = {"title": "agent", "actions": ALL_ACTIONS, **state}
+        feed.tell(told)
+        snapshot = feed.hello("view", -1)[-1]
+        self.page.evaluate("async ([home, snapshot]) => stage.show(home, snapshot)", [home, snapshot])
+        self.drawn()
+
+    def drawn(self) -> None:
+        """Wait until the page is drawn."""
+        self.page.evaluate("() => stage.drawn()")
+
+    def receive(self, *messages: object, home: str = "panel") -> None:
+        """Hand messages to a view, and wait until they are drawn."""
+        self.page.evaluate("([home, messages]) => stage.models[home].play(messages)", [home, list(messages)])
+
+    def sent(self, home: str = "panel") -> list[dict[str, Any]]:
+        """Return what the view sent to the kernel, its hellos left out."""
+        messages = self.page.evaluate("home => stage.models[home].sent", home)
+        return [message for message in messages if message["type"] != "hello"]
+
+    def _answer(self, route: Route) -> None:
+        url = route.request.url
+        name = url.removeprefix(ADDRESS).partition("#")[0]
+        found = [folder / name for folder in (PAGE, self._built) if (folder / name).is_file()]
+        if url.startswith(ADDRESS) and found:
+            route.fulfill(path=found[0])
+        elif url.endswith("/favicon.ico"):
+            route.fulfill(status=204)
+        else:
+            self.strays.append(url)
+            route.abort()
+
+    def __enter__(self) -> Self:
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._browser.close()
+        self._playwright.stop()
+
+
+def size(message: object) -> int:
+    """Return how many bytes a message takes on the wire, without its envelope."""
+    return len(json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode())

@@ -1,0 +1,95 @@
+"""What a person does in a view, and what a page may try instead."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic import redact
+from agentmagic.errors import UsageError
+from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
+from agentmagic.messages import ToolCall
+from agentmagic.widgets import actions
+from agentmagic.widgets.actions import read
+from tests.logs import json_values
+
+SECRET = "sk-" + "a" * 40
+ASKED = ApprovalAsked(
+    "a1", ToolCall("c1", "login", {"user": "ann", "keys": [SECRET, 1], "deep": {"key": SECRET}}), "shop"
+)
+
+
+def asked(ask):
+    return ASKED if ask == "a1" else None
+
+
+GOOD = [
+    ({"type": "approve", "id": "a1"}, Approve("a1")),
+    ({"type": "approve", "id": "a1", "always": True}, Approve("a1", always=True)),
+    ({"type": "deny", "id": "a1", "reason": "no"}, Deny("a1", "no")),
+    ({"type": "reply", "id": "q", "text": "yes"}, Reply("q", "yes")),
+    ({"type": "stop"}, Stop()),
+    ({"type": "send", "text": "hello"}, actions.Send("hello")),
+    ({"type": "retry", "turn": 3}, actions.Retry(3)),
+    ({"type": "rewrite", "turn": 0, "text": "again"}, actions.Rewrite(0, "again")),
+    ({"type": "fork", "turn": 1}, actions.Fork(1)),
+    ({"type": "clear"}, actions.Clear()),
+    ({"type": "export", "form": "json"}, actions.Export("json")),
+    ({"type": "model", "name": "openai:x"}, actions.ChooseModel("openai:x")),
+    ({"type": "connect", "server": "s"}, actions.Connect("s")),
+    ({"type": "disconnect", "server": "s"}, actions.Disconnect("s")),
+    ({"type": "tool", "server": "s", "name": "t", "enabled": False}, actions.EnableTool("s", "t", enabled=False)),
+]
+BAD = [
+    None,
+    [],
+    "stop",
+    {},
+    {"type": None},
+    {"type": ["stop"]},
+    {"type": "quit"},
+    {"type": "__class__"},
+    {"type": "stop", "extra": 1},
+    {"type": "approve"},
+    {"type": "approve", "id": 1},
+    {"type": "approve", "id": "a1", "always": 1},
+    {"type": "approve", "id": "x" * 1001},
+    {"type": "retry", "turn": -1},
+    {"type": "retry", "turn": True},
+    {"type": "retry", "turn": 1.5},
+    {"type": "send", "text": "x" * 2_000_001},
+    {"type": "export", "form": "../../x"},
+    {"type": "tool", "server": "s", "name": "t", "enabled": "no"},
+    {"type": "edit", "id": "a1"},
+    {"type": "edit", "id": "other", "arguments": "{}"},
+    {"type": "edit", "id": "a1", "arguments": {}},
+    {"type": "edit", "id": "a1", "arguments": "{"},
+    {"type": "edit", "id": "a1", "arguments": "[]"},
+    {"type": "edit", "id": "a1", "arguments": "[" * 100_000},
+]
+
+
+@pytest.mark.parametrize(("message", "action"), GOOD, ids=[message["type"] for message, _ in GOOD])
+def test_a_message_of_the_page_becomes_a_value(message, action):
+    assert read(message, asked) == action
+
+
+@pytest.mark.parametrize("message", BAD, ids=lambda message: str(message)[:40])
+def test_what_is_no_action_is_refused(message):
+    with pytest.raises(UsageError):
+        read(message, asked)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "id", "turn", "text", "__proto__"]), json_values))
+def test_whatever_a_page_sends_is_an_action_or_refused(message):
+    with suppress(UsageError):
+        read(message, asked)
+
+
+def test_edited_arguments_keep_the_secrets_that_the_page_did_not_see():
+    edited = f'{{"user": "bob", "keys": ["{redact.BLANK}", 2], "deep": {{"key": "{redact.BLANK}"}}, "more": 1}}'
+    action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
+    assert action == actions.ApproveEdited(
+        "a1", {"user": "bob", "keys": [SECRET, 2], "deep": {"key": SECRET}, "more": 1}
+    )
