@@ -87,7 +87,7 @@ def _card(card: ToolCard, about: About) -> Fields:
         "arguments": rows,
         "note": note,
         "ask": about.ask if waiting else "",
-        "edit": editable(card) if waiting else "",
+        "edit": _editable(card) if waiting else [],
         "since": about.since if card.state == "running" else None,
         "time": words.duration(card.seconds) if card.seconds else "",
         "progress": _progress(card.progress),
@@ -96,10 +96,14 @@ def _card(card: ToolCard, about: About) -> Fields:
     }
 
 
-def editable(card: ToolCard) -> str:
-    """Return a call's arguments as JSON text to be edited, secrets blanked."""
+def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
+    """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
     arguments: Fields = words.blanked(card.call.arguments) if card.call else {}
-    return json.dumps(arguments, ensure_ascii=False, indent=2, default=str)
+    return [(name, value, True) if isinstance(value, str) else (name, _json(value), False) for name, value in arguments.items()]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
@@ -118,7 +122,7 @@ def _spread(value: Any) -> str:
     line = words.compact(value)
     if isinstance(value, str) or len(line) <= ONE_LINE:
         return line
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return _json(value)
 
 
 def _progress(event: ToolProgress | None) -> Fields | None:

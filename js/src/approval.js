@@ -1,6 +1,6 @@
 // What a person can say to a call that waits: approve, approve always, edit first, deny with a reason.
 /** @import { CardBlock, Desk } from "./types.js" */
-import { button, h, isSend, put, writingBox } from "./dom.js"
+import { button, h, isSend, put, say, writingBox } from "./dom.js"
 
 /** @param {CardBlock} block @param {Desk} desk @returns {HTMLElement} */
 export function approval(block, desk) {
@@ -17,28 +17,30 @@ function choices(place, block, desk, focused = "") {
     row.append(button("Approve", () => desk.act({ type: "approve", id }), "go"))
     row.append(button("Always allow", () => desk.act({ type: "approve", id, always: true })))
   }
-  if (desk.can("edit")) row.append(button("Edit", () => edit(place, block, desk)))
+  if (desk.can("edit") && block.edit.length) row.append(button("Edit", () => edit(place, block, desk)))
   if (desk.can("deny")) row.append(button("Deny…", () => deny(place, block, desk), "quiet"))
+  place.onkeydown = null
   put(place, row)
   for (const other of row.querySelectorAll("button")) if (other.textContent === focused) other.focus()
 }
 
 /** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk */
 function edit(place, block, desk) {
-  const box = writingBox("Arguments, as JSON", block.edit)
+  const fields = block.edit.map(([name, text, plain]) => ({ name, plain, box: writingBox(plain ? name : `${name}, as JSON`, text) }))
   const problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   const approve = () => {
-    const wrong = mistake(box.value)
-    problem.hidden = !wrong
-    put(problem, wrong)
-    if (!wrong) desk.act({ type: "edit", id: block.ask, arguments: box.value })
+    const wrong = fields.map(({ name, plain, box }) => (plain ? "" : mistake(name, box.value))).find(Boolean)
+    say(problem, wrong ?? "")
+    if (wrong) return
+    const pairs = fields.map(({ name, plain, box }) => `${JSON.stringify(name)}: ${plain ? JSON.stringify(box.value) : box.value}`)
+    desk.act({ type: "edit", id: block.ask, arguments: `{${pairs.join()}}` })
   }
   const back = () => choices(place, block, desk, "Edit")
+  place.onkeydown = (event) => event.key === "Escape" && back()
   const row = h("div", { class: "am-row" }, button("Approve as edited", approve, "go"), button("Back", back, "quiet"))
-  box.classList.add("am-mono")
-  box.addEventListener("keydown", (event) => event.key === "Escape" && back())
-  put(place, h("h4", {}, "Arguments, as JSON"), box, problem, row)
-  box.focus()
+  const boxes = fields.map(({ name, plain, box }) => h("label", { class: "am-field" }, plain ? name : `${name}, as JSON`, box))
+  put(place, ...boxes, problem, row)
+  fields[0]?.box.focus()
 }
 
 /** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk */
@@ -57,12 +59,12 @@ function deny(place, block, desk) {
   box.focus()
 }
 
-/** Says what is wrong with edited arguments, or nothing. @param {string} text */
-function mistake(text) {
+/** Says what is wrong with an edited argument, or nothing. @param {string} name @param {string} text */
+function mistake(name, text) {
   try {
-    const value = JSON.parse(text)
-    return value && typeof value === "object" && !Array.isArray(value) ? "" : 'Write a JSON object: {"name": value}.'
+    JSON.parse(text)
+    return ""
   } catch (error) {
-    return `This is not JSON yet: ${/** @type {Error} */ (error).message}.`
+    return `${name} is not JSON yet: ${/** @type {Error} */ (error).message}.`
   }
 }

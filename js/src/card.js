@@ -2,7 +2,7 @@
 /** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
 import { approval } from "./approval.js"
 import { coloured } from "./code.js"
-import { h, icon, ICONS, put, say } from "./dom.js"
+import { h, heading, icon, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
@@ -123,7 +123,7 @@ const HEARD = {
 function sectionOf({ arguments: pairs, note }) {
   if (!pairs.length) return []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
-  return [h("h4", {}, "Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note)]
+  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note)]
 }
 
 /** @param {string} name @param {string} text */
@@ -134,12 +134,11 @@ function argument(name, text) {
 
 /** @param {CardBlock} block */
 function outcome({ result, reason, state }) {
-  const parts = []
-  if (reason && state === "denied") parts.push(h("h4", {}, "Reason"), h("pre", {}, reason))
-  if (!result) return parts
+  if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
+  if (!result) return []
   const forms = result.forms.map(drawn)
-  parts.push(h("h4", {}, result.error ? "Error" : "Result"))
-  return [...parts, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")])]
+  const title = heading(result.error ? "Error" : "Result")
+  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")])]
 }
 
 /** Says a running time, to the second. @param {number} seconds */

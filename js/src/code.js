@@ -20,7 +20,7 @@ import sql from "highlight.js/lib/languages/sql"
 import typescript from "highlight.js/lib/languages/typescript"
 import xml from "highlight.js/lib/languages/xml"
 import yaml from "highlight.js/lib/languages/yaml"
-import { button, h, put } from "./dom.js"
+import { button, h, put, scrollable } from "./dom.js"
 
 const LANGUAGES = {
   ...{ bash, c, cpp, css, diff, go, ini, java, javascript, json, julia, markdown, "python-repl": pythonRepl },
@@ -44,11 +44,8 @@ export function coloured(code, language) {
 /** Puts a head with the language and a copy button above code. @param {HTMLElement} pre @param {string} language */
 export function framed(pre, language) {
   const copy = button("Copy", () => copyFrom(copy, pre), "quiet", { "aria-label": "Copy code" })
-  pre.tabIndex = 0
-  pre.setAttribute("role", "region")
-  pre.setAttribute("aria-label", language ? `Code, ${language}` : "Code")
   const head = h("div", { class: "am-code-head" }, h("span", {}, language), copy)
-  return h("div", { class: "am-code" }, head, pre)
+  return h("div", { class: "am-code" }, head, scrollable(pre, language ? `Code, ${language}` : "Code"))
 }
 
 /** @param {HTMLElement} copy @param {HTMLElement} pre */

@@ -65,6 +65,17 @@ export function icon(path, name) {
   return svg
 }
 
+/** Lets what may be scrolled be scrolled by key, too. @template {HTMLElement} E @param {E} element @param {string} label @returns {E} */
+export function scrollable(element, label) {
+  element.tabIndex = 0
+  element.setAttribute("role", "group")
+  element.setAttribute("aria-label", label)
+  return element
+}
+
+/** A small title within a card; no heading, for it stands in the middle of somebody else's page. @param {string} words */
+export const heading = (words) => h("p", { class: "am-heading" }, words)
+
 /**
  * A button of words; `kind` is "go" for the one to press, "quiet" for those seldom pressed.
  * @param {string} label @param {() => void} onclick @param {string} [kind] @param {Record<string, any>} [properties]

@@ -1,9 +1,11 @@
 // What a tool sent back: text, JSON as a tree, tables, images.
 /** @import { Form } from "./types.js" */
-import { h } from "./dom.js"
+import { h, scrollable } from "./dom.js"
 import { isImage } from "./sanitise.js"
 
 const LARGEST_TREE = 200_000
+/** Characters of a text that may be higher than its place. */
+const LONG = 600
 const MOST_CHILDREN = 100
 
 /** @param {Form} form @returns {HTMLElement} */
@@ -14,8 +16,14 @@ export function drawn(form) {
     case "image":
       return image(form)
     default:
-      return h("div", {}, tree(form) ?? h("pre", {}, form.text), noted(form.note))
+      return h("div", {}, tree(form) ?? words(form.text), noted(form.note))
   }
+}
+
+/** @param {string} text */
+function words(text) {
+  const pre = h("pre", {}, text)
+  return text.length > LONG ? scrollable(pre, "Text") : pre
 }
 
 /** @param {string} note */
@@ -27,8 +35,7 @@ function table({ columns, rows, numeric }) {
   const row = (tag, cells) =>
     h("tr", {}, ...cells.map((cell, place) => h(tag, { class: numeric[place] && "am-right", scope: tag === "th" && "col" }, cell)))
   const body = h("tbody", {}, ...rows.map((cells) => row("td", cells)))
-  const properties = { class: "am-table", tabindex: 0, role: "region", "aria-label": "Table" }
-  return h("div", properties, h("table", {}, h("thead", {}, row("th", columns)), body))
+  return scrollable(h("div", { class: "am-table" }, h("table", {}, h("thead", {}, row("th", columns)), body)), "Table")
 }
 
 /** @param {Extract<Form, {form: "image"}>} form */

@@ -40,7 +40,7 @@ export class Running {
 
 /** The panel's head and tabs; `pages` are shown one at a time. */
 export class Head {
-  #title = h("h3", { class: "am-title" })
+  #title = h("h2", { class: "am-title" })
   #model = h("select", { class: "am-model", "aria-label": "Model" })
   #cost = h("span", { class: "am-hint" })
   #menu = h("div", { class: "am-menu" })
@@ -90,7 +90,12 @@ export class Head {
       desk.can("clear") && button("Clear", () => desk.act({ type: "clear" }), "quiet"),
     ]
     const more = h("summary", { "aria-label": "More" }, "⋯")
-    put(this.#menu, items.some(Boolean) && h("details", {}, more, h("div", { class: "am-items" }, ...items)))
+    const menu = h("details", {}, more, h("div", { class: "am-items" }, ...items))
+    menu.addEventListener("click", ({ target }) => target instanceof HTMLButtonElement && close())
+    menu.addEventListener("focusout", ({ relatedTarget }) => menu.contains(/** @type {Node} */ (relatedTarget)) || close())
+    menu.addEventListener("keydown", ({ key }) => key === "Escape" && (close(), more.focus()))
+    const close = () => menu.removeAttribute("open")
+    put(this.#menu, items.some(Boolean) && menu)
   }
 
   /** @param {string} title @param {number} place @param {string} name */

@@ -4,6 +4,8 @@
 const FIRST_WAIT = 60
 const LONGEST_WAIT = 10_000
 const QUIET = 3_000
+/** Messages of which some pieces are waited for; of older ones pieces were lost. */
+const MOST_UNFINISHED = 8
 
 /**
  * @typedef {object} Ends
@@ -105,6 +107,7 @@ export class Link {
   #joined({ piece, of, id, text }) {
     const parts = this.#pieces.get(id) ?? []
     this.#pieces.set(id, parts)
+    for (const other of this.#pieces.keys()) if (other < id - MOST_UNFINISHED) this.#pieces.delete(other)
     parts[piece] = text
     if (Object.keys(parts).length < of) return undefined
     this.#pieces.delete(id)

@@ -19,10 +19,20 @@ export class Log {
   constructor(desk, blocks, scrolls) {
     this.desk = desk
     this.blocks = blocks
-    this.element = h("div", { class: "am-log", role: "log", "aria-label": "Conversation", "aria-relevant": "additions" })
-    if (!scrolls) return
-    this.element.tabIndex = 0
-    this.element.addEventListener("scroll", () => (this.#following = this.#isAtEnd()), { passive: true })
+    this.log = h("div", { class: "am-log", role: "log", "aria-label": "Conversation", "aria-relevant": "additions" })
+    this.element = scrolls ? this.#scroller() : this.log
+  }
+
+  /** Shows a part of the log, its end as long as the person does not look at another. */
+  #scroller() {
+    const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log)
+    element.addEventListener("scroll", () => (this.#following = this.#isAtEnd()), { passive: true })
+    new ResizeObserver(() => this.#following && this.#toEnd()).observe(this.log)
+    return element
+  }
+
+  #toEnd() {
+    this.element.scrollTop = this.element.scrollHeight
   }
 
   /** Draws everything anew that is not the same. */
@@ -50,7 +60,7 @@ export class Log {
   /** Goes to the end and stays there. */
   follow() {
     this.#following = true
-    this.element.scrollTop = this.element.scrollHeight
+    this.#toEnd()
   }
 
   #plan() {
@@ -67,7 +77,6 @@ export class Log {
       if (performance.now() > deadline) break
       if (!this.#drawBlock(key, deadline)) this.#dirty.delete(key)
     }
-    if (this.#following && this.element.tabIndex === 0) this.element.scrollTop = this.element.scrollHeight
     this.#plan()
   }
 
@@ -97,10 +106,10 @@ export class Log {
   /** Puts an element where its key says: nearly always at the end. @param {number} key @param {HTMLElement} element */
   #place(key, element) {
     let next = null
-    for (let last = this.element.lastElementChild; last && Number(/** @type {HTMLElement} */ (last).dataset.key) > key; last = last.previousElementSibling) {
+    for (let last = this.log.lastElementChild; last && Number(/** @type {HTMLElement} */ (last).dataset.key) > key; last = last.previousElementSibling) {
       next = last
     }
-    this.element.insertBefore(element, next)
+    this.log.insertBefore(element, next)
   }
 
   /** @param {number} key */

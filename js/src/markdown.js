@@ -2,6 +2,7 @@
 /** @import { Token } from "markdown-it" */
 import MarkdownIt from "markdown-it"
 import { coloured, framed } from "./code.js"
+import { h, scrollable } from "./dom.js"
 import { maths, typeset } from "./maths.js"
 import { isImage, isLink, sanitised } from "./sanitise.js"
 
@@ -95,10 +96,10 @@ export function elements(source) {
     place.replaceWith(framed(pre, language))
   }
   for (const table of page.querySelectorAll("table")) {
-    const frame = document.createElement("div")
-    frame.className = "am-table"
+    const frame = h("div", { class: "am-table" })
     table.replaceWith(frame)
     frame.append(table)
+    scrollable(frame, "Table")
   }
   return page
 }

@@ -79,7 +79,7 @@ function mathml(tex, displayMode) {
 /** @param {string} tex @param {boolean} displayMode */
 function render(tex, displayMode) {
   try {
-    return temml.renderToString(tex, { displayMode, throwOnError: true, maxExpand: 200, maxSize: [20, 200] })
+    return temml.renderToString(tex, { displayMode, throwOnError: true, maxExpand: 200, maxSize: [20, 200], trust: !SANITISE })
   } catch {
     return "" // what is not TeX stays as it was written
   }

@@ -28,7 +28,7 @@ export interface CardBlock {
   arguments: [name: string, text: string][]
   note: string
   ask: string
-  edit: string
+  edit: [name: string, text: string, plain: boolean][]
   since: number | null
   time: string
   progress: { text: string; share: number | null } | null

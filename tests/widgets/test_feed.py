@@ -146,9 +146,9 @@ def test_a_waiting_card_says_how_to_answer_and_what_can_be_edited():
     feed = Feed([*started(), *asked_for(CALL), *step_over()], clock)
     feed.frame()
     ((_, change),) = told(feed, ApprovalAsked("a1", CALL, "shop"))["ops"]
-    assert (change["ask"], change["state"], json.loads(change["edit"])) == ("a1", "waiting", {"sql": "SELECT 1"})
+    assert (change["ask"], change["state"], change["edit"]) == ("a1", "waiting", [("sql", "SELECT 1", True)])
     ((_, change),) = told(feed, ApprovalGiven("a1", approved=True))["ops"]
-    assert (change["ask"], change["edit"]) == ("", "")
+    assert (change["ask"], change["edit"]) == ("", [])
 
 
 def test_a_question_says_how_to_answer_until_it_is_answered():

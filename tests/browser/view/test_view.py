@@ -1,0 +1,301 @@
+"""The view in a page: what it shows, what it sends, and that keys alone are enough."""
+
+import pytest
+
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    StepRetried,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from agentmagic.messages import Text, ToolCall, ToolResult
+from agentmagic.widgets.feed import Feed
+from tests.browser.view import scenes
+from tests.render.logs import asked_for, one_call, one_text, over, started, step_over, text
+
+pytestmark = pytest.mark.browser
+
+CALL = ToolCall("c1", "order", {"what": "tea", "cups": 2})
+WAITING = [*started(), *asked_for(CALL), *step_over(), ApprovalAsked("a1", CALL, "shop")]
+
+
+def card(stage, name="order"):
+    return stage.page.locator(".am-card", has_text=name)
+
+
+def press(stage, *keys):
+    for key in keys:
+        stage.page.keyboard.press(key)
+
+
+def play(stage, feed, *events, home="panel"):
+    """Show what some events change."""
+    for event in events:
+        feed.feed(event)
+    stage.receive(feed.frame(), home=home)
+
+
+# -- what the model writes -------------------------------------------------------------------------
+
+
+def test_markdown_is_drawn_as_jupyter_users_expect(stage):
+    stage.show(Feed(one_text(scenes.MARKDOWN)))
+    answer = stage.page.locator(".am-text")
+    assert answer.locator("strong").first.inner_text() == "first"
+    assert answer.locator("ol > li > ul > li").all_inner_texts() == ["in Paris", "in Rome"]
+    assert answer.locator(".am-task").all_inner_texts() == ["☑", "☐"]
+    assert answer.locator("table td").nth(1).inner_text() == "12,480"
+    assert answer.locator("pre .hljs-keyword").first.inner_text() == "def"
+    assert answer.locator("math").count() == 2
+    assert "for $5 and $6 a piece" in answer.inner_text()
+    link = answer.get_by_role("link", name="the docs")
+    assert (link.get_attribute("rel"), link.get_attribute("target")) == ("noopener noreferrer", "_blank")
+    assert answer.get_by_role("link", name="a picture").get_attribute("href") == "https://elsewhere.example/x.png"
+    assert answer.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("step", [7, 50])
+def test_an_answer_drawn_as_it_grows_ends_as_one_drawn_at_once(stage, step):
+    words = f"{scenes.MARKDOWN}\n[late]\n\n{scenes.MARKDOWN}\n[late]: https://late.example\n"
+    stage.show(Feed(one_text(words)))
+    whole = stage.page.locator(".am-text").inner_html()
+    feed = Feed([*started(), PartStarted(0, "text")])
+    stage.show(feed)
+    frames = []
+    for place in range(0, len(words), step):
+        feed.feed(PartDelta(0, words[place : place + step]))
+        frames.append(feed.frame())
+    for event in [PartFinished(0, Text(words)), *step_over(), *over(words)]:
+        feed.feed(event)
+    stage.page.evaluate(
+        "async frames => { for (const frame of frames) { stage.models.panel.receive(frame); await stage.drawn() } }",
+        [frame for frame in frames if frame],
+    )
+    stage.receive(feed.frame())
+    assert stage.page.locator(".am-text").inner_html() == whole
+
+
+def test_settled_paragraphs_are_left_alone_while_more_comes(stage):
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "one\n\ntwo\n\nthree ")])
+    stage.show(feed)
+    stage.page.evaluate("() => { document.querySelector('.am-text p').mark = 'kept' }")
+    play(stage, feed, PartDelta(0, "more\n\nfour "))
+    assert stage.page.locator(".am-text p").all_inner_texts() == ["one", "two", "three more", "four"]
+    assert stage.page.evaluate("() => document.querySelector('.am-text p').mark") == "kept"
+
+
+def test_code_is_copied_by_its_button(stage):
+    stage.show(Feed(one_text("```python\nx = 1\n```")))
+    stage.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    stage.page.get_by_role("button", name="Copy code").click()
+    stage.page.get_by_text("Copied").wait_for()
+    assert stage.page.evaluate("() => navigator.clipboard.readText()") == "x = 1\n"
+
+
+def test_a_withdrawn_step_leaves_the_page(stage):
+    feed = Feed([*started(), *text("half an answer")])
+    stage.show(feed)
+    play(stage, feed, StepRetried(1, 1, 2.0, "Rate limited."))
+    assert stage.page.get_by_text("half an answer").count() == 0
+    assert stage.page.get_by_text("Rate limited, trying again in 2 s (2 of 5)").is_visible()
+
+
+# -- cards -----------------------------------------------------------------------------------------
+
+
+def test_a_card_opens_by_key_and_stays_open_when_it_changes(stage):
+    feed = Feed([*started(), *asked_for(CALL), *step_over()])
+    stage.show(feed)
+    card(stage).locator("summary").focus()
+    press(stage, "Enter")
+    play(stage, feed, ToolStarted(CALL, "shop"), ToolProgress("c1", 1, 4, "brewing"))
+    assert "1 of 4 brewing" in card(stage).inner_text()
+    play(stage, feed, ToolFinished(ToolResult("c1", "order", (Text("a cup of tea"),)), 0.5))
+    assert card(stage).get_by_text("a cup of tea").is_visible()
+    assert card(stage).get_attribute("data-state") == "done"
+    assert "500 ms" in card(stage).inner_text()
+
+
+def test_a_nested_result_is_a_tree_that_keeps_long_numbers(stage):
+    result = '{"deep": {"id": 12345678901234567890, "__proto__": {"x": true}}, "why": "long enough to need several lines"}'
+    stage.show(Feed(one_call(CALL, Text(result))))
+    card(stage).locator("summary").first.click()
+    shown = card(stage).locator(".am-tree").inner_text()
+    assert "12345678901234567890" in shown
+    assert "__proto__" in shown
+
+
+@pytest.mark.parametrize(
+    ("buttons", "message"),
+    [
+        (["Approve"], {"type": "approve", "id": "a1"}),
+        (["Always allow"], {"type": "approve", "id": "a1", "always": True}),
+        (["Deny…", "Deny"], {"type": "deny", "id": "a1", "reason": ""}),
+    ],
+)
+def test_the_buttons_of_a_waiting_card_answer_it(stage, buttons, message):
+    stage.show(Feed(WAITING))
+    for name in buttons:
+        card(stage).get_by_role("button", name=name, exact=True).click()
+    assert stage.sent() == [message]
+
+
+def test_a_waiting_card_can_be_answered_with_keys_alone(stage):
+    stage.show(Feed(WAITING), "cell")
+    card(stage).locator("summary").focus()
+    press(stage, "Tab", "Tab", "Tab", "Tab", "Enter")
+    stage.page.keyboard.type("too hot")
+    press(stage, "Enter")
+    assert stage.sent("cell") == [{"type": "deny", "id": "a1", "reason": "too hot"}]
+
+
+def test_edited_arguments_are_sent_as_json_once_they_are_json(stage):
+    stage.show(Feed(WAITING))
+    card(stage).get_by_role("button", name="Edit").click()
+    card(stage).get_by_label("what").fill('green "tea"\nhot')
+    card(stage).get_by_label("cups, as JSON").fill("3,")
+    card(stage).get_by_role("button", name="Approve as edited").click()
+    assert "cups is not JSON yet" in card(stage).get_by_role("alert").inner_text()
+    assert stage.sent() == []
+    card(stage).get_by_label("cups, as JSON").fill("3")
+    card(stage).get_by_role("button", name="Approve as edited").click()
+    assert stage.sent() == [{"type": "edit", "id": "a1", "arguments": '{"what": "green \\"tea\\"\\nhot","cups": 3}'}]
+
+
+def test_an_answered_card_closes_and_keeps_the_focus(stage):
+    feed = Feed(WAITING)
+    stage.show(feed)
+    card(stage).get_by_role("button", name="Approve").focus()
+    play(stage, feed, ApprovalGiven("a1", approved=True), ToolStarted(CALL, "shop"))
+    assert not card(stage).locator("details").evaluate("details => details.open")
+    assert stage.page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+
+
+def test_what_is_not_wired_is_not_offered(stage):
+    stage.show(Feed(WAITING), actions=[])
+    assert stage.page.get_by_role("button", name="Approve").count() == 0
+    assert not stage.page.get_by_label("Message", exact=True).is_visible()
+
+
+# -- the panel -------------------------------------------------------------------------------------
+
+
+def test_enter_sends_and_shift_enter_breaks_the_line(stage):
+    stage.show(Feed())
+    stage.page.get_by_label("Message", exact=True).focus()
+    stage.page.keyboard.type("one")
+    press(stage, "Shift+Enter")
+    stage.page.keyboard.type("two")
+    press(stage, "Enter", "Enter")
+    assert stage.sent() == [{"type": "send", "text": "one\ntwo"}]
+    assert stage.page.get_by_label("Message", exact=True).input_value() == ""
+
+
+def test_a_question_is_answered_in_its_place(stage):
+    stage.show(Feed(scenes.conversation()))
+    stage.page.get_by_label("Your answer").fill("a bar")
+    press(stage, "Enter")
+    assert stage.sent() == [{"type": "reply", "id": "q1", "text": "a bar"}]
+
+
+def test_a_prompt_can_be_run_again_edited_and_forked(stage):
+    stage.show(Feed(one_text("a") + one_text("b")))
+    prompt = stage.page.locator(".am-prompt").nth(1)
+    prompt.get_by_role("button", name="Run again", exact=True).click()
+    prompt.get_by_role("button", name="Fork from here").click()
+    prompt.get_by_role("button", name="Edit and run again").click()
+    stage.page.get_by_label("Edit your message").fill("other")
+    press(stage, "Enter")
+    assert stage.sent() == [
+        {"type": "retry", "turn": 1},
+        {"type": "fork", "turn": 1},
+        {"type": "rewrite", "turn": 1, "text": "other"},
+    ]
+
+
+def test_the_head_chooses_models_clears_and_exports(stage):
+    stage.show(Feed(one_text("a")), model="openai:x", models=["openai:x", "gemini:y"])
+    stage.page.get_by_label("Model").select_option("gemini:y")
+    for name in ("Export as Markdown", "Clear"):
+        stage.page.locator("summary[aria-label=More]").click()
+        stage.page.get_by_role("button", name=name).click()
+    assert stage.sent() == [
+        {"type": "model", "name": "gemini:y"},
+        {"type": "export", "form": "markdown"},
+        {"type": "clear"},
+    ]
+
+
+def test_the_servers_tab_connects_disconnects_and_switches_tools(stage):
+    stage.show(Feed(), servers=scenes.SERVERS)
+    stage.page.get_by_role("tab", name="Chat").focus()
+    press(stage, "ArrowRight")
+    stage.page.get_by_role("button", name="Disconnect shop").click()
+    stage.page.get_by_role("button", name="Connect web").click()
+    stage.page.get_by_text("3 tools").click()
+    stage.page.get_by_label("delete_rows").check()
+    assert "npx was not found" in stage.page.locator(".am-servers").inner_text()
+    assert stage.sent() == [
+        {"type": "disconnect", "server": "shop"},
+        {"type": "connect", "server": "web"},
+        {"type": "tool", "server": "shop", "name": "delete_rows", "enabled": True},
+    ]
+
+
+def test_a_turn_under_way_is_stopped_by_its_button_and_ends_by_itself(stage):
+    feed = Feed(started())
+    stage.show(feed, "cell")
+    stage.page.get_by_role("button", name="Stop").click()
+    assert stage.sent("cell") == [{"type": "stop"}]
+    play(stage, feed, *over("", "cancelled"), home="cell")
+    assert stage.page.get_by_role("button", name="Stop").count() == 0
+    assert "interrupted" in stage.page.locator(".am-figures.am-block").inner_text()
+
+
+def test_what_the_kernel_refuses_is_said(stage):
+    stage.show(Feed())
+    stage.receive({"problem": "A turn is running. Wait for it."})
+    assert stage.page.get_by_role("alert").inner_text() == "A turn is running. Wait for it."
+
+
+def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
+    feed = Feed([event for number in range(30) for event in one_text(f"answer {number}")])
+    stage.show(feed)
+    assert stage.page.get_by_text("answer 29").is_visible()
+    at = "() => { const e = document.querySelector('.am-scroller'); return e.scrollHeight - e.scrollTop - e.clientHeight }"
+    play(stage, feed, *one_text("one more"))
+    assert stage.page.evaluate(at) < 2
+    stage.page.evaluate("() => { document.querySelector('.am-scroller').scrollTop = 0 }")
+    stage.drawn()
+    play(stage, feed, *one_text("and another"))
+    assert stage.page.evaluate("() => document.querySelector('.am-scroller').scrollTop") == 0
+    stage.page.get_by_role("button", name="Go to the end").click()
+    assert stage.page.evaluate(at) < 2
+
+
+# -- looks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_wrong(browser, dark):
+    page = browser.open(dark=dark)
+    browser.show(Feed(scenes.turn()), "cell")
+    browser.show(Feed(scenes.conversation()), model="openai:x", models=["openai:x"], servers=scenes.SERVERS, cost="$0.01")
+    page.evaluate("() => { for (const card of document.querySelectorAll('.am-card > details')) card.open = true }")
+    browser.drawn()
+    assert browser.axe() == []
+    page.get_by_role("tab", name="Servers").click()
+    page.get_by_role("button", name="Edit", exact=True).click()
+    assert browser.axe() == []
+    page.close()
+
+
+def test_reduced_motion_moves_nothing(stage):
+    stage.show(Feed(scenes.turn()), "cell")
+    moving = "() => document.getAnimations().filter(a => a.playState === 'running').length"
+    assert stage.page.evaluate(moving) == 0
