@@ -94,14 +94,14 @@ class View(AnyWidget):
         """Send what has changed now, rather than with the next frame."""
         self._waiting = False
         if self.mounted.is_set():
-            self._send(lambda: filter(None, [self._feed.frame()]))
+            self._deliver(lambda: filter(None, [self._feed.frame()]))
 
     def _soon(self) -> None:
         if self.mounted.is_set() and not self._waiting:
             self._waiting = True
             asyncio.get_running_loop().call_later(FRAME, self.flush)
 
-    def _send(self, take: Callable[[], Iterable[Message]]) -> None:
+    def _deliver(self, take: Callable[[], Iterable[Message]]) -> None:
         """Send messages in the order in which they were numbered."""
         with self._sending:
             for message in take():
@@ -113,7 +113,7 @@ class View(AnyWidget):
         match content:
             case {"type": "hello", "view": str(name), "seen": int(seen)} if len(name) <= actions.LONGEST_NAME:
                 self.mounted.set()
-                self._send(lambda: self._feed.hello(name, seen))
+                self._deliver(lambda: self._feed.hello(name, seen))
             case _:
                 self._act(content)
 
@@ -122,7 +122,7 @@ class View(AnyWidget):
             self._listener.act(actions.read(content, self._feed.asked))
         except UsageError as error:
             problem = str(error)
-            self._send(lambda: [{"problem": problem}])
+            self._deliver(lambda: [{"problem": problem}])
 
 
 @cache

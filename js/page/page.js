@@ -53,8 +53,9 @@ async function drawn() {
   watch.disconnect()
 }
 
-/** Shows a view in a part of the page, which begins with a snapshot that a kernel would have sent. */
-function show(home, snapshot) {
+/** Shows a view in a part of the page, from a snapshot as a kernel sends it; returns the milliseconds it took. */
+async function show(home, snapshot) {
+  const begin = performance.now()
   const model = new StandIn(home)
   model.answer = ({ type, view: name }) => {
     if (type !== "hello" || !snapshot) return
@@ -65,6 +66,8 @@ function show(home, snapshot) {
   place.replaceChildren()
   model.close = mount(model, place)
   models[home] = model
+  await drawn()
+  return performance.now() - begin
 }
 
 const models = {}

@@ -85,7 +85,21 @@ class Thoughts {
 class Prompt {
   #words = h("div", { class: "am-said" })
   #tools = h("div", { class: "am-tools" })
-  element = h("div", { class: "am-prompt" }, this.#words, this.#tools)
+  element = h(
+    "div",
+    {
+      class: "am-prompt",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Your message",
+      onpointerenter: () => this.#offer(),
+      onfocusin: () => this.#offer(),
+    },
+    this.#words,
+    this.#tools,
+  )
+  /** @type {PromptBlock | undefined} */
+  #block
 
   /** @param {Desk} desk */
   constructor(desk) {
@@ -94,8 +108,18 @@ class Prompt {
 
   /** @param {PromptBlock} block */
   update(block) {
+    this.#block = block
     say(this.#words, block.text)
-    put(this.#tools, ...this.#actions(block))
+    this.forget()
+  }
+
+  forget() {
+    put(this.#tools)
+  }
+
+  /** Shows what can be done with the prompt, to whoever comes near. */
+  #offer() {
+    if (this.#block && !this.#tools.firstChild) put(this.#tools, ...this.#actions(this.#block))
   }
 
   /** @param {PromptBlock} block */

@@ -30,11 +30,9 @@ export class Card {
   #progress = h("span", { class: "am-hint am-progress" })
   #time = h("span", { class: "am-time" })
   #summary = h("summary", {}, icon(ICONS.chevron, "chevron"))
-  #arguments = h("section", { class: "am-section" })
-  #ask = h("section", { class: "am-section" })
-  #result = h("section", { class: "am-section" })
-  #body = h("div", { class: "am-body" }, this.#arguments, this.#ask, this.#result)
-  #details = h("details", { ontoggle: () => this.#fill() }, this.#summary, this.#body)
+  /** @type {Record<"arguments" | "ask" | "result", HTMLElement> | undefined} made when the card is first opened */
+  #sections
+  #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
   #bar = h("div", { class: "am-bar", hidden: true })
   /** @type {CardBlock | undefined} */
   #block
@@ -82,7 +80,7 @@ export class Card {
       this.#details.open = true
       this.desk.announce(`${block.name} waits for your approval`)
     } else if (before === "waiting") {
-      const inside = this.#body.contains(document.activeElement)
+      const inside = this.#details.contains(document.activeElement)
       if (!this.#touched) this.#details.open = false
       if (inside) this.#summary.focus()
     }
@@ -101,10 +99,19 @@ export class Card {
   #fill() {
     const block = this.#block
     if (!block || !this.#details.open) return
-    if (this.#filled.arguments !== block.arguments) put(this.#arguments, ...sectionOf(block))
-    if (this.#filled.ask !== block.ask) put(this.#ask, block.ask && approval(block, this.desk))
-    if (this.#filled.result !== block.result || this.#filled.reason !== block.reason) put(this.#result, ...outcome(block))
+    const before = this.#filled
+    const sections = (this.#sections ??= this.#body())
+    if (before.arguments !== block.arguments) put(sections.arguments, ...sectionOf(block))
+    if (before.ask !== block.ask) put(sections.ask, block.ask && approval(block, this.desk))
+    if (before.result !== block.result || before.reason !== block.reason) put(sections.result, ...outcome(block))
     this.#filled = block
+  }
+
+  #body() {
+    const section = () => h("section", { class: "am-section" })
+    const sections = { arguments: section(), ask: section(), result: section() }
+    this.#details.append(h("div", { class: "am-body" }, ...Object.values(sections)))
+    return sections
   }
 }
 

@@ -8,6 +8,8 @@ import { sanitised } from "./sanitise.js"
 
 /** Characters of code that are coloured together; what is before them is left as it is. */
 const STRETCH = 2_000
+/** Where the caret may stand, or in which. */
+const FLOW = "p, ul, ol, li, blockquote, h1, h2, h3, h4, h5, h6"
 /** Characters of a text that is drawn anew at its end, where a link was defined below its use. */
 const LONGEST_ANEW = 50_000
 
@@ -15,6 +17,10 @@ const LONGEST_ANEW = 50_000
 export class Growing {
   /** @type {Last | null} */
   #last = null
+  /** @type {Unit[]} parsed and settled, but not drawn yet */
+  #queue = []
+  /** @type {Element | null} */
+  #caret = null
   #settled = 0
   #drawn = ""
   #open = true
@@ -33,32 +39,39 @@ export class Growing {
    * @returns {boolean}
    */
   draw(text, open, deadline) {
-    if (text === this.#drawn && open === this.#open) return false
+    if (text === this.#drawn && open === this.#open && !this.#queue.length) return false
     if (!text.startsWith(this.#drawn.slice(0, this.#settled))) this.#restart()
+    if (this.#drain(deadline)) return true
+    const last = this.#parse(text, open)
+    if (this.#drain(deadline)) return true
+    if (last) this.#grow(last)
+    else this.#drop()
+    this.#open = open
+    this.#moveCaret()
+    return !open && this.#anew(text, deadline)
+  }
+
+  /** Parses what is not settled; returns the last unit, which may change, while the text is open. @param {string} text @param {boolean} open */
+  #parse(text, open) {
     const tail = text.slice(this.#settled)
     const before = count(this.#env.references)
     const found = units(tail, this.#env)
     this.#late ||= this.#settled > 0 && count(this.#env.references) > before
     const last = open ? found.pop() : undefined
-    if (this.#settle(found, tail, deadline)) return true
-    if (last) this.#grow(last, tail)
-    else this.#end(text)
+    const start = last ? offset(tail, last.line) : tail.length
+    if (last && start && !found.length) this.#drop()
+    this.#queue.push(...found)
+    this.#settled += start
     this.#drawn = text
-    this.#open = open
-    return !open && this.#anew(text, deadline)
+    return last
   }
 
-  /** Draws units for good, as far as the time allows. @param {Unit[]} found @param {string} tail @param {number} deadline */
-  #settle(found, tail, deadline) {
-    const begin = this.#settled
-    for (const unit of found) {
-      if (performance.now() > deadline) {
-        this.#settled = begin + offset(tail, unit.line)
-        this.#drawn = ""
-        return true
-      }
+  /** Draws what is settled, a unit at least; returns whether the time was too short. @param {number} deadline */
+  #drain(deadline) {
+    for (let unit; (unit = this.#queue.shift()); ) {
       if (this.#last?.takes(unit.tokens)) this.#keep(unit)
       else this.#add(unit)
+      if (this.#queue.length && performance.now() > deadline) return true
     }
     return false
   }
@@ -76,22 +89,14 @@ export class Growing {
     this.element.append(elements(html(unit.tokens, this.#env)))
   }
 
-  /** @param {Unit} unit @param {string} tail */
-  #grow(unit, tail) {
-    const start = this.#settled + offset(tail, unit.line)
-    if (start !== this.#settled || !this.#last?.takes(unit.tokens)) {
+  /** @param {Unit} unit */
+  #grow(unit) {
+    if (!this.#last?.takes(unit.tokens)) {
       this.#drop()
       this.#last = lastOf(unit.tokens)
       this.element.append(...this.#last.nodes)
     }
-    this.#settled = start
     this.#last.draw(unit.tokens, this.#env)
-  }
-
-  /** @param {string} text */
-  #end(text) {
-    this.#drop()
-    this.#settled = text.length
   }
 
   /** Draws a short text again whose links were defined below their use. @param {string} text @param {number} deadline */
@@ -103,6 +108,16 @@ export class Growing {
     return this.draw(text, false, deadline)
   }
 
+  /** Sets the caret behind the last word while more is to come. */
+  #moveCaret() {
+    this.#caret?.classList.remove("am-caret")
+    if (this.#caret?.className === "") this.#caret.removeAttribute("class")
+    let end = this.#open ? this.element.lastElementChild : null
+    while (end?.matches("ul, ol, li, blockquote") && end.lastElementChild?.matches(FLOW)) end = end.lastElementChild
+    this.#caret = end?.matches(FLOW) ? end : null
+    this.#caret?.classList.add("am-caret")
+  }
+
   #drop() {
     for (const node of this.#last?.nodes ?? []) node.remove()
     this.#last = null
@@ -111,6 +126,7 @@ export class Growing {
   #restart() {
     this.element.replaceChildren()
     this.#last = null
+    this.#queue = []
     this.#settled = 0
     this.#drawn = ""
     this.#late = false

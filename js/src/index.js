@@ -7,6 +7,8 @@ import { Log } from "./log.js"
 import { begun, follow, nothing } from "./state.js"
 
 const SECOND = 1_000
+/** Pixels; a container query would do the same, and cost a long session a second to open. */
+const NARROW = 480
 
 const now = () => Date.now() / SECOND
 
@@ -48,6 +50,7 @@ class View {
   close() {
     this.model.off("msg:custom", this.receive)
     clearInterval(this.clock)
+    this.width?.disconnect()
     this.link.close()
     this.element.remove()
   }
@@ -72,7 +75,10 @@ class View {
   /** @param {string} home @param {...HTMLElement} parts */
   #root(home, ...parts) {
     // JupyterLab's one-letter shortcuts stay out of what is written here.
-    return h("div", { class: `agentmagic ${home}`, "data-lm-suppress-shortcuts": "true" }, ...parts, this.#heard)
+    const root = h("div", { class: `agentmagic ${home}`, "data-lm-suppress-shortcuts": "true" }, ...parts, this.#heard)
+    this.width = new ResizeObserver(() => root.classList.toggle("am-narrow", root.clientWidth <= NARROW))
+    this.width.observe(root)
+    return root
   }
 
   /** @returns {Desk} */

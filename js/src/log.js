@@ -3,9 +3,15 @@
 import { drawing } from "./blocks.js"
 import { h } from "./dom.js"
 
-/** Milliseconds that drawing may take at once. */
+/** Milliseconds that drawing may take at once, and where a long session is opened. */
 const SHARE = 24
+const OPENING_SHARE = 60
+/** Blocks that change at once only when a session is opened. */
+const OPENING = 50
 const AT_THE_END = 48
+
+/** @param {Element | null} element */
+const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
 
 export class Log {
   /** @type {Map<number, Drawn<any> & {kind: string}>} */
@@ -71,7 +77,7 @@ export class Log {
 
   #draw() {
     this.#planned = false
-    const deadline = performance.now() + SHARE
+    const deadline = performance.now() + (this.#dirty.size > OPENING ? OPENING_SHARE : SHARE)
     const keys = [...this.#dirty].sort((one, other) => one - other)
     for (const key of keys) {
       if (performance.now() > deadline) break
@@ -103,13 +109,12 @@ export class Log {
     return made
   }
 
-  /** Puts an element where its key says: nearly always at the end. @param {number} key @param {HTMLElement} element */
+  /** Puts an element where its key says, nearly always at the end. @param {number} key @param {HTMLElement} element */
   #place(key, element) {
-    let next = null
-    for (let last = this.log.lastElementChild; last && Number(/** @type {HTMLElement} */ (last).dataset.key) > key; last = last.previousElementSibling) {
-      next = last
-    }
-    this.log.insertBefore(element, next)
+    let last = this.log.lastElementChild
+    while (key < keyOf(last)) last = last?.previousElementSibling ?? null
+    if (last) last.after(element)
+    else this.log.prepend(element)
   }
 
   /** @param {number} key */

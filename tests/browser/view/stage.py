@@ -47,13 +47,12 @@ class Stage:
         self.page = page
         return page
 
-    def show(self, feed: Feed, home: str = "panel", **state: Any) -> None:
-        """Show a feed in one of the two homes, and wait until it is drawn."""
+    def show(self, feed: Feed, home: str = "panel", **state: Any) -> float:
+        """Show a feed in one of the two homes, and return the seconds until all of it was drawn."""
         told: State = {"title": "agent", "actions": ALL_ACTIONS, **state}
         feed.tell(told)
         snapshot = feed.hello("view", -1)[-1]
-        self.page.evaluate("async ([home, snapshot]) => stage.show(home, snapshot)", [home, snapshot])
-        self.drawn()
+        return self.page.evaluate("([home, snapshot]) => stage.show(home, snapshot)", [home, snapshot]) / 1000
 
     def axe(self) -> list[str]:
         """Return what axe-core finds wrong with the page, if axe-core is there."""
@@ -78,7 +77,7 @@ class Stage:
 
     def has_loaded(self, name: str) -> bool:
         """Whether the page tried to load something of this name from elsewhere."""
-        return any(line == f"loaded http://evil.test/{name}" for line in self._complaints)
+        return any(line.rstrip("?") == f"loaded http://evil.test/{name}" for line in self._complaints)
 
     def wait_for(self, happened: Callable[[], bool]) -> bool:
         """Wait until something has happened in the page, and return whether it did."""

@@ -206,6 +206,7 @@ def test_a_question_is_answered_in_its_place(stage):
 def test_a_prompt_can_be_run_again_edited_and_forked(stage):
     stage.show(Feed(one_text("a") + one_text("b")))
     prompt = stage.page.locator(".am-prompt").nth(1)
+    prompt.focus()
     prompt.get_by_role("button", name="Run again", exact=True).click()
     prompt.get_by_role("button", name="Fork from here").click()
     prompt.get_by_role("button", name="Edit and run again").click()

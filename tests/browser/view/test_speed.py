@@ -1,0 +1,100 @@
+"""How fast the view draws, and what it costs the kernel."""
+
+import time
+from itertools import cycle, islice
+
+import pytest
+
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Text, ToolCall
+from agentmagic.widgets.feed import Feed
+from agentmagic.widgets.view import FRAME
+from tests.browser.view import scenes
+from tests.browser.view.stage import size
+from tests.render.logs import answered, asked_for, over, started, step_over, text
+
+pytestmark = pytest.mark.browser
+
+TOKENS = 10_000
+RATE = 200
+"""Tokens a second of a fast model."""
+
+LONG_TASK = 100
+"""Milliseconds that the page may be busy at a stretch."""
+
+
+def tokens():
+    """Ten thousand tokens of Markdown of every kind, of about four characters each."""
+    code = "\n".join(f"    total_{number} = frame.loc[{number}, 'amount'] * 1.{number}  # once" for number in range(40))
+    table = "\n".join(f"| row {number} | {number * 37:,} | **{number}** |" for number in range(60))
+    items = "\n".join(f"- item {number} with `code`, *stress* and\n  - a nested one" for number in range(60))
+    page = f"{scenes.MARKDOWN}\n## Code\n\n```python\n{code}\n```\n\n| a | b | c |\n|--|--:|--|\n{table}\n\n{items}\n\n"
+    words = "".join(islice(cycle(page), 4 * TOKENS))
+    return [words[place : place + 4] for place in range(0, len(words), 4)]
+
+
+def frames_of(feed, written, each):
+    """The frames of an answer that grows by so many tokens a frame, and its end."""
+    for place in range(0, len(written), each):
+        for token in written[place : place + each]:
+            feed.feed(PartDelta(0, token))
+        if frame := feed.frame():
+            yield frame
+
+
+def finished(feed, written):
+    whole = "".join(written)
+    for event in [PartFinished(0, Text(whole)), *step_over(), *over(whole)]:
+        feed.feed(event)
+    return feed.frame()
+
+
+def played(stage, frames, pace):
+    """Play frames; returns the seconds from the last one to the last paint, and the longest task in milliseconds."""
+    stage.page.evaluate("() => { stage.longTasks.length = 0 }")
+    lag = stage.page.evaluate("([frames, pace]) => stage.models.panel.play(frames, pace)", [frames, pace])
+    return lag / 1000, max(stage.page.evaluate("() => stage.longTasks"), default=0)
+
+
+@pytest.mark.parametrize("each", [14, 500], ids=["200 tokens a second", "as fast as they come"])
+def test_an_answer_of_ten_thousand_tokens_keeps_the_page_at_hand(stage, each, record_property):
+    written = tokens()
+    shown = TOKENS - 2_000 if each < 100 else 0
+    feed = Feed([*started(), PartStarted(0, "text"), *(PartDelta(0, token) for token in written[:shown])])
+    stage.show(feed)
+    frames = [*frames_of(feed, written[shown:], each), finished(feed, written)]
+    lag, longest = played(stage, frames, 1000 * each / RATE if each < 100 else 0)
+    record_property("seconds from the last token to the last paint", round(lag, 3))
+    record_property("longest task, ms", round(longest))
+    assert stage.page.locator(".am-text table").count() > 3
+    assert longest <= LONG_TASK
+    assert lag <= (0.3 if each < 100 else 1.5)
+
+
+def test_an_answer_of_ten_thousand_tokens_is_cheap_to_send(record_property):
+    written = tokens()
+    feed = Feed([*started(), PartStarted(0, "text")])
+    feed.frame()
+    begin = time.process_time()
+    frames = [*frames_of(feed, written, round(FRAME * RATE)), finished(feed, written)]
+    payload = sum(map(size, frames))
+    share = (time.process_time() - begin) / (TOKENS / RATE)
+    record_property("payload, times the text", round(payload / len("".join(written).encode()), 2))
+    record_property("share of a core at 200 tokens a second", round(share, 4))
+    assert payload <= 1.5 * len("".join(written).encode())
+    assert share <= 0.05
+
+
+def test_two_hundred_turns_with_four_hundred_cards_open_within_a_second(stage, record_property):
+    events = []
+    for number in range(200):
+        calls = [ToolCall(f"c{place}", "run_query", {"sql": f"SELECT {number}"}) for place in range(2)]
+        events += [*started(f"Question {number}"), *asked_for(calls[0], 0), *asked_for(calls[1], 1), *step_over()]
+        events += [event for call in calls for event in answered(call, Text(f'[{{"n": {number}}}]'))]
+        events += [*text(f"Answer **{number}**, with `code` and a\n\n- list\n- of two"), *over("two")]
+    seconds = stage.show(Feed(events))
+    record_property("seconds", round(seconds, 2))
+    record_property("longest task, ms", round(max(stage.page.evaluate("() => stage.longTasks"), default=0)))
+    assert stage.page.locator(".am-card").count() == 400
+    assert stage.page.get_by_text("Answer 199").is_visible()
+    assert seconds < 1

@@ -1,0 +1,111 @@
+"""The widget between a feed and a page; a recorder stands in for the comm."""
+
+import threading
+
+import pytest
+
+from agentmagic.engine import engine
+from agentmagic.errors import UsageError
+from agentmagic.events import PartDelta, PartStarted, Stop
+from agentmagic.widgets import view as widget
+from agentmagic.widgets.view import Library, View
+from tests.render.logs import started
+from tests.widgets.reader import Reader
+
+
+class Sent(View):
+    """A view whose messages are kept instead of sent; `arrived` is set with each."""
+
+    def __init__(self, listener, **options):
+        self.messages = []
+        self.arrived = threading.Event()
+        super().__init__(listener, **options)
+
+    def send(self, content, buffers=None):
+        self.messages.append(content)
+        self.arrived.set()
+
+    def hear(self, content):
+        """Take a message as if it came from a page."""
+        self._handle_custom_msg(content, [])
+
+
+class Listener:
+    def __init__(self, error=None):
+        self.actions = []
+        self._error = error
+
+    def act(self, action):
+        if self._error:
+            raise self._error
+        self.actions.append(action)
+
+
+HELLO = {"type": "hello", "view": "view", "seen": -1}
+
+
+def on_the_engine(function, *arguments):
+    async def call():
+        return function(*arguments)
+
+    return engine().call(call())
+
+
+def test_nothing_is_sent_before_a_page_has_said_hello():
+    view = Sent(Listener())
+    for event in started():
+        on_the_engine(view.feed, event)
+    on_the_engine(view.flush)
+    assert view.messages == []
+    assert not view.mounted.is_set()
+
+
+def test_a_hello_is_answered_with_all_there_is_and_then_frames_follow():
+    view = Sent(Listener(), events=started())
+    view.hear(HELLO)
+    assert view.mounted.is_set()
+    for event in [PartStarted(0, "text"), PartDelta(0, "one "), PartDelta(0, "two ")]:
+        on_the_engine(view.feed, event)
+    view.arrived.clear()
+    assert view.arrived.wait(5)
+    reader = Reader()
+    for message in view.messages:
+        reader.take(message)
+    assert reader.shown()[-1] == {"kind": "text", "open": True, "interrupted": False, "text": "one two "}
+    assert len(view.messages) == 3
+
+
+def test_an_action_is_handed_on_as_a_value():
+    listener = Listener()
+    Sent(listener).hear({"type": "stop"})
+    assert listener.actions == [Stop()]
+
+
+@pytest.mark.parametrize(
+    ("listener", "message"),
+    [(Listener(), {"type": "explode"}), (Listener(UsageError("A turn is running.")), {"type": "stop"})],
+)
+def test_what_is_refused_is_said_in_the_page(listener, message):
+    view = Sent(listener)
+    view.hear(message)
+    assert [list(message) for message in view.messages] == [["problem"]]
+    assert listener.actions == []
+
+
+@pytest.mark.parametrize("seen", [None, "1", -1.5, []])
+def test_a_hello_that_is_none_does_nothing(seen):
+    view = Sent(Listener())
+    view.hear({**HELLO, "seen": seen})
+    assert not view.mounted.is_set()
+
+
+def test_the_views_of_a_kernel_share_one_library():
+    one, other = View(Listener()), View(Listener(), home="panel")
+    assert one.library == other.library
+    assert one.library.removeprefix("anywidget:") == widget._library().model_id
+    assert (one.home, other.home) == ("cell", "panel")
+
+
+def test_the_code_that_draws_is_in_the_library_and_not_in_every_view():
+    assert len(str(View(Listener())._esm)) < 500
+    assert "initialize" in str(Library()._esm)
