@@ -19,6 +19,7 @@ NEEDS = {
     "providers/test_openai_chat.py": "openai",
     "providers/test_openai_responses.py": "openai",
     "tools/mcp": "mcp",
+    "widgets/test_view.py": "anywidget",
     "tools/test_mcp.py": "mcp",
 }
 

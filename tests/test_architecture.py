@@ -14,6 +14,7 @@ import agentmagic
 ROOT = Path(__file__).parent.parent
 SDKS = {"google.genai", "mcp", "openai", "xllamacpp"}
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
+JUPYTERS_OWN = ("agentmagic.kernel", "agentmagic.widgets.view")
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
 
 
@@ -33,7 +34,7 @@ def loaded_by(code: str) -> set[str]:
 def modules_outside_the_kernel() -> list[str]:
     files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "agentmagic").rglob("*.py")]
     names = [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
-    return sorted(name for name in names if not name.startswith("agentmagic.kernel"))
+    return sorted(name for name in names if not name.startswith(JUPYTERS_OWN))
 
 
 def test_importing_agentmagic_loads_nothing_heavy():

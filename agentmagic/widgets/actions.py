@@ -115,13 +115,15 @@ class EnableTool:
 SessionAction = Send | Retry | Rewrite | Fork | Clear | Export | ChooseModel | Connect | Disconnect | EnableTool
 Action = Approve | ApproveEdited | Deny | Reply | Stop | SessionAction
 
-_KINDS: dict[str, type[Any]] = {
+KINDS: dict[str, type[Any]] = {
     "approve": Approve,
     "deny": Deny,
     "reply": Reply,
     "stop": Stop,
     **{kind.type: kind for kind in SessionAction.__args__},
 }
+"""Every action but edited approvals, by the type of its message."""
+
 _FORMS = ("markdown", "json", "notebook")
 
 
@@ -137,9 +139,9 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
     kind = entries.pop("type", None)
     if kind == ApproveEdited.type:
         return _edited(entries, asked)
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise _refusal("its type is not known")
-    return _checked(_KINDS[kind], entries)
+    return _checked(KINDS[kind], entries)
 
 
 def _checked(kind: type[Any], entries: Mapping[str, Any]) -> Action:

@@ -99,7 +99,8 @@ def _card(card: ToolCard, about: About) -> Fields:
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
     arguments: Fields = words.blanked(card.call.arguments) if card.call else {}
-    return [(name, value, True) if isinstance(value, str) else (name, _json(value), False) for name, value in arguments.items()]
+    plain = {name: isinstance(value, str) for name, value in arguments.items()}
+    return [(name, value if plain[name] else _json(value), plain[name]) for name, value in arguments.items()]
 
 
 def _json(value: Any) -> str:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from anywidget import AnyWidget
 from traitlets import Unicode
@@ -73,7 +73,7 @@ class View(AnyWidget):
         self._messages = 0
         super().__init__(home=home, library=f"anywidget:{_library().model_id}")
         _take_messages_anywhere(self)
-        self.on_msg(self._receive)
+        cast("Any", self).on_msg(self._receive)
 
     def feed(self, event: Event) -> None:
         """Take the next event; pages see it with the next frame."""
@@ -107,7 +107,7 @@ class View(AnyWidget):
             for message in take():
                 self._messages += 1
                 for piece in pieces(message, self._messages):
-                    self.send(piece)
+                    cast("Any", self).send(piece)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         match content:
@@ -140,4 +140,8 @@ def _take_messages_anywhere(widget: AnyWidget) -> None:
     """
     comm: Any = widget.comm
     if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda _data, default: default  # noqa: SLF001  (there is no public way)
+        comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
+
+
+def _as_sent(_data: object, default: object) -> object:
+    return default

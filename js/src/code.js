@@ -50,8 +50,11 @@ export function framed(pre, language) {
 
 /** @param {HTMLElement} copy @param {HTMLElement} pre */
 async function copyFrom(copy, pre) {
-  const text = pre.textContent ?? ""
-  await navigator.clipboard?.writeText(text).catch(() => copySelected(pre)) ?? copySelected(pre)
+  try {
+    await navigator.clipboard.writeText((pre.textContent ?? "").replace(/\n$/, ""))
+  } catch {
+    copySelected(pre)
+  }
   put(copy, "Copied")
   setTimeout(() => put(copy, "Copy"), COPIED)
 }

@@ -28,7 +28,7 @@ TECHNIQUES = {
     "handler": "<img src=x onerror=\"fired('handler')\">",
     "toggle": "<details open ontoggle=\"fired('toggle')\">x</details>",
     "focus": "<input autofocus onfocus=\"fired('focus')\">",
-    "animation": "<style>@keyframes q{}</style><b style='animation:q 1ms' onanimationstart=\"fired('animation')\">x</b>",
+    "animation": "<style>@keyframes q{}</style><b style='animation:q 1s' onanimationstart=\"fired('animation')\">x</b>",
     "svg": "<svg><animate onbegin=\"fired('svg')\" attributeName=x dur=1s></animate></svg>",
     "svg link": "<svg><a href=\"javascript:fired('svg link')\"><text y=20>press</text></a></svg>",
     "svg image": "<svg><image href='http://evil.test/svg-image'/></svg>",
@@ -55,12 +55,47 @@ TECHNIQUES = {
 
 POLLUTION = '{"__proto__": {"polluted": true}, "constructor": {"prototype": {"polluted": true}}, "hasOwnProperty": 1}'
 
-PLACES = (
-    "prompt, added prompt, text, reasoning, tool, server, argument, value, nested value, result, JSON key, JSON value, "
-    "column, cell, resource, progress, waiting tool, waiting server, waiting argument, waiting value, reason, notice, "
-    "warning, question, open question, answer, retry, error, model, title, cost, note, model list, server row, "
-    "server state, server error, stderr, server tool, problem"
-).split(", ")
+PLACES = {
+    "prompt",
+    "added prompt",
+    "text",
+    "reasoning",
+    "tool",
+    "server",
+    "argument",
+    "value",
+    "nested value",
+    "result",
+    "JSON key",
+    "JSON value",
+    "column",
+    "cell",
+    "resource",
+    "progress",
+    "waiting tool",
+    "waiting server",
+    "waiting argument",
+    "waiting value",
+    "reason",
+    "notice",
+    "warning",
+    "question",
+    "open question",
+    "answer",
+    "retry",
+    "error",
+    "model",
+    "title",
+    "cost",
+    "note",
+    "model list",
+    "server row",
+    "server state",
+    "server error",
+    "stderr",
+    "server tool",
+    "problem",
+}
 
 
 class Marked(dict[str, str]):

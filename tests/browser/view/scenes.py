@@ -44,6 +44,12 @@ PYTHON = ToolCall(
 ROWS = [{"name": "Lamp", "total": 12480}, {"name": "Desk", "total": 9105}, {"name": "Chair", "total": 7730}]
 NESTED = {"region": "EU", "shops": [{"city": "Paris", "open": True, "id": 12345678901234567890}, {"city": "Rome"}]}
 
+PARIS = """Three orders came from customers in **Paris**.
+
+```python
+orders[orders.city == "Paris"].shape[0]
+```"""
+
 MARKDOWN = """Three things stand out, the **first** by far:
 
 1. Lamp sells *best*, a third more than Desk
@@ -107,7 +113,11 @@ def turn() -> list[Event]:
 def conversation() -> list[Event]:
     """Turns that are over, and one whose request is sent again."""
     count = ToolCall("c1", "run_query", {"sql": "SELECT COUNT(*) FROM orders WHERE city = 'Paris'"})
-    tree = ToolCall("c2", "describe", {"region": "EU", "options": {"deep": [1, 2, 3], "why": "to see what a nested argument looks like"}})
+    tree = ToolCall(
+        "c2",
+        "describe",
+        {"region": "EU", "options": {"deep": [1, 2, 3], "why": "to see what a nested argument looks like"}},
+    )
     plot = ToolCall("c3", "plot", {"kind": "bar"})
     denied = ToolCall("c4", "delete_rows", {"table": "orders"})
     stopped = ToolCall("c5", "crawl", {"url": "https://shop.example"})
@@ -116,8 +126,11 @@ def conversation() -> list[Event]:
         *asked_for(count),
         *step_over(),
         *answered(count, Text("3")),
-        *[StepStarted(2, MODEL), *text("Three orders came from customers in **Paris**.\n\n```python\norders[orders.city == \"Paris\"].shape[0]\n```")],
-        *[*step_over(2), *over("…")],
+        *[
+            StepStarted(2, MODEL),
+            *text(PARIS),
+        ],
+        *[*step_over(2), *over(PARIS)],
         *started("Describe it all"),
         *[*asked_for(tree, 0), *asked_for(plot, 1), *asked_for(denied, 2), *asked_for(stopped, 3), *step_over()],
         *answered(tree, Text(json.dumps(NESTED))),
@@ -136,10 +149,26 @@ def conversation() -> list[Event]:
 
 def streaming() -> list[Event]:
     """An answer that is being written."""
-    return [*started("Tell me"), PartStarted(0, "text"), PartDelta(0, "**Lamp** leads with 12,480, a third more than Desk. The forecast is ")]
+    return [
+        *started("Tell me"),
+        PartStarted(0, "text"),
+        PartDelta(0, "**Lamp** leads with 12,480, a third more than Desk. The forecast is "),
+    ]
 
 
 SERVERS = [
-    {"name": "shop", "state": "connected", "error": "", "stderr": "listening\n", "tools": [("run_query", True), ("list_tables", True), ("delete_rows", False)]},
-    {"name": "web", "state": "failed", "error": "The command npx was not found. Install Node.js.", "stderr": "sh: npx: not found\n", "tools": []},
+    {
+        "name": "shop",
+        "state": "connected",
+        "error": "",
+        "stderr": "listening\n",
+        "tools": [("run_query", True), ("list_tables", True), ("delete_rows", False)],
+    },
+    {
+        "name": "web",
+        "state": "failed",
+        "error": "The command npx was not found. Install Node.js.",
+        "stderr": "sh: npx: not found\n",
+        "tools": [],
+    },
 ]

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 from playwright.sync_api import Page, Route, ViewportSize, sync_playwright
 
+from agentmagic.widgets import actions
 from agentmagic.widgets.feed import Feed, State
 from tests.browser.lab import ROOT, chromium
 
@@ -19,9 +20,7 @@ TIMEOUT = 10_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
-ALL_ACTIONS = (
-    "approve edit deny reply stop send retry rewrite fork clear export model connect disconnect tool".split()
-)
+ALL_ACTIONS = {*actions.KINDS, actions.ApproveEdited.type}
 
 
 class Stage:
@@ -49,8 +48,7 @@ class Stage:
 
     def show(self, feed: Feed, home: str = "panel", **state: Any) -> float:
         """Show a feed in one of the two homes, and return the seconds until all of it was drawn."""
-        told: State = {"title": "agent", "actions": ALL_ACTIONS, **state}
-        feed.tell(told)
+        feed.tell(cast("State", {"title": "agent", "actions": sorted(ALL_ACTIONS), **state}))
         snapshot = feed.hello("view", -1)[-1]
         return self.page.evaluate("([home, snapshot]) => stage.show(home, snapshot)", [home, snapshot]) / 1000
 

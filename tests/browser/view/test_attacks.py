@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 import pytest
+from playwright.sync_api import Error
 
 from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
@@ -90,8 +91,11 @@ def show_everywhere(stage, payload):
 
 
 def hits(stage):
-    """What has run; a page that was led away has lost count."""
-    return stage.page.evaluate("() => window.hits ?? []")
+    """What has run; a page that was led away, or is on its way, has lost count."""
+    try:
+        return stage.page.evaluate("() => window.hits ?? []")
+    except Error:
+        return []
 
 
 def outcome(stage):
@@ -156,7 +160,7 @@ def test_without_the_walls_a_handler_runs_in_every_place(bare):
     stage = opened(bare)
     at = show_everywhere(stage, "<img src=x onerror=fired(/PLACE/.source)>")
     stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(PLACES))
-    assert set(outcome(stage)[0]) == set(PLACES) == set(at)
+    assert set(outcome(stage)[0]) == PLACES == set(at)
     stage.page.close()
 
 

@@ -94,7 +94,7 @@ def test_code_is_copied_by_its_button(stage):
     stage.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     stage.page.get_by_role("button", name="Copy code").click()
     stage.page.get_by_text("Copied").wait_for()
-    assert stage.page.evaluate("() => navigator.clipboard.readText()") == "x = 1\n"
+    assert stage.page.evaluate("() => navigator.clipboard.readText()") == "x = 1"
 
 
 def test_a_withdrawn_step_leaves_the_page(stage):
@@ -122,7 +122,9 @@ def test_a_card_opens_by_key_and_stays_open_when_it_changes(stage):
 
 
 def test_a_nested_result_is_a_tree_that_keeps_long_numbers(stage):
-    result = '{"deep": {"id": 12345678901234567890, "__proto__": {"x": true}}, "why": "long enough to need several lines"}'
+    result = (
+        '{"deep": {"id": 12345678901234567890, "__proto__": {"x": true}}, "why": "long enough to need several lines"}'
+    )
     stage.show(Feed(one_call(CALL, Text(result))))
     card(stage).locator("summary").first.click()
     shown = card(stage).locator(".am-tree").inner_text()
@@ -268,7 +270,7 @@ def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
     feed = Feed([event for number in range(30) for event in one_text(f"answer {number}")])
     stage.show(feed)
     assert stage.page.get_by_text("answer 29").is_visible()
-    at = "() => { const e = document.querySelector('.am-scroller'); return e.scrollHeight - e.scrollTop - e.clientHeight }"
+    at = "() => (log => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector('.am-scroller'))"
     play(stage, feed, *one_text("one more"))
     assert stage.page.evaluate(at) < 2
     stage.page.evaluate("() => { document.querySelector('.am-scroller').scrollTop = 0 }")
@@ -286,7 +288,9 @@ def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
 def test_axe_finds_nothing_wrong(browser, dark):
     page = browser.open(dark=dark)
     browser.show(Feed(scenes.turn()), "cell")
-    browser.show(Feed(scenes.conversation()), model="openai:x", models=["openai:x"], servers=scenes.SERVERS, cost="$0.01")
+    browser.show(
+        Feed(scenes.conversation()), model="openai:x", models=["openai:x"], servers=scenes.SERVERS, cost="$0.01"
+    )
     page.evaluate("() => { for (const card of document.querySelectorAll('.am-card > details')) card.open = true }")
     browser.drawn()
     assert browser.axe() == []
