@@ -8,6 +8,8 @@ import { sanitised } from "./sanitise.js"
 
 /** Characters of code that are coloured together; what is before them is left as it is. */
 const STRETCH = 2_000
+/** Characters that are parsed at once, or more where they are all one unit. */
+const PORTION = 4_000
 /** Where the caret may stand, or in which. */
 const FLOW = "p, ul, ol, li, blockquote, h1, h2, h3, h4, h5, h6"
 /** Characters of a text that is drawn anew at its end, where a link was defined below its use. */
@@ -41,29 +43,41 @@ export class Growing {
   draw(text, open, deadline) {
     if (text === this.#drawn && open === this.#open && !this.#queue.length) return false
     if (!text.startsWith(this.#drawn.slice(0, this.#settled))) this.#restart()
-    if (this.#drain(deadline)) return true
-    const last = this.#parse(text, open)
-    if (this.#drain(deadline)) return true
-    if (last) this.#grow(last)
+    let parsed
+    do {
+      if (this.#drain(deadline)) return true
+      parsed = this.#parse(text, open)
+    } while (parsed.partly && performance.now() < deadline)
+    if (parsed.partly || this.#drain(deadline)) return true
+    if (parsed.last) this.#grow(parsed.last)
     else this.#drop()
     this.#open = open
     this.#moveCaret()
     return !open && this.#anew(text, deadline)
   }
 
-  /** Parses what is not settled; returns the last unit, which may change, while the text is open. @param {string} text @param {boolean} open */
+  /**
+   * Parses what is not settled, or the beginning of it; returns the last unit where it may change.
+   * @param {string} text @param {boolean} open
+   */
   #parse(text, open) {
-    const tail = text.slice(this.#settled)
     const before = count(this.#env.references)
-    const found = units(tail, this.#env)
+    let length = PORTION
+    let tail, found, partly
+    do {
+      tail = text.slice(this.#settled, this.#settled + length)
+      partly = this.#settled + length < text.length
+      found = units(tail, this.#env)
+      length *= 2
+    } while (partly && found.length < 2)
     this.#late ||= this.#settled > 0 && count(this.#env.references) > before
-    const last = open ? found.pop() : undefined
+    const last = open || partly ? found.pop() : undefined
     const start = last ? offset(tail, last.line) : tail.length
     if (last && start && !found.length) this.#drop()
     this.#queue.push(...found)
     this.#settled += start
-    this.#drawn = text
-    return last
+    this.#drawn = partly ? text.slice(0, this.#settled) : text
+    return { last, partly }
   }
 
   /** Draws what is settled, a unit at least; returns whether the time was too short. @param {number} deadline */
