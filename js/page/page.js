@@ -70,10 +70,23 @@ async function show(home, snapshot) {
   return performance.now() - begin
 }
 
+/** Says how much longer than it needs a task of some milliseconds takes on this machine, by other work on it. */
+async function slowness() {
+  const times = []
+  for (let run = 0; run < 60; run++) {
+    await new Promise((resolve) => setTimeout(resolve))
+    const begin = performance.now()
+    for (let turn = 0, sum = 0; turn < 2_000_000; turn++) sum += turn % 7
+    times.push(performance.now() - begin)
+  }
+  times.sort((one, other) => one - other)
+  return { usually: times[30] / times[0], at_worst: times[57] / times[0] }
+}
+
 const models = {}
 const longTasks = []
 new PerformanceObserver((list) => longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({
   type: "longtask",
 })
 if (location.hash === "#dark") document.documentElement.classList.add("dark")
-window.stage = { show, models, drawn, longTasks }
+window.stage = { show, models, drawn, slowness, longTasks }

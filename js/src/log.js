@@ -4,8 +4,8 @@ import { drawing } from "./blocks.js"
 import { h } from "./dom.js"
 
 /** Milliseconds that drawing may take at once, and where a long session is opened. */
-const SHARE = 12
-const OPENING_SHARE = 40
+const SHARE = 16
+const OPENING_SHARE = 70
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48

@@ -22,11 +22,11 @@ RATE = 200
 LONG_TASK = 100
 """Milliseconds that the page may be busy at a stretch."""
 
-LAST_PAINT = {14: 0.3, 500: 1.5}
-"""Seconds from the last token to the last paint, by the tokens of a frame; all at once is drawn in portions."""
+LAST_PAINT = 0.3
+"""Seconds from the last token to the last paint."""
 
 TRIES = 3
-"""A machine that does other work stretches every figure; one good try shows what the page itself takes."""
+"""A machine that does other work stretches every figure, by what `slowness` tells; one good try is enough."""
 
 
 def tokens():
@@ -62,28 +62,29 @@ def played(stage, frames, pace):
     return lag / 1000, max(stage.page.evaluate("() => stage.longTasks"), default=0)
 
 
-@pytest.mark.parametrize("each", [14, 500], ids=["200 tokens a second", "as fast as they come"])
-def test_an_answer_of_ten_thousand_tokens_keeps_the_page_at_hand(stage, each, record_property):
+@pytest.mark.parametrize("rate", [200, 5_000])
+def test_an_answer_of_ten_thousand_tokens_keeps_the_page_at_hand(stage, rate, record_property):
     for _ in range(TRIES):
-        lag, longest = answered_live(stage, each)
-        if longest <= LONG_TASK and lag <= LAST_PAINT[each]:
+        lag, longest = answered_live(stage, rate)
+        slow = stage.page.evaluate("() => stage.slowness()")
+        if longest <= LONG_TASK * slow["at_worst"] and lag <= LAST_PAINT * slow["usually"]:
             break
+    record_property("slowness of this machine", round(slow["at_worst"], 1))
     record_property("seconds from the last token to the last paint", round(lag, 3))
     record_property("longest task, ms", round(longest))
     assert stage.page.locator(".am-text table").count() > 3
-    assert longest <= LONG_TASK
-    assert lag <= LAST_PAINT[each]
+    assert longest <= LONG_TASK * slow["at_worst"]
+    assert lag <= LAST_PAINT * slow["usually"]
 
 
-def answered_live(stage, each):
-    """Show an answer, of which the last fifth comes at the pace of a fast model, or all of it at once."""
+def answered_live(stage, rate):
+    """Show an answer that comes at a rate, or the last ten seconds of it."""
     written = tokens()
-    paced = each < RATE
-    shown = TOKENS * 4 // 5 if paced else 0
+    shown = max(0, TOKENS - 10 * rate)
     feed = Feed([*started(), PartStarted(0, "text"), *(PartDelta(0, token) for token in written[:shown])])
     stage.show(feed)
-    frames = [*frames_of(feed, written[shown:], each), finished(feed, written)]
-    return played(stage, frames, 1000 * each / RATE if paced else 0)
+    frames = [*frames_of(feed, written[shown:], round(FRAME * rate)), finished(feed, written)]
+    return played(stage, frames, 1000 * FRAME)
 
 
 def test_an_answer_of_ten_thousand_tokens_is_cheap_to_send(record_property):
@@ -112,4 +113,4 @@ def test_two_hundred_turns_with_four_hundred_cards_open_within_a_second(stage, r
     record_property("longest task, ms", round(max(stage.page.evaluate("() => stage.longTasks"), default=0)))
     assert stage.page.locator(".am-card").count() == 400
     assert stage.page.get_by_text("Answer 199").is_visible()
-    assert seconds < 1
+    assert seconds < 1 * stage.page.evaluate("() => stage.slowness()")["at_worst"]
