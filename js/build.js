@@ -46,4 +46,6 @@ await build({
   target: ["chrome114", "firefox115", "safari16.4"],
   logLevel: "warning",
 })
+const elsewhere = Object.values(metafile.outputs).flatMap((output) => output.imports)
+if (elsewhere.length) throw new Error(`not bundled: ${elsewhere.map(({ path }) => path)}`)
 await writeLicences(metafile)
