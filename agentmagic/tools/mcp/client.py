@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LOG_LEVEL = "info"
 """The least important lines of its log that a server is asked for."""
 
+MODE = "auto"
+"""How a client settles on a protocol: by what the server speaks."""
+
 
 def warm() -> None:
     """Import the mcp library, which takes a second; a thread may do it before it is needed.
@@ -63,7 +66,7 @@ def make(  # noqa: PLR0913  (what a client is made of)
             server = screened(sse.connect(address, on_status), screen)
         case InProcess(server=server):
             pass
-    return Client(server, cache=None, log_level=LOG_LEVEL, message_handler=on_message, **asking.callbacks())
+    return Client(server, mode=MODE, cache=None, log_level=LOG_LEVEL, message_handler=on_message, **asking.callbacks())
 
 
 async def watch_tools(client: "Client", on_changed: Callable[[], None]) -> bool:

@@ -395,6 +395,50 @@ def test_the_same_server_once_more_stays_connected_and_allows_more():
     run(main())
 
 
+def test_tools_can_be_taken_away_and_given_back():
+    async def main():
+        async with connected(raw=raw()) as servers:
+            await servers.tools()
+            servers.disable("raw", ["echo", "*cel*"])
+            assert not {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
+            assert (state(servers).tools, state(servers).disabled) == (10, ("echo", "cancelled"))
+            servers.enable("raw", ["ec*"])
+            assert {"echo"} == {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
+            servers.enable("raw")
+            assert state(servers).disabled == ()
+            with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Its tools: echo, pid"):
+                servers.disable("raw", ["ehco"])
+
+    run(main())
+
+
+def test_a_server_can_be_restarted():
+    async def main():
+        async with connected(raw=raw(), other=raw()) as servers:
+            before = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
+            await servers.restart("raw")
+            assert state(servers).state == "ready"
+            after = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
+            assert (before[0] != after[0], before[1] == after[1]) == (True, True)
+            with pytest.raises(UsageError, match="There is no server 'none'"):
+                await servers.restart("none")
+
+    run(main())
+
+
+def test_a_server_says_how_it_is_reached_and_what_it_is():
+    async def main():
+        async with connected(raw=raw(env={"TOKEN": "abc"})) as servers:
+            assert servers.get("raw").title == ""
+            await servers.tools()
+            seen = servers.get("raw")
+            assert (seen.title, seen.protocol) == ("raw 1", "2025-11-25")
+            assert seen.address.startswith("'TOKEN=[redacted]' ")
+            assert servers.logs("raw") == ()
+
+    run(main())
+
+
 def test_a_server_that_fails_to_start_is_not_added():
     async def main():
         async with connected() as servers:
