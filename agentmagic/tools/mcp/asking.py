@@ -141,6 +141,24 @@ class Asking:
         agreed = await self._ask(call, self._host.visit(Link(self._server, message, url), call.context))
         return types.ElicitResult(action="accept" if agreed else "decline")
 
+    async def visit_first(self, error: BaseException | None) -> str:
+        """Put the addresses to the person that a server demands to be visited before a call; say what came of it.
+
+        Returns "" for any other error. The call is not sent again: that is up to the model.
+        """
+        from mcp import MCPError, types
+        from pydantic import ValidationError
+
+        if not isinstance(error, MCPError) or error.code != types.URL_ELICITATION_REQUIRED:
+            return ""
+        try:
+            demanded = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        except ValidationError:
+            return ""
+        answers = [await self.elicit(None, one) for one in demanded[:MOST_QUESTIONS]]
+        agreed = all(one.action == "accept" for one in answers)
+        return "The user agreed to visit it; call again." if agreed else "The user did not agree to visit it."
+
     async def sample(
         self, _context: Any, params: "types.CreateMessageRequestParams"
     ) -> "types.CreateMessageResult | types.ErrorData":

@@ -156,7 +156,8 @@ class Connection:
         try:
             answer = await self._outcome(life, tool, send)
         except ToolError as error:
-            raise ToolError(" ".join((str(error), *in_flight.notes))) from error
+            visited = await self.asking.visit_first(error.__cause__)
+            raise ToolError(" ".join(filter(None, (str(error), visited, *in_flight.notes)))) from error
         finally:
             self.asking.in_flight.remove(in_flight)
             in_flight.end()

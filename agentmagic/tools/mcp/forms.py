@@ -33,10 +33,8 @@ def fields(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
         raise UnusableForm(f"it is no flat form of at most {MOST_FIELDS} fields")
     required = cast("list[Any]", schema.get("required") or [])
     read = tuple(_field(name, one, name in required) for name, one in cast("Mapping[str, Any]", properties).items())
-    secret = next((field for field in read if _SECRET.search(_split(field.name)) or _SECRET.search(field.label)), None)
-    if secret is not None or (_SECRET.search(message) and any(field.kind == "text" for field in read)):
-        asked = secret.label if secret is not None else "a secret"
-        raise UnusableForm(f"it asks for {asked!r}, and secrets are never asked for in a form")
+    if _SECRET.search(message) and any(field.kind == "text" for field in read):
+        raise UnusableForm("it asks for a secret, and secrets are never asked for in a form")
     return read
 
 
@@ -49,11 +47,13 @@ def _field(name: str, given: Any, required: bool) -> Field:
     if not isinstance(given, Mapping):
         raise UnusableForm(f"its field {line(name, 80)!r} is no schema")
     schema = cast("Mapping[str, Any]", given)
-    if schema.get("format") == "password" or schema.get("writeOnly") is True:
-        raise UnusableForm("it asks for a password, and secrets are never asked for in a form")
-    words = [line(str(schema[key]), LONGEST_LABEL) for key in ("title", "description") if schema.get(key)]
+    title, description = (line(str(schema.get(key) or ""), LONGEST_LABEL) for key in ("title", "description"))
     kind, choices = _kind(name, schema)
-    label = ": ".join(words) or line(name, LONGEST_LABEL)
+    label = ": ".join(filter(None, (title, description))) or line(name, LONGEST_LABEL)
+    # What is no text may speak of secrets: "a number (please not your pin)".
+    telling = f"{_split(name)} {title} {description if kind == 'text' else ''}"
+    if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
+        raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
     return Field(name, label, kind, choices, required, schema.get("default"))
 
 

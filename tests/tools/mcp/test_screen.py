@@ -80,7 +80,7 @@ def test_held_notices_come_when_their_time_has_come():
                 params = {"progressToken": 1, "progress": number}
                 notice = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
                 into.send_nowait(SessionMessage(notice))
-            got = [(await heard.receive()).message.params["progress"] for _ in range(screen.BURST + 1)]
+            got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(screen.BURST + 1)]
             assert got == [0, 1, 2, 3, 4, 19]
             into.close()
             assert [one async for one in heard] == []
