@@ -131,6 +131,10 @@ class Connection:
         except Exception as error:
             if faults.is_lost(error):
                 life.end.set()
+            elif faults.is_refusal(error):
+                raise ServerError(
+                    redact(f"The MCP server {self.name!r} did not {what}: {line(str(error), 500)}.")
+                ) from None
             raise self._unreachable(self._reason(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":

@@ -31,6 +31,13 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server answered, with an error."""
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and not is_lost(error)
+
+
 def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, status: int = 0) -> str:
     """Say why a server cannot be used; `status` is that of its last answer over HTTP, 0 for none."""
     from pydantic import ValidationError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from agentmagic.tools.mcp import listing
+from agentmagic.tools.mcp import listing, notices
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
@@ -157,20 +157,27 @@ class _Incoming:
                     item = await self._inner.receive()
             except TimeoutError:
                 continue
-            if isinstance(item, Exception):
-                return item
-            kind = _kind(item.message)
-            if kind is None:
-                self._screen.receiving(item.message)
-                return self._after_progress(item)
-            if hasattr(item.message, "id"):
-                if await self._heard(kind):
-                    return item
-            elif self._pace(kind).take(kind):
-                self._held.pop(kind, None)
-                return item
-            else:
-                await self._hold(kind, item)
+            if (passed := await self._sift(item)) is not None:
+                return passed
+
+    async def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
+        """Return what goes on now: the message, the one that has to come before it, or None."""
+        if isinstance(item, Exception):
+            return item
+        kind = _kind(item.message)
+        if kind is None:
+            self._screen.receiving(item.message)
+            return self._after_progress(item)
+        if hasattr(item.message, "id"):
+            return item if await self._heard(kind) else None
+        if not _is_sound(item.message):
+            await self._rest()
+        elif self._pace(kind).take(kind):
+            self._held.pop(kind, None)
+            return item
+        else:
+            await self._hold(kind, item)
+        return None
 
     def _pace(self, kind: str) -> Pace:
         return self._log if kind == "notifications/message" else self._others
@@ -260,6 +267,10 @@ class _Outgoing:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _is_sound(message: Any) -> bool:
+    return notices.is_sound(message.method, message.params or {})
 
 
 def _kind(message: Any) -> str | None:

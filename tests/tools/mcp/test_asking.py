@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from agentmagic.errors import ToolError, Unavailable
+from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import McpServers, client, forms, host
@@ -219,6 +219,18 @@ def test_resources_and_templates_are_listed_and_read():
         assert (template.uri, template.template) == ("memo://of/{day}", True)
         (read,) = await servers.read("it", "memo://of/monday")
         assert (read.uri, read.text) == ("memo://of/monday", "nothing on monday")
+
+    over_both(scene)
+
+
+def test_what_a_server_does_not_have_is_said():
+    async def scene(servers):
+        with pytest.raises(ServerError, match=r"The MCP server 'it' did not give the prompt 'none': "):
+            await servers.prompt("it", "none", {})
+        with pytest.raises(ServerError, match=r"The MCP server 'it' did not read 'memo:x': "):
+            await servers.read("it", "memo:x")
+        with pytest.raises(UsageError, match="There is no server 'that'"):
+            await servers.read("that", "memo://one")
 
     over_both(scene)
 

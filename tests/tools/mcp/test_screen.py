@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-from agentmagic.tools.mcp import schemas, screen, streamable_http, words
+from agentmagic.tools.mcp import notices, schemas, screen, streamable_http, words
 from agentmagic.tools.mcp.screen import Pace, Screen, screened
 from agentmagic.tools.mcp.streamable_http import Body, TooMuch
 from agentmagic.tools.mcp.values import MOST_VALUES, Values
@@ -184,3 +184,24 @@ def test_schemas_of_honest_servers_are_no_trouble(schema):
 )
 def test_schemas_that_are_too_much_work_are_told(schema, words):
     assert words in schemas.problem(schema)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "sound"),
+    [
+        ("progress", {"progressToken": 1, "progress": 0.5}, True),
+        ("progress", {"progressToken": 1, "progress": "half"}, False),
+        ("progress", {"progressToken": 1, "progress": 1, "total": "two"}, False),
+        ("message", {"level": "info", "data": None}, True),
+        ("message", {"level": "loud", "data": ""}, False),
+        ("message", {"level": [], "data": ""}, False),
+        ("message", {"level": "info"}, False),
+        ("tools/list_changed", {}, True),
+        ("tools/list_changed", {"_meta": 7}, False),
+        ("resources/updated", {"uri": 7}, False),
+        ("elicitation/complete", {}, False),
+        ("unheard/of", {"x": 1}, True),
+    ],
+)
+def test_notices_that_cannot_be_read_are_told_from_those_that_can(method, params, sound):
+    assert notices.is_sound(f"notifications/{method}", params) is sound
