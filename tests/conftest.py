@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 
@@ -42,6 +43,11 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_report_header() -> list[str]:
     return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
+
+
+# The same examples in every run, however slow the machine.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)
