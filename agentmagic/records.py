@@ -6,7 +6,7 @@ A journal is a file of JSON lines: a header, then a line an event, deltas left o
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -21,7 +21,6 @@ from agentmagic.events import (
     PartStarted,
     PromptAdded,
     ToolProgress,
-    TurnFinished,
     TurnStarted,
 )
 from agentmagic.redact import redact
@@ -89,11 +88,8 @@ def begins_journal(path: Path, line: bytes) -> bool:
 def encode_record(record: Record) -> bytes:
     """Write a record as one line, every secret in it blanked.
 
-    The validated value of a result is left out: it may be of any type, and its JSON is the answer's text.
     Raises ValueError, with the reason, for what cannot be written.
     """
-    if isinstance(record, TurnFinished):
-        record = TurnFinished(replace(record.result, value=None))
     try:
         line = _line(_without_secrets(codec.to_json(record)))
     except RecursionError as error:

@@ -209,7 +209,10 @@ def test_a_turn_without_a_form_has_no_value():
 
 # -- budgets ---------------------------------------------------------------------------------------
 
-register_model("testing:said-priced", input_price=1_000_000.0, output_price=1_000_000.0)  # a dollar a token
+
+@pytest.fixture(autouse=True)
+def a_price():
+    register_model("testing:said-priced", input_price=1_000_000.0, output_price=1_000_000.0)  # a dollar a token
 
 
 def looking(times, **options):

@@ -19,9 +19,14 @@ from agentmagic.tools.output_cache import READER
 WINDOW = 2_000
 """Tokens of the small model's window."""
 SMALL = "testing:small"
-register_model(SMALL, window=WINDOW)
 UNKNOWN = "testing:unlisted"
 """A model whose window nobody registered, and which is smaller than anybody guesses."""
+
+
+@pytest.fixture(autouse=True)
+def a_small_window():
+    register_model(SMALL, window=WINDOW)
+
 
 PAGE = "The page tells of a river, a mill and a bridge, and of who built them. " * 12
 

@@ -67,10 +67,10 @@ class Decoder:
 
         Raises a ProviderError where it reports a failure, StreamBroken where it is none of an answer.
         """
-        event = object_of(chunk)
-        kind = text_of(event.get("type"))
         if self._finished:
             return ()
+        event = object_of(chunk)
+        kind = text_of(event.get("type"))
         if kind in _DELTAS:
             return self._delta(event, text_of(event.get("delta")))
         match kind:

@@ -202,6 +202,13 @@ def test_whatever_came_of_a_spoiled_stream_can_be_kept_and_sent_to_every_provide
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
 
 
+def test_nothing_after_the_closing_event_is_looked_at():
+    case = CASES["openai"]
+    events, error = decoded(case.decoder(), [*case.chunks, [], case.chunks[-1]])
+    assert error is None
+    check_order(events, whole=True)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_streams_are_valid_before_they_are_spoiled(name: str):
     case = CASES[name]
