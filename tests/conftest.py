@@ -46,8 +46,13 @@ def pytest_report_header() -> list[str]:
     return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
 
 
-# The same examples in every run, however slow the machine.
-settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The same examples in every run, however slow the machine; others in the long run that AGENTMAGIC_EXAMPLES asks for.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize="AGENTMAGIC_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tests")
 
 
