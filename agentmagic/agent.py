@@ -8,6 +8,7 @@ from agentmagic.errors import UsageError
 from agentmagic.messages import Message
 from agentmagic.providers.base import Model
 from agentmagic.settings import PERMISSIONS, Permission
+from agentmagic.structured import form_of
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import function_tool
 
@@ -80,6 +81,8 @@ class Agent:
             raise UsageError(message)
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
+        if self.output is not None:
+            form_of(self.output)
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")

@@ -1,10 +1,11 @@
 """The tool calls of a step: decided, carried out together, settled, whatever becomes of them."""
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
@@ -26,8 +27,8 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.messages import ToolCall, ToolResult
-from agentmagic.permission import Policy, denial
+from agentmagic.messages import Text, ToolCall, ToolResult
+from agentmagic.permission import DOUBT, Policy, denial, doubtful_denial
 from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, call_tool, failure
 
 GRACE = 0.25
@@ -42,7 +43,8 @@ Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
 class Calling:
     """Carries out the calls of a turn and tells of each.
 
-    `deadline` is the turn's: it stands still while a person is asked. `deps` reaches the tools.
+    `deadline` is the turn's: it stands still while a person is asked. `deps` reaches the tools. A call that
+    was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     """
 
     tools: Mapping[str, Tool]
@@ -51,8 +53,10 @@ class Calling:
     deps: Any
     emit: Emit
     ask: Ask
+    max_repeats: int = 3
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
+    _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
         """Settle calls without running them; the model reads why."""
@@ -65,9 +69,14 @@ class Calling:
         Returns the message of a tool that ended the turn, else None. Raises ServerError where a tool server
         is gone for good, once every call is settled.
         """
+        self._count_repeats(calls)
         for group in self._groups(calls):
             await self._together(group)
         return self._done
+
+    def _count_repeats(self, calls: Sequence[ToolCall]) -> None:
+        """Count for each call in how many steps in a row it was made."""
+        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
 
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
         """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
@@ -110,7 +119,7 @@ class Calling:
         began = time.monotonic()
         context = self._context(call)
         try:
-            result = await call_tool(tool, call, context)
+            result = self._warned(call, await call_tool(tool, call, context))
         except ServerError as error:
             self._finish_call(failure(call, str(error)), began)
             raise
@@ -119,6 +128,16 @@ class Calling:
                 self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
             raise
         self._finish_call(result, began)
+
+    def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        count = self._streaks.get(_same(call), 0)
+        if count < self.max_repeats:
+            return result
+        words = (
+            f"Note: this same call, with the same arguments, was made {count} times in a row. "
+            "Use what it returned, call with other arguments, or answer."
+        )
+        return replace(result, content=(*result.content, Text(words)))
 
     def _finish_call(self, result: ToolResult, began: float) -> None:
         if result.done is not None and self._done is None:
@@ -138,12 +157,12 @@ class Calling:
             return None
         if verdict == "deny":
             return f"{call.name} was not run: the user's permission setting denies every tool call."
-        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server)
+        in_doubt = self.policy.doubts(tool.definition)
+        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, DOUBT if in_doubt else "")
         intent = await self._put(asked)
         match intent:
             case Approve(always=always):
-                if always:
-                    self.policy.remember(tool.definition)
+                self.policy.approve(tool.definition, always=always)
                 self.emit(ApprovalGiven(asked.id, approved=True, always=always))
                 return None
             case Deny(reason=words):
@@ -151,7 +170,7 @@ class Calling:
                 return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
             case _:
                 self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-                return denial(tool.definition)
+                return doubtful_denial(tool.definition) if in_doubt else denial(tool.definition)
 
     async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         self.emit(question)
@@ -183,6 +202,11 @@ class Calling:
             raise ToolError(message)
         self.emit(QuestionAnswered(asked.id, intent.text))
         return intent.text
+
+
+def _same(call: ToolCall) -> str:
+    """Return what two calls share that ask for the same."""
+    return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
 
 
 def _look_at(task: "asyncio.Task[None]") -> None:

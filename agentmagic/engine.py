@@ -265,6 +265,14 @@ class Engine:
         """Run a coroutine on the engine, in a copy of the caller's context: its output stays with the cell."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
+    def submit_from_here(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start a coroutine on the engine for the caller, whose event loop `@tool(loop="caller")` is bound to."""
+        token = caller.set(this_caller())
+        try:
+            return self.submit(coroutine)
+        finally:
+            caller.reset(token)
+
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the engine and wait for it; an interrupt cancels it."""
         future = self.submit(coroutine)
@@ -304,6 +312,12 @@ class Engine:
                 on_start()
             threading.Thread(target=work, name="agentmagic-tool", daemon=True).start()
             return await answer
+
+    async def run_user(self, function: Callable[[], T]) -> T:
+        """Run a synchronous function of the user's where such functions run: in the main thread of a kernel."""
+        if self.main.holds_tools and self.main.reachable:
+            return await self.main.run(function)
+        return await self.in_pool(function)
 
     def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Have a coroutine function called on the engine before the process ends."""

@@ -3,8 +3,8 @@
 The order within a turn: `TurnStarted`; for each step `StepStarted`, then per part `PartStarted`,
 `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
 `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), every one settled before the next
-`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. A log
-without its deltas rebuilds the same messages.
+`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps, the latter
+also within one whose request did not fit. A log without its deltas rebuilds the same messages.
 """
 
 from dataclasses import dataclass
@@ -95,12 +95,16 @@ class StepRetried:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAsked:
-    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`."""
+    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`.
+
+    `reason` says why it is asked about, where that is not the rule for its tool.
+    """
 
     type: ClassVar[str] = "approval_asked"
     id: str
     call: ToolCall
     server: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class PromptAdded:
-    """The turn goes on with another prompt, which the `before_finish` hook gave."""
+    """The turn goes on with another prompt, of the `before_finish` hook or to mend the form of the answer."""
 
     type: ClassVar[str] = "prompt_added"
     prompt: Message

@@ -4,33 +4,26 @@ The loop emits events and nothing else; its own messages are the fold of what it
 """
 
 import asyncio
+import inspect
 import time
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
-
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
+from functools import partial
+from typing import Any
 
 from agentmagic.agent import TOOL_CHOICES, Agent
+from agentmagic.asking import words_of
 from agentmagic.calls import Ask, Calling, Emit
-from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.errors import AgentMagicError, ProviderError, TurnTimeout, UsageError
+from agentmagic.deadline import Deadline
+from agentmagic.engine import engine
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError
 from agentmagic.events import (
-    TRIES,
+    Compacted,
     Event,
     Notice,
-    PartDelta,
     PartFinished,
     PartStarted,
+    PromptAdded,
     RunResult,
     StepFinished,
     StepRetried,
@@ -40,23 +33,24 @@ from agentmagic.events import (
     TurnStarted,
 )
 from agentmagic.fold import Fold
-from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
-from agentmagic.permission import Policy
-from agentmagic.providers.base import FewTools, Model, ModelEvent, ModelFinished, Preparing, Request
-from agentmagic.providers.registry import priced
+from agentmagic.messages import Message, Text, ToolDef, Usage, user
+from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
+from agentmagic.providers.registry import address_of, info
 from agentmagic.redact import redact
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.steps import Setup, Steps
+from agentmagic.structured import REPAIRS, Form, form_of
+from agentmagic.tools.base import Tool
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
-LONGEST_RETRY_AFTER = 120.0
-"""Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
+FURTHER_PROMPTS = 3
+"""How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
 
 CLOSING_PROMPT = (
     "You have reached the limit of steps and can call no more tools. Give your best answer from what was found, "
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
+CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
+CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,55 +62,45 @@ class Outcome:
     tools: tuple[ToolDef, ...] = ()
 
 
-async def run_turn(  # noqa: PLR0913  (what a turn is made of, and whom it talks to)
-    agent: Agent,
-    model: Model,
-    toolsets: Sequence[Toolset],
-    past: Sequence[Message],
-    prompt: Message,
-    *,
-    emit: Emit,
-    ask: Ask,
-    policy: Policy,
-    notices: Sequence[str] = (),
-) -> Outcome:
+async def run_turn(setup: Setup, *, emit: Emit, ask: Ask) -> Outcome:
     """Run one turn to its end, however it ends.
 
-    `notices` are told right after the start. Events reach `emit` in order, the last one a TurnFinished.
-    Cancelling the task ends the turn within about GRACE seconds, and the outcome is still returned: the
-    cancellation is taken as the answer to it.
+    Events reach `emit` in order, the last one a TurnFinished. Cancelling the task ends the turn within about
+    GRACE seconds, and the outcome is still returned: the cancellation is taken as the answer to it.
     """
-    return await _Turn(agent, model, toolsets, past, prompt, emit, ask, policy, notices).run()
+    return await _Turn(setup, emit, ask).run()
 
 
 @dataclass(slots=True)
 class _Turn:
-    agent: Agent
-    model: Model
-    toolsets: Sequence[Toolset]
-    past: Sequence[Message]
-    prompt: Message
+    setup: Setup
     listener: Emit
     ask: Ask
-    policy: Policy
-    notices: Sequence[str]
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     events: list[Event] = field(default_factory=list[Event])
     fold: Fold = field(default_factory=Fold)
     usage: Usage = field(default_factory=Usage)
-    steps: int = 0
+    prompts: int = 0
+    repairs: int = 0
     over: bool = False
     final: str | None = None
+    value: Any = None
+    spent: str = ""
     started: float = field(default_factory=time.monotonic)
+    agent: Agent = field(init=False)
+    model: Model = field(init=False)
     deadline: Deadline = field(init=False)
+    form: Form | None = field(init=False)
+    steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
+        self.agent, self.model = self.setup.agent, self.setup.model
         self.deadline = Deadline(self.agent.timeout)
+        self.form = None if self.agent.output is None else form_of(self.agent.output)
+        self.steps = Steps(self.setup, self.form, self.tools, self.fold, self.emit)
 
     async def run(self) -> Outcome:
-        self.emit(TurnStarted(self.prompt, self.model.name))
-        for words in self.notices:
-            self.emit(Notice("info", words))
+        self.emit(TurnStarted(self.setup.prompt, self.model.name))
         error: Exception | None = None
         try:
             if isinstance(self.model, Preparing):
@@ -139,7 +123,7 @@ class _Turn:
             return "timeout", TurnTimeout(message)
         if isinstance(error, AgentMagicError):
             return "error", error
-        wrapped = AgentMagicError(f"The turn failed: {_words(error)}")
+        wrapped = AgentMagicError(f"The turn failed: {words_of(error)}")
         wrapped.__cause__ = error
         return "error", wrapped
 
@@ -157,12 +141,13 @@ class _Turn:
             final_text=answer if self.final is None else self.final,
             history_delta=delta,
             events=tuple(self.events),
-            iterations_used=self.steps,
+            iterations_used=self.steps.number,
             timed_out=reason == "timeout",
             stop_reason=reason,
             usage=self.usage,
             seconds=time.monotonic() - self.started,
-            error=redact(str(error)) if error else "",
+            error=redact(str(error)) if error else self.spent,
+            value=self.value,
         )
         if isinstance(error, AgentMagicError):
             error.result = result
@@ -176,39 +161,115 @@ class _Turn:
         if self.over:
             return
         self.fold.feed(event)
-        if isinstance(event, StepFinished):
+        if isinstance(event, (StepFinished, Compacted)):
             self.usage += event.usage
         self.events.append(event)
         self.listener(event)
+        while self.setup.notices and not isinstance(event, TurnFinished):
+            self.emit(self.setup.notices.popleft())
+
+    # -- steps ---------------------------------------------------------------------------------
 
     async def _steps(self) -> StopReason:
         await self._list_tools()
         self._check_tool_choice()
-        calling = Calling(self.tools, self.policy, self.deadline, self.agent.deps, self.emit, self.ask)
-        while self.steps < self.agent.max_iterations:
-            self.steps += 1
-            choice = self.agent.tool_choice if self.steps == 1 or self.agent.tool_choice == "none" else "auto"
-            calls = await self._step(self._request(choice))
-            if not calls:
-                return "answer"
-            if not self.toolsets:
-                calling.refuse(calls, "There are no tools in this conversation; answer without one.")
-                return "no_tools"
-            if choice == "none":
-                calling.refuse(calls, "No tool may be called in this turn; answer without one.")
-                continue
-            self.final = await calling.carry_out(calls)
-            if self.final is not None:
-                return "done"
+        calling = Calling(
+            self.tools, self.setup.policy, self.deadline, self.agent.deps, self.emit, self.ask, self.agent.max_repeats
+        )
+        choice = first = self.agent.tool_choice
+        for _ in range(self.agent.max_iterations):
+            if await self._is_spent():
+                return "budget"
+            response = await self.steps.take(choice)
+            reason = await self._act(calling, response, choice)
+            if reason:
+                return reason
+            choice = "none" if first == "none" else "auto"
         return await self._limit(calling)
 
+    async def _act(self, calling: Calling, response: ModelFinished, choice: str) -> StopReason | None:
+        """Do what a response asks for; return why the turn is over, or None where it goes on."""
+        calls = self.fold.unanswered
+        if not calls:
+            return None if await self._goes_on(response) else "answer"
+        if not self.setup.toolsets:
+            calling.refuse(calls, "There are no tools in this conversation; answer without one.")
+            return "no_tools"
+        if choice == "none":
+            calling.refuse(calls, "No tool may be called in this turn; answer without one.")
+        elif response.cut:
+            calling.refuse(calls, CUT_CALL)
+        else:
+            self.final = await calling.carry_out(calls)
+        return None if self.final is None else "done"
+
+    async def _goes_on(self, response: ModelFinished) -> bool:
+        """Whether the model is sent on although it has answered: to mend the form, or by the user's hook."""
+        answer = self.fold.messages[-1]
+        if response.cut:
+            self.emit(Notice("warning", CUT_ANSWER))
+        words = self._repair() or await self._hook(answer)
+        if words:
+            self.emit(PromptAdded(user(words)))
+        return bool(words)
+
+    def _repair(self) -> str | None:
+        """Take the value from an answer of a given form; return what to say where it has another.
+
+        Raises InvalidOutput where it was said often enough.
+        """
+        if self.form is None:
+            return None
+        try:
+            self.value = self._read(self.form)
+        except InvalidOutput as error:
+            if self.repairs == REPAIRS:
+                raise
+            self.repairs += 1
+            return f"{error} Send the whole answer again, as JSON of that form."
+        return None
+
+    def _read(self, form: Form) -> Any:
+        try:
+            return form.read(self.fold.messages[-1].text)
+        except ValueError as error:
+            message = f"The answer does not have the form that was asked for: {redact(str(error))}."
+            raise InvalidOutput(message) from None
+
+    async def _hook(self, answer: Message) -> str | None:
+        hook = self.agent.before_finish
+        if hook is None or self.prompts == FURTHER_PROMPTS:
+            return None
+        try:
+            words = await (
+                hook(answer) if inspect.iscoroutinefunction(hook) else engine().run_user(partial(hook, answer))
+            )
+            words = await words if inspect.isawaitable(words) else words
+        except Exception as error:
+            raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
+        if words is not None and not isinstance(words, str):
+            raise UsageError(f"The before_finish hook returned {words!r:.80}. Return a prompt to go on with, or None.")
+        self.prompts += bool(words)
+        return words
+
+    async def _is_spent(self) -> bool:
+        """Whether a budget is used up, before or after older turns had to be summarised."""
+        return self._exceeds() or (await self.steps.make_room() and self._exceeds())
+
+    def _exceeds(self) -> bool:
+        """Whether a budget is used up, or cannot be kept since the model's price is unknown."""
+        usage = self.usage if info(self.model.name, address_of(self.model)).priced else replace(self.usage, cost=None)
+        self.spent = next(filter(None, (budget.exhausted(usage) for budget in self.setup.budgets)), "")
+        return bool(self.spent)
+
     async def _list_tools(self) -> None:
-        for tools in await _all(source.tools() for source in self.toolsets):
+        for tools in await _all(source.tools() for source in self.setup.toolsets):
             for tool in tools:
                 if self.tools.setdefault(tool.name, tool) is not tool:
                     self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
         if isinstance(self.model, FewTools):
-            self._keep(self.model.choose([tool.definition for tool in self.tools.values()], self.prompt.text))
+            definitions = [tool.definition for tool in self.tools.values()]
+            self._keep(self.model.choose(definitions, self.setup.prompt.text))
 
     def _keep(self, kept: Sequence[ToolDef]) -> None:
         names = {self.agent.tool_choice, *(definition.name for definition in kept)}
@@ -226,63 +287,7 @@ class _Turn:
             message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
             raise UsageError(message)
 
-    def _request(self, tool_choice: str, *extra: Message) -> Request:
-        definitions = tuple(tool.definition for tool in self.tools.values())
-        messages = (*self.past, *self.fold.messages, *extra)
-        return Request(messages, self.agent.instructions, definitions, tool_choice)
-
-    async def _step(self, request: Request, *, closing: bool = False) -> tuple[ToolCall, ...]:
-        """Send one request, again where that may help; return the calls of the response."""
-        self.emit(StepStarted(self.steps, self.model.name, closing))
-        await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
-        began = time.monotonic()
-        finished: ModelFinished = await cast("Any", self._retrying())(self._stream, request)
-        usage = priced(self.model.name, replace(finished.usage, requests=1))
-        self.emit(StepFinished(self.steps, usage, finished.reason, time.monotonic() - began))
-        return self.fold.unanswered
-
-    async def _stream(self, request: Request) -> ModelFinished:
-        """Tell the parts of one response as they come; every failure of the model is a ProviderError."""
-        finished = None
-        try:
-            async with aclosing(cast("AsyncGenerator[ModelEvent]", self.model.stream(request))) as stream:
-                async for event in stream:
-                    if isinstance(event, ModelFinished):
-                        finished = event
-                    else:
-                        self.emit(self._with_own_id(event))
-        except Exception as error:
-            if being_cancelled():  # a failure that comes of being cut off is no failure to retry
-                raise asyncio.CancelledError from error
-            if isinstance(error, AgentMagicError):
-                raise
-            raise ProviderError(f"{self.model.name} failed: {_words(error)}") from error
-        if finished is None:
-            message = f"{self.model.name} ended its answer without a closing event."
-            raise ProviderError(message)
-        return finished
-
-    def _with_own_id(self, event: PartStarted | PartDelta | PartFinished) -> Event:
-        """Give a call that has another's id one of its own: results are told apart by it."""
-        if not isinstance(event, PartFinished) or not isinstance(event.part, ToolCall):
-            return event
-        if not self.fold.has_call(event.part.id):
-            return event
-        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
-
-    def _retrying(self) -> AsyncRetrying:
-        return AsyncRetrying(
-            stop=stop_after_attempt(TRIES),
-            wait=_wait,
-            retry=retry_if_exception(_may_help),
-            before_sleep=self._say_retry,
-            reraise=True,
-        )
-
-    def _say_retry(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        delay = state.next_action.sleep if state.next_action else 0.0
-        self.emit(StepRetried(self.steps, state.attempt_number, delay, redact(str(error))))
+    # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self, calling: Calling) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
@@ -290,15 +295,19 @@ class _Turn:
         self.emit(Notice("warning", f"The limit of {limit} steps is reached. Raise max_iterations to allow more."))
         if self.agent.on_limit == "stop":
             return "limit"
+        if await self._is_spent():
+            return "budget"
         try:
-            calls = await self._step(self._request("none", user(CLOSING_PROMPT)), closing=True)
+            await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
             self.emit(Notice("warning", redact(f"The closing answer failed: {error}")))
             self._close_without_answer()
             return "limit"
-        if calls:
+        if calls := self.fold.unanswered:
             calling.refuse(calls, NO_CLOSING)
             self.final = NO_CLOSING
+        elif self.form is not None:
+            self.value = self._read(self.form)
         return "limit"
 
     def _close_without_answer(self) -> None:
@@ -307,7 +316,7 @@ class _Turn:
         index = self.fold.free_index
         self.emit(PartStarted(index, "text"))
         self.emit(PartFinished(index, Text(NO_CLOSING)))
-        self.emit(StepFinished(self.steps, Usage(), "failed"))
+        self.emit(StepFinished(self.steps.number, Usage(), "failed"))
 
 
 async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequence[Tool]]:
@@ -333,24 +342,3 @@ def _take_cancellation() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
-
-
-def _words(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}")
-
-
-def _may_help(error: BaseException) -> bool:
-    """Whether sending the same request again may help."""
-    if not isinstance(error, ProviderError) or not error.retryable:
-        return False
-    return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
-
-
-_backoff = wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, 1)
-
-
-def _wait(state: RetryCallState) -> float:
-    """Return the seconds before the next try: what the provider asked for, else backoff with jitter."""
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, ProviderError) else None
-    return _backoff(state) if asked is None else asked

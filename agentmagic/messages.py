@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from agentmagic.errors import UsageError
+
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
 
@@ -193,6 +195,42 @@ def as_text(part: Content) -> str:
 def user(*content: str | Content) -> Message:
     """Make a user message of strings and parts."""
     return Message("user", parts_of(content))
+
+
+Prompt = str | Message | list[str | Content]
+"""What a prompt may be given as."""
+LONGEST_PROMPT = 2_000_000
+"""Characters of a prompt; more fits no model's window, and would only be refused after a long upload."""
+
+
+def as_prompt(prompt: Prompt) -> Message:
+    """Make the user's message of whatever a prompt may be given as.
+
+    Raises UsageError for one that no model could be asked.
+    """
+    match prompt:
+        case Message():
+            message = prompt
+        case str():
+            message = user(prompt)
+        case list():
+            message = user(*prompt)
+        case _:
+            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
+            raise UsageError(words)
+    if message.role != "user":
+        words = f"The prompt is a message of the {message.role}. Give one of the user."
+        raise UsageError(words)
+    if len(message.text) > LONGEST_PROMPT:
+        words = (
+            f"The prompt has {len(message.text):,} characters; no model takes more than {LONGEST_PROMPT:,}. "
+            "Put the data into a variable and give the agent a tool that reads it."
+        )
+        raise UsageError(words)
+    if not message.text.strip() and all(isinstance(part, Text) for part in message.parts):
+        words = "The prompt is empty. Write what the agent should do."
+        raise UsageError(words)
+    return message
 
 
 def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:

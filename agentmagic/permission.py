@@ -14,11 +14,13 @@ class Policy:
     A tool that does not ask (a function given in code or marked `@tool`, a server's tool that a rule
     allows) runs. For one that asks, `default` speaks, unless a person once said "always" in this session.
     `AGENTMAGIC_PERMISSION=deny` and a default of deny let nothing run; `AGENTMAGIC_PERMISSION=allow`
-    stands in for the default `ask`.
+    stands in for the default `ask`. A tool `in_doubt`, which was under way when the kernel stopped, may
+    have done its work: it is asked about whatever else holds, until a person has approved it.
     """
 
     default: Permission = "ask"
     remembered: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    in_doubt: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def decide(self, tool: ToolDef, *, asks: bool) -> Permission:
         """Return what becomes of a call of a tool, which itself asks or does not.
@@ -28,13 +30,33 @@ class Policy:
         override = settings.permission_override()
         if "deny" in (override, self.default):
             return "deny"
+        if self.doubts(tool):
+            return "ask"
         if not asks or _key(tool) in self.remembered:
             return "allow"
         return override or self.default
 
-    def remember(self, tool: ToolDef) -> None:
-        """Ask no more about this tool."""
-        self.remembered.add(_key(tool))
+    def doubts(self, tool: ToolDef) -> bool:
+        """Whether the tool may have been cut off in the middle of its work."""
+        return _key(tool) in self.in_doubt
+
+    def approve(self, tool: ToolDef, *, always: bool) -> None:
+        """Take a person's yes: to this call, or to every later one of the tool too."""
+        self.in_doubt.discard(_key(tool))
+        if always:
+            self.remembered.add(_key(tool))
+
+
+DOUBT = "It was under way when the kernel stopped, and may have done its work already."
+"""Why a tool in doubt is asked about."""
+
+
+def doubtful_denial(tool: ToolDef) -> str:
+    """Say why a tool in doubt was not run where nobody can be asked."""
+    return (
+        f"{tool.name} was not run: {DOUBT[0].lower()}{DOUBT[1:]} Nobody is there to say whether it may run again. "
+        "Look whether it did; session.in_doubt.clear() lets it run."
+    )
 
 
 def denial(tool: ToolDef) -> str:

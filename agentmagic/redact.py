@@ -6,14 +6,17 @@ BLANK = "[redacted]"
 SHORTEST = 8
 """Remembered secrets shorter than this are left alone: blanking "abc" would ruin every text."""
 
+# No key begins in the middle of a base64url word: the opaque data of a provider may hold "-sk-" by chance,
+# and must go back to it as it came.
 _PATTERNS = re.compile(
-    r"\bsk-[A-Za-z0-9_-]{16,}"  # OpenAI and compatible servers
-    r"|\bAIza[A-Za-z0-9_-]{30,}"  # Google API keys
-    r"|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_[A-Za-z0-9_]{30,}"
-    r"|\bhf_[A-Za-z0-9]{30,}"
-    r"|\bxox[abpr]-[A-Za-z0-9-]{10,}"
-    r"|\bAKIA[A-Z0-9]{16}\b"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
+    r"(?<![A-Za-z0-9_-])(?:"
+    r"sk-[A-Za-z0-9_-]{16,}"  # OpenAI and compatible servers
+    r"|AIza[A-Za-z0-9_-]{30,}"  # Google API keys
+    r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}"
+    r"|hf_[A-Za-z0-9]{30,}"
+    r"|xox[abpr]-[A-Za-z0-9-]{10,}"
+    r"|AKIA[A-Z0-9]{16}\b"
+    r")|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}"
 )
 _HINTS = ("sk-", "AIza", "gh", "hf_", "xox", "AKIA", "earer ")
 """One of these is in all that the patterns match, and is found much faster."""

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 
@@ -14,6 +15,7 @@ HERE = Path(__file__).parent
 NEEDS = {
     "browser": "playwright",
     "kernel": "ipykernel",
+    "test_properties.py": "openai",
     "providers/test_gemini.py": "google.genai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_openai_chat.py": "openai",
@@ -42,6 +44,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_report_header() -> list[str]:
     return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
+
+
+# The same examples in every run, however slow the machine; others in the long run that AGENTMAGIC_EXAMPLES asks for.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize="AGENTMAGIC_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

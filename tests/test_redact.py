@@ -40,3 +40,14 @@ def test_a_short_secret_does_not_ruin_every_text(monkeypatch):
 @pytest.mark.parametrize("text", ["", "ask-me-anything", "a risk-free rate", "skating", "Bearer of bad news"])
 def test_ordinary_words_stay(text):
     assert redact.redact(text) == text
+
+
+@pytest.mark.parametrize("before", ["x", "7", "_", "-", "gAAAAABk-"])
+@pytest.mark.parametrize("key", [f"sk-{LONG}", f"AIza{LONG}", f"hf_{LONG}", "AKIA0123456789ABCDEF"])
+def test_opaque_data_that_holds_a_key_s_shape_by_chance_stays(before, key):
+    assert redact.redact(before + key) == before + key
+
+
+@pytest.mark.parametrize("before", ["", " ", "=", '"', "/", ":", "(", "\n", "ключ:"])
+def test_a_key_after_anything_else_is_blanked(before):
+    assert redact.redact(f"{before}sk-{LONG}") == before + redact.BLANK

@@ -332,7 +332,7 @@ def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch
         async def aclose(self):
             closed.append(self)
 
-    monkeypatch.setattr("agentmagic.session.resolve", lambda name: Closing(["Hello."]))
+    monkeypatch.setattr("agentmagic.connections.resolve", lambda name: Closing(["Hello."]))
     session = Session("scripted:any")
     session.ask("a prompt")
     session.close()

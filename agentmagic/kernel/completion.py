@@ -10,9 +10,11 @@ from typing import Any, cast
 from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
-from agentmagic.kernel.command import SESSION_FLAGS, SUBCOMMANDS, ask_parser, subparser
+from agentmagic.kernel.command import ask_parser, subparser
 from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.notebook import SUFFIX, folder_of
 from agentmagic.kernel.parser import Parser
+from agentmagic.kernel.subcommands import SESSION_FLAGS, SUBCOMMANDS
 from agentmagic.providers.registry import providers
 from agentmagic.tools.functions import is_tool
 
@@ -91,7 +93,9 @@ class _Words:
                 chosen = typed[typed.rfind("=") + 1 : typed.rfind(",") + 1]
                 return [chosen + name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
             case "FILE":
-                return _configurations(typed)
+                return _paths(typed, ".json" if action.dest == "file" else None)
+            case "NAME | FILE":
+                return [*self._conversations(), *_paths(typed, SUFFIX)]
             case "SERVER":
                 servers = self._namespace.servers
                 return [state.name for state in servers.servers] if servers else ()
@@ -100,13 +104,16 @@ class _Words:
             case _:
                 return ()
 
+    def _conversations(self) -> Sequence[str]:
+        folder = folder_of(self._namespace.variables)
+        return sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
+
     def _variables(self) -> Sequence[str]:
         return [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
 
 
-def _configurations(typed: str) -> list[str]:
-    """Return the JSON files, hidden ones too, and the folders whose paths begin so."""
+def _paths(typed: str, suffix: str | None) -> list[str]:
+    """Return the folders whose paths begin so, and the files of a suffix if one is given; hidden ones too."""
     paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (the path of a pattern that is typed may be absolute or not)
-    return [
-        f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()
-    ]
+    named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
+    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]

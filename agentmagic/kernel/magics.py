@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic import logs
 from agentmagic.engine import engine
 from agentmagic.errors import ServerError, UsageError
-from agentmagic.kernel import command, reports
+from agentmagic.kernel import command, reports, subcommands
+from agentmagic.kernel.conversations import Conversations
 from agentmagic.kernel.failures import one_line
-from agentmagic.kernel.frontend import say
+from agentmagic.kernel.frontend import Kind, front_end, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.parser import Help
 from agentmagic.messages import ToolDef
@@ -21,6 +23,9 @@ from agentmagic.tools.base import Toolset
 if TYPE_CHECKING:
     from agentmagic.kernel.runner import Runner
 
+SHOWN = 100
+"""How many log records `%agent debug` shows."""
+
 
 class AgentMagics:
     """The magics of one shell, `%%agent` and `%agent` under the name they were loaded by."""
@@ -28,6 +33,7 @@ class AgentMagics:
     def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
         self.name = name
         self.namespace = namespace
+        self.conversations = Conversations(namespace, name)
         self._shell = shell
 
     @one_line
@@ -57,47 +63,73 @@ class AgentMagics:
         say(self._mcp(command.parse_line(line, "mcp")))
 
     def _agent(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
-        if isinstance(parsed, Help):
-            return parsed.text
-        chooses = isinstance(parsed, command.Models) and parsed.model
-        session = (self.namespace.session if chooses else self.namespace.known)(parsed.session)
         match parsed:
-            case command.Status():
-                return f"{reports.status(parsed.session, session)}\n\n{_servers(session.toolsets())}"
-            case command.ListHistory():
-                return reports.history(session)
-            case command.ListTools():
+            case Help():
+                return parsed.text
+            case subcommands.ListSessions():
+                return self.conversations.listed()
+            case subcommands.Load():
+                return self.conversations.load(parsed)
+            case subcommands.Save():
+                return self.conversations.save(parsed)
+            case subcommands.Fork():
+                return self.conversations.fork(parsed)
+            case subcommands.Export():
+                return self.conversations.export(parsed)
+            case subcommands.Debug():
+                return self._debug(parsed.detail)
+            case subcommands.Models(model=str(model)):
+                return _choose_model(self.namespace.session(parsed.session), model)
+            case _:
+                return self._show(parsed, self.namespace.known(parsed.session))
+
+    def _show(self, parsed: Any, session: Session) -> str:  # noqa: PLR0911  (one arm for each subcommand)
+        match parsed:
+            case subcommands.Status():
+                rows = reports.status(parsed.session, session, self.namespace.place())
+                return f"{rows}\n\n{_servers(session.toolsets())}"
+            case subcommands.ListHistory():
+                return reports.found(session, parsed.search) if parsed.search else reports.history(session)
+            case subcommands.ListTools():
                 return reports.tools(_listed(self.namespace.toolsets(session, session.agent)))
-            case command.Models():
-                return _choose_model(session, parsed.model) if parsed.model else reports.models(session)
-            case command.Cost():
+            case subcommands.Models():
+                return reports.models(session)
+            case subcommands.Cost():
                 return reports.usage(session.usage)
-            case command.Reset():
+            case subcommands.Reset():
                 session.clear()
                 return "The conversation is forgotten."
             case _:
                 return _undo(session)
 
+    def _debug(self, detail: subcommands.Switch | None) -> str:
+        if detail is None:
+            times = front_end(self._shell).kind is not Kind.BATCH
+            return reports.log(logs.recent(SHOWN), detailed=logs.is_detailed(), times=times)
+        logs.keep(detailed=detail == "on")
+        kept = f"every event of a turn, and the records of {', '.join(logs.SDKS)}" if detail == "on" else "the outlines"
+        return f"Kept from now on: {kept}. %{self.name} debug shows the last {SHOWN} lines."
+
     def _mcp(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
         match parsed:
             case Help():
                 return parsed.text
-            case command.AddServer():
+            case subcommands.AddServer():
                 return self._add(parsed)
-            case command.LoadServers():
+            case subcommands.LoadServers():
                 return self._load(parsed.file)
-            case command.RemoveServer():
+            case subcommands.RemoveServer():
                 engine().call(self._known().remove(parsed.name))
                 return f"{parsed.name} is disconnected."
-            case command.AllowTools():
+            case subcommands.AllowTools():
                 self._known().allow(parsed.name, parsed.patterns or ("*",))
                 return f"Of {parsed.name}, {', '.join(parsed.patterns) or 'every tool'} runs without asking."
-            case command.ServerTools():
+            case subcommands.ServerTools():
                 return self._server_tools(parsed.name)
             case _:
                 return self._servers()
 
-    def _add(self, parsed: command.AddServer) -> str:
+    def _add(self, parsed: subcommands.AddServer) -> str:
         from agentmagic.tools.mcp import config
 
         program, *arguments = parsed.command

@@ -1,18 +1,21 @@
 """The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
-from agentmagic.kernel.command import DEFAULT_SESSION
+from agentmagic.kernel.notebook import Place
+from agentmagic.kernel.subcommands import DEFAULT_SESSION
 from agentmagic.session import Session
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentmagic.tools.mcp import McpServers
 
 Variables = MutableMapping[str, Any]
@@ -27,8 +30,12 @@ class NotebookTools:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the marked functions; names that begin with _ are IPython's and the user's own business."""
+        return [function_tool(function) for function in self.functions()]
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return them as functions, each once."""
         found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
-        return [function_tool(function) for function in dict.fromkeys(found)]
+        return list(dict.fromkeys(found))
 
     async def aclose(self) -> None:
         """Do nothing: functions hold nothing open."""
@@ -57,10 +64,15 @@ class Chosen:
 
 
 class Namespace:
-    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`."""
+    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`.
 
-    def __init__(self, variables: Variables) -> None:
+    `place` says, in the cell under way, where the sessions it makes are saved.
+    """
+
+    def __init__(self, variables: Variables, place: Callable[[], Place]) -> None:
+        self.place = place
         self._variables = variables
+        self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
         self._functions = NotebookTools(variables)
@@ -102,14 +114,37 @@ class Namespace:
         """
         value = self._variables.get(name, _UNBOUND)
         if value is _UNBOUND:
-            value = self._variables[name] = Session(self._recipe())
+            value = self._make(name, self._recipe())
         elif isinstance(value, Agent):
-            value = self._variables[name] = Session(value)
+            value = self._make(name, value)
         elif not isinstance(value, Session):
             message = f"{name} is {_a(value)}, no session, and is left alone. {_another(name)}"
             raise UsageError(message)
         self._equip(value)
         return value
+
+    def fork(self, session: Session, name: str, turns: int | None) -> Session:
+        """Bind a session that begins with the first turns of another, or with all, saved as those made here are.
+
+        Raises UsageError where the name is not free, or its conversation cannot be saved.
+        """
+        if name in self._variables:
+            message = f"{name} is {_a(self._variables[name])} of yours and stays. Choose a name that is free."
+            raise UsageError(message)
+        path = self.place().file(name)
+        if path is not None and path.exists():
+            message = f"A conversation of the name {name} is saved already. Choose another name."
+            raise UsageError(message)
+        forked = self._variables[name] = session.fork(turns)
+        self._equipped.add(forked)  # it has the toolsets of the other
+        if path is not None:
+            self._saved[path] = forked
+            forked.save(path)
+        return forked
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the functions of the notebook that `@tool` marks."""
+        return self._functions.functions()
 
     def known(self, name: str) -> Session:
         """Return the session of a name; only the default one is made. Raises UsageError for another unbound name."""
@@ -146,6 +181,17 @@ class Namespace:
     def _recipe(self) -> Agent:
         default = self._variables.get(DEFAULT_SESSION)
         return default.agent if isinstance(default, Session) else Agent()
+
+    def _make(self, name: str, recipe: Agent) -> Session:
+        """Make and bind a session that is saved beside the notebook, if any is."""
+        path = self.place().file(name)
+        earlier = self._saved.get(path) if path is not None else None
+        if earlier is not None and not earlier.running:
+            earlier.history.close()  # it has lost its name, and somebody may hold it still: the file is free again
+        made = self._variables[name] = Session(recipe, path=path)
+        if path is not None:
+            self._saved[path] = made
+        return made
 
     def _equip(self, session: Session) -> None:
         """Give a session the notebook's functions and servers, once."""

@@ -66,9 +66,10 @@ class Questions:
 
 
 def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: the tool, its server, all its arguments unless brief, what may be typed."""
+    """Return the prompt for an approval: why it is asked, the tool, its arguments unless brief, what may be typed."""
     lines = [] if brief else [f"  {line}\n" for line in _lines(event.call.arguments)]
-    what = f"Run {shown(event.call.name)} ({shown(event.server)})"
+    reason = f"{shown(event.reason)} " if event.reason else ""
+    what = f"{reason}Run {shown(event.call.name)} ({shown(event.server)})"
     return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
 
 

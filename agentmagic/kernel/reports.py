@@ -1,30 +1,85 @@
 """What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from agentmagic import settings
-from agentmagic.events import TurnFinished, TurnStarted
+from agentmagic.events import Notice, StepFinished, TurnFinished, TurnStarted
+from agentmagic.kernel.notebook import Place
+from agentmagic.logs import Line
 from agentmagic.messages import ToolDef, Usage
-from agentmagic.providers.registry import Provider, default_model, providers
+from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.render.words import cost, one_line, shown
+from agentmagic.saved import SavedConversation
 from agentmagic.session import Session
 
 WIDTH = 100
 """Characters of a line that are shown of a prompt, an answer or a description."""
 
 
-def status(name: str, session: Session) -> str:
-    """Say how a session stands."""
+def status(name: str, session: Session, place: Place) -> str:
+    """Say how a session stands; `place` is where those are saved that the magics make."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
-        ("turns", f"{session.history.turns}, {len(session.messages)} messages"),
+        ("turns", f"{len(session.turns)}, {len(session.messages)} messages"),
+        ("context", context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
         ("permission", settings.permission_override() or session.agent.permission),
+        ("saved", saved(session, place)),
+        ("in doubt", in_doubt(session)),
     ]
-    return "\n".join(f"{label:<12}{value}" for label, value in rows)
+    return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def context(session: Session) -> str:
+    """Say how much of the model's window the last request took, where both are known."""
+    for turn in reversed(session.turns):
+        steps = [event for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
+        if steps:
+            started = turn.events[0]
+            window = info(started.model).window if isinstance(started, TurnStarted) else None
+            taken = steps[-1].usage.input_tokens + steps[-1].usage.output_tokens
+            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
+            return f"{taken:,} tokens{share}"
+    return ""
+
+
+def saved(session: Session, place: Place) -> str:
+    """Say where a session is saved, or why it is not."""
+    journal = session.history.journal
+    if journal is None:
+        why = place.why_not or "it was made in code, without a path"
+        return f"nowhere: {why}"
+    return f"no longer: {journal.problem}" if journal.problem else path(journal.path)
+
+
+def in_doubt(session: Session) -> str:
+    """Name the tools that may have been cut off in their work."""
+    return ", ".join(f"{name} ({server})" for server, name in sorted(session.in_doubt))
+
+
+def path(place: Path) -> str:
+    """Write a path as a person would, from the folder where the kernel is."""
+    whole = place.absolute()
+    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
+
+
+def turns(number: int) -> str:
+    """Say how many turns."""
+    return f"{number} turn{'' if number == 1 else 's'}"
+
+
+def ago(seconds: float) -> str:
+    """Say how long ago something was, in its largest unit."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"
 
 
 def model_name(session: Session) -> str:
@@ -57,6 +112,54 @@ def history(session: Session) -> str:
             end = "" if result.stop_reason == "answer" else f"[{result.stop_reason}] "
             lines.append(f"     {end}{_line(result.error or result.final_text)}")
     return "\n".join(lines) or "There are no turns yet."
+
+
+def found(session: Session, words: Sequence[str]) -> str:
+    """List where words occur in a session: the turn, who said them, what stands around them."""
+    matches = session.search(" ".join(words))
+    lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
+    return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
+
+
+def sessions(bound: Mapping[str, Session], conversations: Sequence[SavedConversation], place: Place, now: float) -> str:
+    """List the sessions that variables hold, and the conversations of the notebook's folder, the last used first."""
+    names = (*bound, *(one.name for one in conversations))
+    width = max(map(len, names), default=0) + 2
+    lines = ["Sessions of the notebook:"]
+    lines += [f"  {name:<{width}}{turns(len(one.turns)):<10}{saved(one, place)}" for name, one in bound.items()]
+    if place.folder is None:
+        return "\n".join([*lines, f"None are saved by themselves: {place.why_not}."])
+    lines.append(f"Saved in {path(place.folder)}{':' if conversations else ': nothing yet.'}")
+    lines += [
+        f"  {one.name:<{width}}{turns(one.turns):<10}{ago(now - one.modified):<16}{_line(one.prompt)}"
+        for one in conversations
+    ]
+    return "\n".join(lines)
+
+
+def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
+    """Say what came of a saved conversation: how much, its end, what is in doubt, what is wrong with it."""
+    where = path(session.path) if session.path is not None else "memory"
+    rows: list[tuple[str, str]] = []
+    if session.turns:
+        last = session.turns[-1]
+        rows = [("asked last", _line(last.prompt.text)), ("answered", _line(last.answer) or "nothing")]
+    if session.in_doubt:
+        rows.append(("in doubt", f"{in_doubt(session)}; you are asked before it runs again"))
+    lines = [f"  {label:<12}{value}" for label, value in rows]
+    return "\n".join(
+        [f"{name} goes on with {turns(len(session.turns))} of {where}.", *lines, *(notice.text for notice in notices)]
+    )
+
+
+def log(lines: Sequence[Line], *, detailed: bool, times: bool) -> str:
+    """Show log records, one a line."""
+    head = (
+        "" if detailed else "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
+    )
+    clock = [time.strftime("%H:%M:%S ", time.localtime(line.time)) if times else "" for line in lines]
+    shown_lines = (f"{at}{line.level:<8}{line.logger}: {line.text}" for at, line in zip(clock, lines, strict=True))
+    return head + ("\n".join(shown_lines) or "There are no records yet.")
 
 
 def tools(definitions: Sequence[ToolDef]) -> str:

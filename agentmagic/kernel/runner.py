@@ -20,9 +20,10 @@ from agentmagic.kernel.failures import TurnInterrupted, check
 from agentmagic.kernel.frontend import FrontEnd, Kind, front_end, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.questions import Questions
+from agentmagic.messages import LONGEST_PROMPT
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
-from agentmagic.session import LONGEST_PROMPT, Session
+from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
 
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
@@ -185,9 +186,8 @@ async def _nothing() -> None:
 
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's recipe with what the cell's options say in its place."""
-    options = {
-        name: getattr(command, name) for name in ("model", "instructions", "max_iterations", "timeout", "permission")
-    }
+    names = ("model", "instructions", "max_iterations", "timeout", "max_cost", "permission")
+    options = {name: getattr(command, name) for name in names}
     chosen = {name: value for name, value in options.items() if value is not None}
     return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
 

@@ -1,13 +1,14 @@
 """What every tool is, and how one call of it becomes one result, whatever happens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
+from uuid import uuid4
 
 from agentmagic import schema
 from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.errors import ServerError, ToolError
+from agentmagic.errors import ServerError, ToolError, UsageError
 from agentmagic.messages import Content, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
 from agentmagic.redact import redact
 
@@ -152,6 +153,31 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
             fate = f"was given up. {STILL_RUNNING}" if context.unstoppable else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
         return failure(call, _sentence(error))
+
+
+async def call_by_hand(
+    toolsets: Iterable["Toolset"], name: str, arguments: Mapping[str, Any], deps: Any = None
+) -> ToolResult:
+    """Carry out one tool of some sources without a model; nobody is asked, and its progress is not followed.
+
+    Raises UsageError where there is no such tool, and ServerError where its server is gone.
+    """
+    listed = await asyncio.gather(*(source.tools() for source in toolsets))
+    tools = {tool.name: tool for tools in reversed(listed) for tool in tools}
+    if name not in tools:
+        message = f"There is no tool {name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
+        raise UsageError(message)
+    call = ToolCall(f"call_{uuid4().hex}", name, arguments)
+    return await call_tool(tools[name], call, ToolContext(call, deps=deps, ask=_nobody, progress=_unheard))
+
+
+async def _nobody(_question: str) -> str:
+    message = "Nobody is there to answer the question."
+    raise ToolError(message)
+
+
+def _unheard(_call_id: str, _done: float, _total: float | None, _message: str) -> None:
+    """Take progress that nobody follows."""
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:

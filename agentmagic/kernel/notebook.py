@@ -1,0 +1,55 @@
+"""Which notebook the kernel runs, and where its conversations are saved (SESSION-3)."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.journal import FOLDER
+from agentmagic.kernel.frontend import in_notebook
+
+SERVER_SAYS = "JPY_SESSION_NAME"
+"""The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
+
+VS_CODE_SAYS = "__vsc_ipynb_file__"
+"""The variable of the notebook in which VS Code names it."""
+
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folder of a notebook's conversations; where it is None none are saved, and `why_not` is the reason."""
+
+    folder: Path | None
+    why_not: str = ""
+
+    def file(self, name: str) -> Path | None:
+        """Return the file of the session of a name."""
+        return self.folder / f"{name}{SUFFIX}" if self.folder is not None else None
+
+
+def place(shell: InteractiveShell) -> Place:
+    """Say where the sessions that the cell under way makes are saved."""
+    if not in_notebook(shell):
+        return Place(None, "conversations are saved in a notebook that somebody works in; elsewhere give a path")
+    folder = folder_of(cast("Any", shell).user_ns)
+    if folder is None:
+        return Place(None, "the kernel does not know the file of its notebook, which may be new or renamed")
+    return Place(folder)
+
+
+def folder_of(variables: Mapping[str, Any]) -> Path | None:
+    """Return the folder of the notebook's conversations, which need not be there, or None for an unknown notebook.
+
+    A name that is no file here is not believed: the notebook was renamed since the kernel started, or it lies on
+    another machine than the kernel.
+    """
+    for said in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)):
+        notebook = Path(said) if isinstance(said, str) else Path()
+        if notebook.suffix == ".ipynb" and notebook.is_absolute() and notebook.is_file():
+            return notebook.parent / FOLDER / notebook.stem
+    return None

@@ -1,0 +1,162 @@
+"""What a turn sends a model, step by step, and what comes back, told as events."""
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from agentmagic.agent import Agent
+from agentmagic.asking import PartEvent, ask
+from agentmagic.budget import Budget
+from agentmagic.calls import Emit
+from agentmagic.context import Context, Limits, View, accept_all
+from agentmagic.errors import ContextTooLong
+from agentmagic.events import Compacted, Event, Notice, PartFinished, StepFinished, StepRetried, StepStarted
+from agentmagic.fold import Fold
+from agentmagic.messages import Media, Message, Text, ToolCall, Usage
+from agentmagic.permission import Policy
+from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.redact import redact
+from agentmagic.structured import Form
+from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.output_cache import find_result, reader
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a turn is made of.
+
+    `past` are the messages of the session so far; `limits`, `view`, `compacted` and `accepts` decide what the
+    model is sent of them, see `Context`. `notices` are told as they come, the first right after the start;
+    `budgets` are kept before each request. `call_ids` are those of the calls of the past.
+    """
+
+    agent: Agent
+    model: Model
+    toolsets: Sequence[Toolset]
+    past: Sequence[Message]
+    prompt: Message
+    policy: Policy
+    limits: Limits = Limits()  # noqa: RUF009  (a frozen value)
+    view: View = field(default_factory=View)
+    compacted: Compacted | None = None
+    accepts: Callable[[Media], bool] = accept_all
+    budgets: Sequence[Budget] = ()
+    notices: deque[Notice] = field(default_factory=deque[Notice])
+    call_ids: AbstractSet[str] = frozenset()
+
+
+class Steps:
+    """Takes the steps of a turn: each one model request, its response told part by part.
+
+    `number` counts them. `tools` are those of the turn; the one that reads on in long results joins them when
+    there is one. `fold` is what the turn has told so far, through `emit`.
+    """
+
+    def __init__(self, setup: Setup, form: Form | None, tools: dict[str, Tool], fold: Fold, emit: Emit) -> None:
+        self.number = 0
+        self._setup = setup
+        self._model = setup.model
+        self._form = form
+        self._tools = tools
+        self._fold = fold
+        self._emit = emit
+        self._call_ids: set[str] = set()
+        said = setup.agent.instructions
+        self._instructions = said if form is None else f"{said}\n\n{form.instructions}".lstrip()
+
+    @cached_property
+    def _context(self) -> Context:
+        """What is sent of the history; made when the tools of the turn are known, which count too."""
+        return Context(
+            self._setup.limits,
+            self._setup.compacted,
+            view=self._setup.view,
+            accepts=self._setup.accepts,
+            instructions=self._instructions,
+            tools=[tool.definition for tool in self._tools.values()],
+        )
+
+    async def make_room(self) -> bool:
+        """Have older turns summarised where the next request would be too long; whether that was so."""
+        return self._context.due(self._messages) and await self._compact()
+
+    async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
+        """Send one request, again where that may help, and tell its response; `extra` is not kept.
+
+        A closing step has no number of its own. Raises ProviderError.
+        """
+        self.number += not closing
+        self._emit(StepStarted(self.number, self._model.name, closing))
+        await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
+        began = time.monotonic()
+        finished = await self._respond(tool_choice, *extra)
+        self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
+        self._call_ids.update(call.id for call in self._fold.unanswered)
+        if finished.once:
+            self._context.measured(len(self._messages) - 1, finished.usage)
+        return finished
+
+    async def _respond(self, tool_choice: str, *extra: Message) -> ModelFinished:
+        try:
+            return await ask(self._model, self._request(tool_choice, *extra), self._hear, self._say_retry)
+        except ContextTooLong as error:
+            if self._setup.agent.compact_at is None or not await self._compact():
+                raise
+            self._say_retry(1, 0.0, str(error))
+        return await ask(self._model, self._request(tool_choice, *extra), self._hear, self._say_retry)
+
+    def _hear(self, event: PartEvent) -> None:
+        self._emit(self._with_own_id(event))
+
+    def _with_own_id(self, event: PartEvent) -> Event:
+        """Give a call that has another's id one of its own: results are told apart by it."""
+        if not isinstance(event, PartFinished) or not isinstance(event.part, ToolCall):
+            return event
+        call_id = event.part.id
+        if not (call_id in self._setup.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)):
+            return event
+        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
+
+    def _say_retry(self, attempt: int, delay: float, error: str) -> None:
+        self._emit(StepRetried(self.number, attempt, delay, redact(error)))
+
+    # -- what the model is sent ----------------------------------------------------------------
+
+    @property
+    def _messages(self) -> tuple[Message, ...]:
+        return (*self._setup.past, *self._fold.messages)
+
+    def _request(self, tool_choice: str, *extra: Message) -> Request:
+        messages = (*self._context.view(self._messages), *extra)
+        if self._context.shortened and self._tools:
+            tool = reader(lambda call_id: find_result(self._messages, call_id), self._setup.limits.result)
+            self._tools.setdefault(tool.name, tool)
+        definitions = tuple(tool.definition for tool in self._tools.values())
+        return Request(messages, self._instructions, definitions, tool_choice, self._form and self._form.output)
+
+    async def _compact(self) -> bool:
+        """Have the history sent shorter from now on; whether that could be."""
+        compacted = await self._context.compact(self._messages, len(self._setup.past), self._complete)
+        if compacted is not None:
+            self._emit(compacted)
+        return compacted is not None
+
+    async def _complete(self, request: Request) -> tuple[str, Usage]:
+        """Have the model write something that nobody sees."""
+        words: list[str] = []
+
+        def hear(event: PartEvent) -> None:
+            if isinstance(event, PartFinished) and isinstance(event.part, Text):
+                words.append(event.part.text)
+
+        def on_retry(_attempt: int, delay: float, error: str) -> None:
+            words.clear()
+            self._emit(Notice("info", f"The summary is asked for again in {delay:.0f} s: {error}"))
+
+        finished = await ask(self._model, request, hear, on_retry)
+        return "".join(words), finished.usage
