@@ -6,8 +6,8 @@ from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import Message
+from agentmagic.permission import Permit, policy_of
 from agentmagic.providers.base import Model
-from agentmagic.settings import PERMISSIONS, Permission
 from agentmagic.structured import form_of
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import function_tool
@@ -33,7 +33,8 @@ class Agent:
     object of the `mcpServers` form, or a server object). `max_iterations` bounds the model requests of a
     turn, `timeout` its seconds (None for no limit). `tool_choice` is auto, none, required or a tool's
     name; the last two hold for the first step of a turn. `permission` is what becomes of calls that no
-    rule speaks about. `on_limit` says whether a turn at its limit is closed by a last answer ("answer")
+    rule speaks about, a `Policy` with rules, or a function of the call and the tool's definition. `on_limit`
+    says whether a turn at its limit is closed by a last answer ("answer")
     or just ends ("stop"). `deps` reaches tools as `ToolContext.deps`.
 
     `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request once they
@@ -54,7 +55,7 @@ class Agent:
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
     tool_choice: str = "auto"
-    permission: Permission = "ask"
+    permission: Permit = "ask"
     on_limit: Literal["answer", "stop"] = "answer"
     deps: Any = field(default=None, repr=False)
     max_cost: float | None = None
@@ -88,9 +89,7 @@ class Agent:
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
         check_limit("max_result", self.max_result, "a number of characters")
         check_limit("compact_at", self.compact_at, "a share of the model's window, 0.8 for example,")
-        if self.permission not in PERMISSIONS:
-            message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
-            raise UsageError(message)
+        policy_of(self.permission)
         if self.on_limit not in ("answer", "stop"):
             message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
             raise UsageError(message)

@@ -7,19 +7,15 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from agentmagic.deadline import Deadline
+from agentmagic import logs
 from agentmagic.engine import running_loop
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Approve,
-    Deny,
     Event,
-    Intent,
     QuestionAnswered,
     QuestionAsked,
     Reply,
@@ -27,33 +23,32 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.messages import Text, ToolCall, ToolResult
-from agentmagic.permission import DOUBT, Policy, denial, doubtful_denial
-from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, call_tool, failure
+from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
+from agentmagic.permits import Granted, Permits, Refused
+from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, call_tool, failure
 
 GRACE = 0.25
 """Seconds that cancelled tools get to clean up before the turn goes on without them."""
 
 Emit = Callable[[Event], None]
-Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
-"""Puts a question to the person; None says that nobody is there."""
+Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
+"""Has the model answer a tool: by the id of its call, its server, messages, instructions and a limit of tokens."""
 
 
 @dataclass(slots=True)
 class Calling:
     """Carries out the calls of a turn and tells of each.
 
-    `deadline` is the turn's: it stands still while a person is asked. `deps` reaches the tools. A call that
+    `permits` decides which run, `sample` has the model answer a tool that asks. `deps` reaches the tools. A call that
     was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     """
 
     tools: Mapping[str, Tool]
-    policy: Policy
-    deadline: Deadline
+    permits: Permits
     deps: Any
     emit: Emit
-    ask: Ask
     max_repeats: int = 3
+    sample: Sample | None = None
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
@@ -106,27 +101,44 @@ class Calling:
                 raise error
 
     async def _call(self, call: ToolCall) -> None:
-        """Settle one call: look it up, ask if need be, run it, tell what came of it."""
+        """Settle one call: look it up, ask if need be, run it, tell what came of it; a line of the audit is left."""
         tool = self.tools.get(call.name)
         if tool is None:
             self.emit(ToolFinished(failure(call, self._unknown(call.name))))
             return
-        if reason := await self._denied(tool, call):
-            self.emit(ToolFinished(failure(call, reason, "denied")))
-            return
+        entry = logs.Audit(tool.definition.server, call.name, call.arguments)
+        try:
+            permit = await self.permits.of(tool, call)
+            entry.decision = permit.how
+            if isinstance(permit, Refused):
+                entry.outcome = permit.status
+                self.emit(ToolFinished(failure(call, permit.words, permit.status)))
+            else:
+                entry.arguments = permit.call.arguments
+                await self._run(tool, permit, entry)
+        finally:
+            logs.audit(entry)
+
+    async def _run(self, tool: Tool, permit: Granted, entry: logs.Audit) -> None:
+        """Carry out a call that may run."""
+        call = permit.call
         self.emit(ToolStarted(call, tool.definition.server))
         self._running.add(call.id)
         began = time.monotonic()
-        context = self._context(call)
+        context = self._context(call, tool.definition.server)
         try:
-            result = self._warned(call, await call_tool(tool, call, context))
+            result = permit.told(self._warned(call, _signed(await call_tool(tool, call, context), tool)))
         except ServerError as error:
+            entry.outcome = "server gone"
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
             if context.unstoppable:
                 self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
             raise
+        finally:
+            entry.seconds = time.monotonic() - began
+        entry.outcome = result.status
         self._finish_call(result, began)
 
     def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
@@ -150,34 +162,7 @@ class Calling:
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
         return f"There is no tool {name!r}. Tools: {', '.join(list(self.tools)[:10]) or 'none'}."
 
-    async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
-        """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
-        verdict = self.policy.decide(tool.definition, asks=tool.ask)
-        if verdict == "allow":
-            return None
-        if verdict == "deny":
-            return f"{call.name} was not run: the user's permission setting denies every tool call."
-        in_doubt = self.policy.doubts(tool.definition)
-        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, DOUBT if in_doubt else "")
-        intent = await self._put(asked)
-        match intent:
-            case Approve(always=always):
-                self.policy.approve(tool.definition, always=always)
-                self.emit(ApprovalGiven(asked.id, approved=True, always=always))
-                return None
-            case Deny(reason=words):
-                self.emit(ApprovalGiven(asked.id, approved=False, reason=words))
-                return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
-            case _:
-                self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-                return doubtful_denial(tool.definition) if in_doubt else denial(tool.definition)
-
-    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        self.emit(question)
-        with self.deadline.paused():
-            return await self.ask(question)
-
-    def _context(self, call: ToolCall) -> ToolContext:
+    def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
 
         def progress(call_id: str, done: float, total: float | None, message: str) -> None:
@@ -187,7 +172,8 @@ class Calling:
             else:
                 loop.call_soon_threadsafe(self._tell_progress, event)
 
-        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress)
+        complete = None if self.sample is None else partial(self.sample, call.id, server)
+        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, complete=complete)
 
     def _tell_progress(self, event: ToolProgress) -> None:
         """Tell how far a call has come, unless it was settled without its tool, which goes on."""
@@ -196,12 +182,18 @@ class Calling:
 
     async def _question(self, text: str) -> str:
         asked = QuestionAsked(uuid.uuid4().hex, text)
-        intent = await self._put(asked)
+        intent = await self.permits.put(asked)
         if not isinstance(intent, Reply):
             message = "Nobody is there to answer the question."
             raise ToolError(message)
         self.emit(QuestionAnswered(asked.id, intent.text))
         return intent.text
+
+
+def _signed(result: ToolResult, tool: Tool) -> ToolResult:
+    """Note on a result which server wrote it, if one did and nobody noted it yet."""
+    server = tool.definition.server
+    return result if result.server or server == NOTEBOOK else replace(result, server=server)
 
 
 def _same(call: ToolCall) -> str:

@@ -104,7 +104,12 @@ def from_json(data: Any) -> Any:
     return kind(**content)
 
 
-_PLAIN = {("ToolCall", "arguments"), ("ToolResult", "structured"), ("ProviderData", "data")}
+_PLAIN = {
+    ("ToolCall", "arguments"),
+    ("ApprovalGiven", "arguments"),
+    ("ToolResult", "structured"),
+    ("ProviderData", "data"),
+}
 """Fields that hold somebody else's JSON, which is never read as values."""
 
 

@@ -7,6 +7,7 @@ The order within a turn: `TurnStarted`; for each step `StepStarted`, then per pa
 also within one whose request did not fit. A log without its deltas rebuilds the same messages.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -109,13 +110,17 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """A call was approved or denied; `always` says that the same tool is not asked about again."""
+    """A call was approved or denied; `always` says that the same tool is not asked about again.
+
+    `arguments` are those the call runs with where the person changed them, else None.
+    """
 
     type: ClassVar[str] = "approval_given"
     id: str
     approved: bool
     always: bool = False
     reason: str = ""
+    arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,16 @@ class ToolFinished:
     type: ClassVar[str] = "tool_finished"
     result: ToolResult
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A tool had the model answer something beside the conversation; `usage` is what that took."""
+
+    type: ClassVar[str] = "sampled"
+    call_id: str
+    server: str
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +271,7 @@ Event = (
     | ToolStarted
     | ToolProgress
     | ToolFinished
+    | Sampled
     | PromptAdded
     | Compacted
     | Notice
@@ -265,10 +281,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Let the call run, now or, with `always`, for the rest of the session."""
+    """Let the call run, now or, with `always`, for the rest of the session.
+
+    `arguments` stand in for those the model wrote; ones that do not fit are asked about again.
+    """
 
     id: str
     always: bool = False
+    arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,13 @@ Nothing here writes anywhere: where records go is for whoever configures `loggin
 last ones in memory for `%agent debug`; what other handlers get to see of them stays as it was.
 """
 
+import hashlib
+import json
 import logging
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from agentmagic import events
 from agentmagic.events import Event
@@ -93,6 +97,9 @@ class Tap(logging.Handler):
 
 logger = logging.getLogger("agentmagic")
 logger.addFilter(Redacting())
+auditor = logging.getLogger("agentmagic.audit")
+"""Takes one line for each tool call; give it a handler to keep them."""
+auditor.addFilter(Redacting())
 
 _lines: "deque[Line]" = deque(maxlen=KEPT)
 _taps: list[Tap] = []
@@ -127,6 +134,41 @@ def event(happened: Event) -> None:
     level = logging.INFO if isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not isinstance(happened, LEFT_OUT):
         logger.log(level, "%s %s", happened.type, _words(happened))
+
+
+@dataclass(slots=True)
+class Audit:
+    """One tool call: who let it run, or did not, and what came of it.
+
+    `arguments` are those that ran; only their hash is written. `seconds` are those of the tool alone.
+    """
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    decision: str = "undecided"
+    outcome: str = "interrupted"
+    seconds: float = 0.0
+
+
+def audit(entry: Audit) -> None:
+    """Log a tool call in a line, at INFO, under "agentmagic.audit"."""
+    if auditor.isEnabledFor(logging.INFO):
+        auditor.info(
+            "server=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
+            json.dumps(entry.server),
+            json.dumps(entry.tool),
+            arguments_hash(entry.arguments),
+            json.dumps(entry.decision),
+            json.dumps(entry.outcome),
+            entry.seconds,
+        )
+
+
+def arguments_hash(arguments: Mapping[str, Any]) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of arguments, written as JSON with sorted keys."""
+    written = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def _words(happened: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)

@@ -13,10 +13,10 @@ from typing import Any
 
 from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.asking import words_of
-from agentmagic.calls import Ask, Calling, Emit
+from agentmagic.calls import Calling, Emit
 from agentmagic.deadline import Deadline
 from agentmagic.engine import engine
-from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, ToolError, TurnTimeout, UsageError
 from agentmagic.events import (
     Compacted,
     Event,
@@ -25,6 +25,7 @@ from agentmagic.events import (
     PartStarted,
     PromptAdded,
     RunResult,
+    Sampled,
     StepFinished,
     StepRetried,
     StepStarted,
@@ -34,12 +35,13 @@ from agentmagic.events import (
 )
 from agentmagic.fold import Fold
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
+from agentmagic.permits import Ask, Permits
 from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
 from agentmagic.providers.registry import address_of, info
 from agentmagic.redact import redact
 from agentmagic.steps import Setup, Steps
 from agentmagic.structured import REPAIRS, Form, form_of
-from agentmagic.tools.base import Tool
+from agentmagic.tools.base import Completion, Tool
 
 FURTHER_PROMPTS = 3
 """How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
@@ -161,7 +163,7 @@ class _Turn:
         if self.over:
             return
         self.fold.feed(event)
-        if isinstance(event, (StepFinished, Compacted)):
+        if isinstance(event, (StepFinished, Compacted, Sampled)):
             self.usage += event.usage
         self.events.append(event)
         self.listener(event)
@@ -173,9 +175,8 @@ class _Turn:
     async def _steps(self) -> StopReason:
         await self._list_tools()
         self._check_tool_choice()
-        calling = Calling(
-            self.tools, self.setup.policy, self.deadline, self.agent.deps, self.emit, self.ask, self.agent.max_repeats
-        )
+        permits = Permits(self.setup.gate, self.deadline, self.emit, self.ask)
+        calling = Calling(self.tools, permits, self.agent.deps, self.emit, self.agent.max_repeats, self._sample)
         choice = first = self.agent.tool_choice
         for _ in range(self.agent.max_iterations):
             if await self._is_spent():
@@ -257,10 +258,21 @@ class _Turn:
         return self._exceeds() or (await self.steps.make_room() and self._exceeds())
 
     def _exceeds(self) -> bool:
-        """Whether a budget is used up, or cannot be kept since the model's price is unknown."""
-        usage = self.usage if info(self.model.name, address_of(self.model)).priced else replace(self.usage, cost=None)
-        self.spent = next(filter(None, (budget.exhausted(usage) for budget in self.setup.budgets)), "")
+        self.spent = self._exhausted()
         return bool(self.spent)
+
+    def _exhausted(self) -> str:
+        """Say in a sentence which budget is used up, or cannot be kept since the model's price is unknown, if any."""
+        usage = self.usage if info(self.model.name, address_of(self.model)).priced else replace(self.usage, cost=None)
+        return next(filter(None, (budget.exhausted(usage) for budget in self.setup.budgets)), "")
+
+    async def _sample(
+        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
+    ) -> Completion:
+        """Have the model answer a tool, unless a budget is used up."""
+        if spent := self._exhausted():
+            raise ToolError(f"The model was not asked. {spent}")
+        return await self.steps.sample(call_id, server, messages, instructions, max_tokens)
 
     async def _list_tools(self) -> None:
         for tools in await _all(source.tools() for source in self.setup.toolsets):

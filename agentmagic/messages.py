@@ -82,7 +82,8 @@ class ToolResult:
     """What came of a call.
 
     `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
-    `structured` is the JSON value of a result that has one beside its content.
+    `structured` is the JSON value of a result that has one beside its content. `server` is the alias of the
+    MCP server that wrote the content, "" where no server did.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -92,6 +93,7 @@ class ToolResult:
     status: ResultStatus = "ok"
     structured: Any = None
     done: str | None = None
+    server: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -157,6 +159,10 @@ class Usage:
         )
 
 
+NOTEBOOK = "notebook"
+"""Where the tools live that are no server's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A question and the arguments that answer it, from an `Example:` line of a docstring."""
@@ -169,14 +175,16 @@ class Example:
 class ToolDef:
     """A tool as a model sees it: `parameters` is a JSON Schema of type object.
 
-    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server.
+    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server. `own_name` is
+    what that server calls it, where the model has to know it by another name.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    server: str = "notebook"
+    server: str = NOTEBOOK
     examples: tuple[Example, ...] = ()
+    own_name: str = ""
 
 
 def as_text(part: Content) -> str:

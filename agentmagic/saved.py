@@ -10,10 +10,12 @@ from agentmagic.errors import JournalError
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
+    Compacted,
     Event,
     HistoryCut,
     Notice,
     RunResult,
+    Sampled,
     StepFinished,
     StepStarted,
     ToolFinished,
@@ -234,7 +236,7 @@ def _closing(events: Sequence[Event]) -> tuple[Event, ...]:
         iterations_used=len({event.step for event in events if isinstance(event, StepStarted)}),
         timed_out=False,
         stop_reason="cancelled",
-        usage=sum((event.usage for event in events if isinstance(event, StepFinished)), Usage()),
+        usage=sum((event.usage for event in events if isinstance(event, StepFinished | Compacted | Sampled)), Usage()),
     )
     return (*closing, TurnFinished(result))
 

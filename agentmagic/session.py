@@ -14,7 +14,7 @@ from typing import Any, Self
 from agentmagic import logs, settings
 from agentmagic.agent import Agent, Output, check_limit
 from agentmagic.budget import Budget
-from agentmagic.calls import Ask, Emit
+from agentmagic.calls import Emit
 from agentmagic.connections import Connections
 from agentmagic.context import Limits, View
 from agentmagic.engine import engine, void
@@ -24,7 +24,8 @@ from agentmagic.history import History, Match, Turn
 from agentmagic.journal import Journal
 from agentmagic.loop import Outcome, run_turn
 from agentmagic.messages import Message, Prompt, ToolDef, ToolResult, Usage, as_prompt
-from agentmagic.permission import Policy
+from agentmagic.permission import Approvals, Gate, policy_of
+from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
 from agentmagic.providers.models import ModelInfo
 from agentmagic.providers.registry import address_of, default_model, info, providers
@@ -70,7 +71,7 @@ class Session:
         self._spent = Usage()
         self._view = View()
         self._facts: ModelInfo | None = None
-        self._approved: set[tuple[str, str]] = set()
+        self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
         self._connections.servers(self.agent.mcp)
         self._extra: list[Toolset] = []
@@ -253,7 +254,7 @@ class Session:
         """
         forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
         forked.history = self.history.fork(turns)
-        forked.in_doubt = set(self.in_doubt)
+        forked.in_doubt.update(self.in_doubt)
         forked._extra = list(self._extra)
         return forked
 
@@ -355,7 +356,7 @@ class Session:
             toolsets,
             self.messages,
             prompt,
-            Policy(agent.permission, self._approved, self.in_doubt),
+            Gate(policy_of(agent.permission), self._approvals),
             Limits(facts.window, agent.compact_at, agent.max_result),
             self._view,
             self.history.compacted,

@@ -13,16 +13,16 @@ from agentmagic.agent import Agent
 from agentmagic.asking import PartEvent, ask
 from agentmagic.budget import Budget
 from agentmagic.calls import Emit
-from agentmagic.context import Context, Limits, View, accept_all
+from agentmagic.context import Context, Limits, View, accept_all, tokens
 from agentmagic.errors import ContextTooLong
-from agentmagic.events import Compacted, Event, Notice, PartFinished, StepFinished, StepRetried, StepStarted
+from agentmagic.events import Compacted, Event, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted
 from agentmagic.fold import Fold
-from agentmagic.messages import Media, Message, Text, ToolCall, Usage
-from agentmagic.permission import Policy
+from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
+from agentmagic.permission import Gate
 from agentmagic.providers.base import Model, ModelFinished, Request
 from agentmagic.redact import redact
 from agentmagic.structured import Form
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
 
 
@@ -40,7 +40,7 @@ class Setup:
     toolsets: Sequence[Toolset]
     past: Sequence[Message]
     prompt: Message
-    policy: Policy
+    gate: Gate
     limits: Limits = Limits()  # noqa: RUF009  (a frozen value)
     view: View = field(default_factory=View)
     compacted: Compacted | None = None
@@ -146,7 +146,26 @@ class Steps:
             self._emit(compacted)
         return compacted is not None
 
-    async def _complete(self, request: Request) -> tuple[str, Usage]:
+    async def sample(
+        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
+    ) -> Completion:
+        """Have the model answer a tool, beside the conversation and without tools. Raises ProviderError.
+
+        No provider is told a limit of tokens: the model is asked to keep to it, and what is longer is cut.
+        """
+        taken = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
+        short = f"Answer in at most {max_tokens} tokens."
+        said = f"{instructions}\n\n{short}".lstrip()
+        text, usage = await self._complete(Request(taken, said), "The answer for a tool")
+        self._emit(Sampled(call_id, server, usage))
+        longest = max_tokens * tokens.CHARACTERS
+        return Completion(text[:longest], self._model.name, cut=len(text) > longest)
+
+    def _taken(self, part: Part) -> Part:
+        """Name a medium in words that the model does not take."""
+        return Text(as_text(part)) if isinstance(part, Media) and not self._setup.accepts(part) else part
+
+    async def _complete(self, request: Request, what: str = "The summary") -> tuple[str, Usage]:
         """Have the model write something that nobody sees."""
         words: list[str] = []
 
@@ -156,7 +175,7 @@ class Steps:
 
         def on_retry(_attempt: int, delay: float, error: str) -> None:
             words.clear()
-            self._emit(Notice("info", f"The summary is asked for again in {delay:.0f} s: {error}"))
+            self._emit(Notice("info", f"{what} is asked for again in {delay:.0f} s: {error}"))
 
         finished = await ask(self._model, request, hear, on_retry)
         return "".join(words), finished.usage

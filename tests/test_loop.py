@@ -28,7 +28,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.fold import fold
 from agentmagic.loop import run_turn
 from agentmagic.messages import Media, Text, ToolDef, Usage, user
-from agentmagic.permission import Policy
+from agentmagic.permission import Gate
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import Scripted
 from agentmagic.steps import Setup
@@ -756,7 +756,7 @@ def play_and_cancel(script, cut, limit):
 
         task = asyncio.current_task()
         tools = Functions(tools_of_every_kind())
-        setup = Setup(agent, model, [tools], (), user("a prompt"), Policy())
+        setup = Setup(agent, model, [tools], (), user("a prompt"), Gate())
         outcomes.append(await run_turn(setup, emit=emit, ask=nobody))
 
     with contextlib.suppress(asyncio.CancelledError):  # of a cut after the turn's last await

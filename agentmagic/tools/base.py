@@ -9,7 +9,7 @@ from uuid import uuid4
 from agentmagic import schema
 from agentmagic.deadline import Deadline, being_cancelled
 from agentmagic.errors import ServerError, ToolError, UsageError
-from agentmagic.messages import Content, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
+from agentmagic.messages import Content, Message, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
 from agentmagic.redact import redact
 
 TIMEOUT = 60.0
@@ -32,6 +32,19 @@ class Done:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model answered to a tool: its words, its name, and whether the words were cut at the limit."""
+
+    text: str
+    model: str
+    cut: bool = False
+
+
+Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
+"""Has a model answer messages, under instructions, in at most so many tokens."""
+
+
 class ToolContext:
     """What a running tool may know and ask of its surroundings.
 
@@ -46,11 +59,13 @@ class ToolContext:
         deps: Any = None,
         ask: Callable[[str], Awaitable[str]],
         progress: Callable[[str, float, float | None, str], None],
+        complete: Complete | None = None,
     ) -> None:
         self.call = call
         self.deps = deps
         self._ask = ask
         self._progress = progress
+        self._complete = complete
         self.deadline = Deadline(None)
         self.unstoppable = False
         self._cancelled = False
@@ -79,6 +94,16 @@ class ToolContext:
         with self.deadline.paused():
             return await self._ask(question)
 
+    async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
+        """Have the turn's model answer something beside the conversation, within the turn's time and budgets.
+
+        Raises ToolError where there is no model to answer or a budget is used up, and ProviderError.
+        """
+        if self._complete is None:
+            message = "There is no model here to answer."
+            raise ToolError(message)
+        return await self._complete(messages, instructions, max_tokens)
+
 
 Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
@@ -89,7 +114,8 @@ class Tool:
 
     `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds.
     `parallel=False` keeps other calls of the step from running beside it. `ask` says whether a person
-    is asked before it runs where no rule of the policy speaks.
+    is asked before it runs where no rule of the policy speaks. `code` marks a tool that runs code the model
+    wrote: it asks, and no default and no variable lets it run, only a rule or a person (SECURITY-1).
     """
 
     definition: ToolDef
@@ -97,6 +123,7 @@ class Tool:
     timeout: float | None = TIMEOUT
     parallel: bool = True
     ask: bool = False
+    code: bool = False
 
     @property
     def name(self) -> str:

@@ -89,7 +89,7 @@ def reader(find: Find, limit: int | None = None) -> Tool:
         whole = find(call.arguments["id"])
         if whole is None:
             raise ToolError(_no_such(call.arguments["id"]))
-        return result(call, _read(whole.text, call.arguments, most))
+        return replace(result(call, _read(whole.text, call.arguments, most)), server=whole.server)
 
     return Tool(DEFINITION, read)
 

@@ -97,15 +97,22 @@ class Host(Protocol):
         ...
 
 
+async def by_the_turns_model(request: Sampling, call: ToolContext) -> Sampled:
+    """Have the model of the running turn answer, within its time and budgets."""
+    answer = await call.complete(request.messages, request.instructions, max_tokens=request.max_tokens)
+    return Sampled(answer.text, answer.model, "maxTokens" if answer.cut else "endTurn")
+
+
 @dataclass(frozen=True, slots=True)
 class Typed:
     """Asks by typed questions through the running call.
 
-    `complete` has a model answer; without it sampling is not offered. `confirm` asks about starting a
+    `complete` has a model answer, by default that of the running turn; without one sampling is not offered.
+    `confirm` asks about starting a
     server, for which no call is running; without it none is started that needs a person's leave.
     """
 
-    complete: Callable[[Sampling], Awaitable[Sampled]] | None = None
+    complete: Callable[[Sampling, ToolContext], Awaitable[Sampled]] | None = by_the_turns_model
     confirm: Callable[[str], Awaitable[bool]] | None = None
 
     @property
@@ -151,7 +158,7 @@ class Typed:
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
             f"{words}\nSend it? [y/n]"
         )
-        return None if await _agreed(question, call) else await self.complete(request)
+        return None if await _agreed(question, call) else await self.complete(request, call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,7 +305,9 @@ def _unusable(tool: "types.Tool") -> str | None:
 
 def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
     description = clean((tool.description or tool.title or "")[:LONGEST_DESCRIPTION])
-    definition = ToolDef(shown, description, tool.input_schema, server=connection.name)
+    definition = ToolDef(
+        shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
+    )
     ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
     return Tool(definition, _invoke(connection, tool.name), timeout=connection.config.timeout, ask=ask)
 

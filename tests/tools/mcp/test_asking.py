@@ -105,7 +105,7 @@ def test_an_address_is_shown_and_never_opened():
 def test_a_model_answers_once_a_person_agreed():
     requests = []
 
-    async def complete(request):
+    async def complete(request, _call):
         requests.append(request)
         return Sampled("4", "a-model")
 
@@ -127,11 +127,11 @@ def test_without_a_model_sampling_is_not_offered():
         assert (await call(servers, "think", ask)).status == "error"
         assert asked == []
 
-    over_both(scene)
+    over_both(scene, host=Typed(complete=None))
 
 
 def test_a_model_that_fails_is_told_to_the_person_not_to_the_server():
-    async def complete(request):
+    async def complete(request, _call):
         raise Unavailable("the secret place is down")
 
     async def scene(servers):
