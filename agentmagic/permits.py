@@ -200,7 +200,7 @@ class Permits:
             answer = await engine().run_user(partial(hook, call, tool.definition))
             return checked(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:
-            words = redact(f"The permission hook failed: {type(error).__name__}: {error}")
+            words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
             raise _HookFailed(words) from error
 
 

@@ -20,6 +20,7 @@ from agentmagic.tools.functions import is_tool
 
 _matches: Any = cast("Any", completer).context_matcher
 _BRACE = re.compile(r"\{(\w*)$")
+_SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
 
 
 def matcher(magic: str, namespace: Namespace) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -48,8 +49,7 @@ class _Words:
         until = context.text_until_cursor
         in_cell = first_line.split()[:1] == [f"%%{self._magic}"]
         if in_cell and context.cursor_line > 0:
-            brace = _BRACE.search(until)
-            return (brace[1], self._variables()) if brace else ("", ())
+            return self._in_prompt(until)
         typed = until.split()[1:] + ([""] if until[-1:].isspace() else [])
         if not typed:
             return "", ()
@@ -58,6 +58,14 @@ class _Words:
             return fragment, self._of_parser(ask_parser(self._magic), typed)
         table = {f"%{self._magic}": "agent", "%mcp": "mcp"}.get(until.split()[0])
         return (fragment, self._of_line(table, typed)) if table else ("", ())
+
+    def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
+        """Return what may stand in a prompt: a variable behind a brace, a server behind an @."""
+        if brace := _BRACE.search(until):
+            return brace[1], self._variables()
+        if server := _SERVER.search(until):
+            return server[1], [f"{name}:" for name in self._servers()]
+        return "", ()
 
     def _of_line(self, table: str, typed: Sequence[str]) -> Sequence[str]:
         if typed[0] in SESSION_FLAGS and table == "agent":
@@ -97,12 +105,15 @@ class _Words:
             case "NAME | FILE":
                 return [*self._conversations(), *_paths(typed, SUFFIX)]
             case "SERVER":
-                servers = self._namespace.servers
-                return [state.name for state in servers.servers] if servers else ()
+                return self._servers()
             case "NAME":
                 return list(self._namespace.sessions())
             case _:
                 return ()
+
+    def _servers(self) -> Sequence[str]:
+        servers = self._namespace.servers
+        return [state.name for state in servers.servers] if servers else ()
 
     def _conversations(self) -> Sequence[str]:
         folder = folder_of(self._namespace.variables)

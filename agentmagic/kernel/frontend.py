@@ -84,6 +84,14 @@ def say(text: str) -> None:
     print(shown(text))  # noqa: T201  (that is what a magic does)
 
 
+def agreed(question: str) -> bool:
+    """Ask for a yes; whatever else is typed, and an input that has ended, is a no."""
+    try:
+        return input(shown(question)).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     """Return what the request of the cell tells: whether somebody can type, and whether it is a notebook's cell."""
     request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())

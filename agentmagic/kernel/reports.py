@@ -4,16 +4,24 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentmagic import settings
 from agentmagic.events import Notice, StepFinished, TurnFinished, TurnStarted
 from agentmagic.kernel.notebook import Place
 from agentmagic.logs import Line
 from agentmagic.messages import ToolDef, Usage
+from agentmagic.permission import Permit, policy_of
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.render.words import cost, one_line, shown
 from agentmagic.saved import SavedConversation
 from agentmagic.session import Session
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import ServerState
+
+MOST_LEFT_OUT = 20
+"""Tools of a server that are named with why they are left out."""
 
 WIDTH = 100
 """Characters of a line that are shown of a prompt, an answer or a description."""
@@ -28,11 +36,20 @@ def status(name: str, session: Session, place: Place) -> str:
         ("context", context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
-        ("permission", settings.permission_override() or session.agent.permission),
+        ("permission", permission(session.agent.permission)),
         ("saved", saved(session, place)),
         ("in doubt", in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def permission(given: Permit) -> str:
+    """Say what becomes of calls: by the environment, a word, or a policy."""
+    policy = policy_of(given)
+    rules = f"{len(policy.rules)} rule{'s' * (len(policy.rules) != 1)}" if policy.rules else ""
+    what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
+    override = settings.permission_override()
+    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
 
 
 def context(session: Session) -> str:
@@ -185,10 +202,53 @@ def models(session: Session) -> str:
 def servers(rows: Iterable[Sequence[str]]) -> str:
     """List servers: name, state, number of tools, and what went wrong if anything did."""
     lines = [
-        f"{name:<16}{state:<10}{count} tools{'  ' + _line(error) if error else ''}"
+        f"{name:<16}{state:<16}{count} tools{'  ' + _line(error) if error else ''}"
         for name, state, count, error in rows
     ]
     return "\n".join(lines) or "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
+
+
+def server(state: "ServerState") -> str:
+    """Say all that is known of a server."""
+    rows = [
+        ("server", state.name),
+        ("state", state.state),
+        ("address", state.address),
+        ("calls itself", state.title),
+        ("protocol", state.protocol),
+        ("tools", str(state.tools)),
+        ("disabled", ", ".join(state.disabled)),
+        *(("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]),
+        ("error", state.error),
+    ]
+    lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
+    about = [f"\nIt says of itself:\n{shown(state.instructions)}"] if state.instructions else []
+    return "\n".join([*lines, *about, *([_last_words(state.stderr)] if state.stderr else [])])
+
+
+def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
+    """Show what a server logged, as level, logger and text, and the end of its stderr."""
+    said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
+    return "\n".join([*said, *([_last_words(stderr)] if stderr else [])]) or "It has logged nothing."
+
+
+def _last_words(stderr: str) -> str:
+    return f"\nIts last words on stderr:\n{shown(stderr)}"
+
+
+def prompts(rows: Iterable[tuple[str, str, Sequence[tuple[str, bool]], str]]) -> str:
+    """List prompts of servers: server, name, arguments and whether they are needed, description."""
+    lines = [
+        f"{name}  {prompt}  {' '.join(f'{arg}=' if needed else f'[{arg}=]' for arg, needed in arguments)}  {_line(about)}"
+        for name, prompt, arguments, about in rows
+    ]
+    return shown("\n".join(lines)) or "The servers offer no prompts."
+
+
+def resources(rows: Iterable[tuple[str, str, str]]) -> str:
+    """List resources of servers as a cell names them: server, URI, description."""
+    lines = [f"@{name}:{uri}  {_line(about)}" for name, uri, about in rows]
+    return shown("\n".join(lines)) or "The servers offer no resources."
 
 
 def _place(definition: ToolDef) -> tuple[bool, str, str]:

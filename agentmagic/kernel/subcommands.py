@@ -153,27 +153,92 @@ class ListServers:
 
 
 @dataclass(frozen=True)
-class RemoveServer:
-    """Disconnect a server and forget it."""
-
+class _OfServer:
     name: str = option(default="", metavar="SERVER", help="its name here")
 
 
 @dataclass(frozen=True)
-class AllowTools:
+class _OfServers:
+    name: str | None = option(nargs="?", metavar="SERVER", help="its name here")
+
+
+@dataclass(frozen=True)
+class GetServer(_OfServer):
+    """Show all there is to know of a server: address, state, tools, last error, last words."""
+
+
+@dataclass(frozen=True)
+class RemoveServer(_OfServer):
+    """Disconnect a server and forget it."""
+
+
+@dataclass(frozen=True)
+class RestartServer(_OfServer):
+    """Disconnect a server and connect it anew."""
+
+
+@dataclass(frozen=True)
+class ApproveServer(_OfServer):
+    """Let a server start that a configuration file names, as it is written there now."""
+
+
+@dataclass(frozen=True)
+class AllowTools(_OfServer):
     """Let tools of a server run without asking."""
 
-    name: str = option(default="", metavar="SERVER", help="its name here")
     patterns: tuple[str, ...] = option(
         default=(), nargs="*", metavar="PATTERN", help="names or patterns of its tools (default: all)"
     )
 
 
 @dataclass(frozen=True)
-class ServerTools:
+class DisableTools(_OfServer):
+    """Take tools of a server away from the model."""
+
+    patterns: tuple[str, ...] = option(
+        default=(), nargs="+", metavar="PATTERN", help="names or patterns of its tools; * for all"
+    )
+
+
+@dataclass(frozen=True)
+class EnableTools(_OfServer):
+    """Give the model tools back that were disabled."""
+
+    patterns: tuple[str, ...] = option(
+        default=(), nargs="*", metavar="PATTERN", help="names or patterns of its tools (default: all)"
+    )
+
+
+@dataclass(frozen=True)
+class ServerTools(_OfServers):
     """Show the tools of the servers, or of one."""
 
-    name: str | None = option(nargs="?", metavar="SERVER", help="its name here")
+
+@dataclass(frozen=True)
+class ServerLog(_OfServer):
+    """Show what a server logged, and its last words on stderr."""
+
+
+@dataclass(frozen=True)
+class ListPrompts(_OfServers):
+    """Show the prompts that the servers offer, or one of them."""
+
+
+@dataclass(frozen=True)
+class ListResources(_OfServers):
+    """Show what can be attached to a cell as @SERVER:URI."""
+
+
+@dataclass(frozen=True)
+class UsePrompt(_OfSession):
+    """Show a prompt of a server, filled in, or ask it."""
+
+    name: str = option(default="", metavar="SERVER", help="its name here")
+    prompt: str = option(default="", metavar="PROMPT", help="the name of the prompt")
+    arguments: tuple[str, ...] = option(
+        default=(), nargs="*", metavar="NAME=VALUE", help="what the prompt is to be filled in with"
+    )
+    ask: bool = switch("--ask", help="ask the session, instead of showing the prompt")
 
 
 @dataclass(frozen=True)
@@ -201,11 +266,20 @@ SUBCOMMANDS: Mapping[str, Mapping[str, type[Any]]] = {
     },
     "mcp": {
         "list": ListServers,
+        "get": GetServer,
         "add": AddServer,
-        "remove": RemoveServer,
-        "allow": AllowTools,
-        "tools": ServerTools,
         "load": LoadServers,
+        "approve": ApproveServer,
+        "restart": RestartServer,
+        "remove": RemoveServer,
+        "tools": ServerTools,
+        "allow": AllowTools,
+        "disable": DisableTools,
+        "enable": EnableTools,
+        "logs": ServerLog,
+        "prompts": ListPrompts,
+        "prompt": UsePrompt,
+        "resources": ListResources,
     },
 }
 """The subcommands of the line magics; the first one is meant where none is named."""

@@ -204,7 +204,10 @@ class Connection:
             await asyncio.to_thread(self.approve)
             return
         self.state = "needs approval"
-        self.error = f"The MCP server {self.name!r} was not started, for nobody has approved it yet: {shown}"
+        self.error = (
+            f"The MCP server {self.name!r} was not started, for nobody has approved it yet: {shown}\n"
+            f"%mcp approve {self.name} lets it start; McpServers.approve does so in code."
+        )
         raise ServerError(self.error)
 
     def approve(self) -> None:

@@ -108,8 +108,8 @@ class Typed:
     """Asks by typed questions through the running call.
 
     `complete` has a model answer, by default that of the running turn; without one sampling is not offered.
-    `confirm` asks about starting a
-    server, for which no call is running; without it none is started that needs a person's leave.
+    `confirm` asks about starting a server, for which no call is running; without it none is started that needs a
+    person's leave.
     """
 
     complete: Callable[[Sampling, ToolContext], Awaitable[Sampled]] | None = by_the_turns_model

@@ -105,14 +105,16 @@ class McpServers:
         """Add a server and connect it now; one that fails is not kept, unless it waits for approval.
 
         The same server once more, as a cell that is run again adds it, stays connected and what it allows is
-        added. Raises UsageError for a name that another server has, and ServerError.
+        added; one whose entry in a file has changed is taken for another. Raises UsageError for a name that another server has, and ServerError.
         """
         if (known := self._servers.get(name)) is not None:
-            if known.connection.config.transport == config.transport:
+            if known.connection.config.transport != config.transport:
+                raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
+            if known.connection.config.origin == config.origin:
                 self.allow(name, config.allow)
                 await known.list()
                 return
-            raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
+            await self.remove(name)
         server = self._servers[name] = self._make(name, config)
         try:
             await server.list()

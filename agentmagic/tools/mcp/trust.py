@@ -46,7 +46,7 @@ class TrustStore:
 
         if (origin := config.origin) is None:
             return
-        entry = {"server": server, "file": str(origin.file), "command": describe(config)}
+        entry = {"server": server, "file": str(origin.file), "command": entry_of(config)}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self.path}.lock"):
             kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
@@ -92,7 +92,13 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
         return describe(config)
     before = store.before(server, origin)
     changed = f"\nIt has changed. Before it was: {before}" if before else ""
-    return f"{describe(config)}\nThe file {origin.file} names it.{changed}"
+    return f"{entry_of(config)}\nThe file {origin.file} names it.{changed}"
+
+
+def entry_of(config: ServerConfig) -> str:
+    """Say what an entry asks for: what would be started or reached, and which of its tools would not ask."""
+    unasked = f"\nWithout asking you, it may run: {', '.join(config.allow)}" if config.allow else ""
+    return f"{describe(config)}{clean(unasked)}"
 
 
 def _shown(name: str, value: str) -> str:
