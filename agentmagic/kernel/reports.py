@@ -236,12 +236,9 @@ def _last_words(stderr: str) -> str:
     return f"\nIts last words on stderr:\n{shown(stderr)}"
 
 
-def prompts(rows: Iterable[tuple[str, str, Sequence[tuple[str, bool]], str]]) -> str:
-    """List prompts of servers: server, name, arguments and whether they are needed, description."""
-    lines = [
-        f"{name}  {prompt}  {' '.join(f'{arg}=' if needed else f'[{arg}=]' for arg, needed in arguments)}  {_line(about)}"
-        for name, prompt, arguments, about in rows
-    ]
+def prompts(rows: Iterable[tuple[str, str, str, str]]) -> str:
+    """List prompts of servers: server, name, how the arguments are written, description."""
+    lines = [f"{name}  {prompt}  {arguments}  {_line(about)}" for name, prompt, arguments, about in rows]
     return shown("\n".join(lines)) or "The servers offer no prompts."
 
 

@@ -15,6 +15,7 @@ from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
+    from agentmagic.tools.mcp.catalogue import Argument
     from agentmagic.tools.mcp.config import Input
 
 Put = Callable[[str, Message], None]
@@ -107,9 +108,8 @@ class Servers:
         shown = servers.pending(name)
         if shown is None:
             return f"{name} needs no approval."
-        return "\n".join(
-            filter(None, (f"{name} may start: {shown}", self._started(servers, name), listed((servers,), name)))
-        )
+        problem = self._started(servers, name)
+        return "\n".join(filter(None, (f"{name} may start: {shown}", problem, listed((servers,), name))))
 
     def _remove(self, command: subcommands.RemoveServer) -> str:
         engine().call(self._namespace.need_servers().remove(command.name))
@@ -150,8 +150,7 @@ class Servers:
     def _prompts(self, command: subcommands.ListPrompts) -> str:
         found = [one for servers in self._asked(command.name) for one in engine().call(servers.prompts(command.name))]
         return reports.prompts(
-            (one.server, one.name, [(arg.name, arg.required) for arg in one.arguments], one.description)
-            for one in found
+            (one.server, one.name, " ".join(map(_written, one.arguments)), one.description) for one in found
         )
 
     def _resources(self, command: subcommands.ListResources) -> str:
@@ -232,6 +231,10 @@ def _pair(written: str) -> tuple[str, str]:
         message = f"{written!r} is no argument of a prompt. Write NAME=VALUE."
         raise UsageError(message)
     return key, value
+
+
+def _written(argument: "Argument") -> str:
+    return f"{argument.name}=" if argument.required else f"[{argument.name}=]"
 
 
 def _typed_input(asked: "Input") -> str:

@@ -105,7 +105,8 @@ class McpServers:
         """Add a server and connect it now; one that fails is not kept, unless it waits for approval.
 
         The same server once more, as a cell that is run again adds it, stays connected and what it allows is
-        added; one whose entry in a file has changed is taken for another. Raises UsageError for a name that another server has, and ServerError.
+        added; one whose entry in a file has changed is taken for another. Raises UsageError for a name that
+        another server has, and ServerError.
         """
         if (known := self._servers.get(name)) is not None:
             if known.connection.config.transport != config.transport:
