@@ -81,9 +81,7 @@ def test_get_shows_a_server_and_logs_its_last_words(kernel, add):
     assert "It says of itself:\nBe kind to it." in shown
     kernel.run("%mcp allow obliging\nplay(calls('talk'), 'done')")
     kernel.run("%%agent\nhello")
-    assert (
-        "all is well" in kernel.run("%mcp logs obliging").stream or "stderr" in kernel.run("%mcp logs obliging").stream
-    )
+    assert "all is well" in kernel.run("%mcp logs obliging").stream
 
 
 def test_tools_are_taken_away_and_given_back(kernel, add):
@@ -248,7 +246,7 @@ def test_a_call_is_edited_before_it_runs(kernel, add):
     assert "That is no JSON" in kernel.asked(cell)["prompt"]
     kernel.type('{"text": "ls"}')
     assert kernel.finish(cell).ok
-    assert "text  ls" in cell.displays[0]["text/html"] or "ls" in cell.text
+    assert "text  ls" in str(cell.displays)
     told = kernel.value("agent.messages[2].parts[0].text")
     assert "The user changed the arguments of this call to" in told
     assert "rm -rf" not in told
@@ -257,7 +255,7 @@ def test_a_call_is_edited_before_it_runs(kernel, add):
 def test_the_permission_option_leaves_the_rules_of_a_policy(kernel, add):
     add("raw", RAW)
     kernel.run(
-        "from agentmagic.permission import Policy, Rule\n"
+        "from agentmagic import Policy, Rule\n"
         "play(calls('echo', text='secret'), 'done', permission=Policy([Rule('deny', when={'text': 'secret'})]))"
     )
     assert "⊘ echo text: secret" in kernel.run("%%agent --permission allow\nhello").text
