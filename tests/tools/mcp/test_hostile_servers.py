@@ -353,7 +353,7 @@ def test_a_form_that_asks_for_a_password_is_refused_and_told():
 def test_sampling_in_a_loop_ends_at_its_bound():
     answered = []
 
-    async def complete(request):
+    async def complete(request, _call):
         answered.append(request)
         return Sampled("on and on", "a-model")
 
