@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
-from agentmagic.deadline import Deadline
+from agentmagic.deadline import GRACE, Deadline, look_at
 from agentmagic.engine import running_loop
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.events import (
@@ -30,9 +30,6 @@ from agentmagic.events import (
 from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.permission import DOUBT, Policy, denial, doubtful_denial
 from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, call_tool, failure
-
-GRACE = 0.25
-"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
 
 Emit = Callable[[Event], None]
 Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
@@ -100,7 +97,7 @@ class Calling:
             raise
         finally:
             for task in tasks:
-                task.add_done_callback(_look_at)
+                task.add_done_callback(look_at)
         for task in tasks:
             if error := task.exception():
                 raise error
@@ -109,10 +106,10 @@ class Calling:
         """Settle one call: look it up, ask if need be, run it, tell what came of it."""
         tool = self.tools.get(call.name)
         if tool is None:
-            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
+            self.emit(ToolFinished(self._warned(call, failure(call, self._unknown(call.name)))))
             return
         if reason := await self._denied(tool, call):
-            self.emit(ToolFinished(failure(call, reason, "denied")))
+            self.emit(ToolFinished(self._warned(call, failure(call, reason, "denied"))))
             return
         self.emit(ToolStarted(call, tool.definition.server))
         self._running.add(call.id)
@@ -207,9 +204,3 @@ class Calling:
 def _same(call: ToolCall) -> str:
     """Return what two calls share that ask for the same."""
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
-
-
-def _look_at(task: "asyncio.Task[None]") -> None:
-    """Take a task's exception, so that one left behind does not complain when it ends."""
-    if not task.cancelled():
-        task.exception()

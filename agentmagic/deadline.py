@@ -1,16 +1,41 @@
 """A timeout that stands still while somebody is waited for."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 
 def being_cancelled() -> bool:
     """Whether somebody, or a deadline, has asked the running task to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+GRACE = 0.25
+"""Seconds that cancelled work gets to clean up before its turn goes on without it."""
+
+
+async def let_go(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that somebody else wrote; when cancelled, wait for its end no longer than GRACE seconds."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task], timeout=GRACE)
+        task.add_done_callback(look_at)
+        raise
+    return task.result()
+
+
+def look_at(task: "asyncio.Task[Any]") -> None:
+    """Take a task's exception, so that one left behind does not complain when it ends."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Deadline:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from agentmagic.agent import Agent
 from agentmagic.asking import PartEvent, ask
-from agentmagic.budget import Budget
+from agentmagic.budget import Budget, BudgetExhausted
 from agentmagic.calls import Emit
 from agentmagic.context import Context, Limits, View, accept_all
 from agentmagic.errors import ContextTooLong
@@ -20,6 +20,7 @@ from agentmagic.fold import Fold
 from agentmagic.messages import Media, Message, Text, ToolCall, Usage
 from agentmagic.permission import Policy
 from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.registry import address_of, info
 from agentmagic.redact import redact
 from agentmagic.structured import Form
 from agentmagic.tools.base import Tool, Toolset
@@ -54,11 +55,14 @@ class Steps:
     """Takes the steps of a turn: each one model request, its response told part by part.
 
     `number` counts them. `tools` are those of the turn; the one that reads on in long results joins them when
-    there is one. `fold` is what the turn has told so far, through `emit`.
+    there is one. `fold` is what the turn has told so far, through `emit`. `unreported` is a guess at the tokens
+    of responses whose provider does not count them.
     """
 
     def __init__(self, setup: Setup, form: Form | None, tools: dict[str, Tool], fold: Fold, emit: Emit) -> None:
         self.number = 0
+        self.usage = Usage()
+        self.unreported = Usage()
         self._setup = setup
         self._model = setup.model
         self._form = form
@@ -81,24 +85,24 @@ class Steps:
             tools=[tool.definition for tool in self._tools.values()],
         )
 
-    async def make_room(self) -> bool:
-        """Have older turns summarised where the next request would be too long; whether that was so."""
-        return self._context.due(self._messages) and await self._compact()
-
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
         """Send one request, again where that may help, and tell its response; `extra` is not kept.
 
-        A closing step has no number of its own. Raises ProviderError.
+        Older turns are summarised first where it would be too long. A closing step has no number of its own.
+        Raises ProviderError, and BudgetExhausted before a request that no budget allows.
         """
+        self._keep_budgets()
+        if self._context.due(self._messages) and await self._compact():
+            self._keep_budgets()
         self.number += not closing
         self._emit(StepStarted(self.number, self._model.name, closing))
         await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
         began = time.monotonic()
         finished = await self._respond(tool_choice, *extra)
+        self.usage += finished.usage
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
-        if finished.once:
-            self._context.measured(len(self._messages) - 1, finished.usage)
+        self._measure(finished)
         return finished
 
     async def _respond(self, tool_choice: str, *extra: Message) -> ModelFinished:
@@ -107,8 +111,24 @@ class Steps:
         except ContextTooLong as error:
             if self._setup.agent.compact_at is None or not await self._compact():
                 raise
+            self._keep_budgets()
             self._say_retry(1, 0.0, str(error))
         return await ask(self._model, self._request(tool_choice, *extra), self._hear, self._say_retry)
+
+    def _keep_budgets(self) -> None:
+        """Raise BudgetExhausted where one is used up, or cannot be kept since the model's price is unknown."""
+        usage = self.usage + self.unreported
+        if not info(self._model.name, address_of(self._model)).priced:
+            usage = replace(usage, cost=None)
+        for budget in self._setup.budgets:
+            if words := budget.exhausted(usage):
+                raise BudgetExhausted(words)
+
+    def _measure(self, finished: ModelFinished) -> None:
+        if not (finished.usage.input_tokens or finished.usage.output_tokens):
+            self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
+        elif finished.once:
+            self._context.measured(len(self._messages) - 1, finished.usage)
 
     def _hear(self, event: PartEvent) -> None:
         self._emit(self._with_own_id(event))
@@ -143,6 +163,7 @@ class Steps:
         """Have the history sent shorter from now on; whether that could be."""
         compacted = await self._context.compact(self._messages, len(self._setup.past), self._complete)
         if compacted is not None:
+            self.usage += compacted.usage
             self._emit(compacted)
         return compacted is not None
 

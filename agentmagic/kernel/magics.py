@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -17,6 +16,7 @@ from agentmagic.kernel.frontend import Kind, front_end, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.parser import Help
 from agentmagic.messages import ToolDef
+from agentmagic.paths import path_of
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
 
@@ -79,7 +79,7 @@ class AgentMagics:
             case subcommands.Debug():
                 return self._debug(parsed.detail)
             case subcommands.Models(model=str(model)):
-                return _choose_model(self.namespace.session(parsed.session), model)
+                return self._choose_model(parsed.session, model)
             case _:
                 return self._show(parsed, self.namespace.known(parsed.session))
 
@@ -102,13 +102,22 @@ class AgentMagics:
             case _:
                 return _undo(session)
 
+    def _choose_model(self, name: str, model: str) -> str:
+        session = self.namespace.draft(name)
+        recipe = replace(session.agent, model=model)
+        session.model(recipe)
+        session.agent = recipe
+        self.namespace.bind(name, session)
+        return f"The session's model: {reports.model_name(session)}"
+
     def _debug(self, detail: subcommands.Switch | None) -> str:
         if detail is None:
             times = front_end(self._shell).kind is not Kind.BATCH
             return reports.log(logs.recent(SHOWN), detailed=logs.is_detailed(), times=times)
         logs.keep(detailed=detail == "on")
-        kept = f"every event of a turn, and the records of {', '.join(logs.SDKS)}" if detail == "on" else "the outlines"
-        return f"Kept from now on: {kept}. %{self.name} debug shows the last {SHOWN} lines."
+        sdks = f"every event of a turn, and what {', '.join(logs.SDKS)} log"
+        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
+        return f"The log now keeps {kept}. %{self.name} debug shows its last {SHOWN} lines."
 
     def _mcp(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
         match parsed:
@@ -144,7 +153,7 @@ class AgentMagics:
 
         servers = self.namespace.need_servers()
         failed: list[str] = []
-        for name, one in config.read(Path(file)).items():
+        for name, one in config.read(path_of(file)).items():
             try:
                 engine().call(servers.add(name, one))
             except (ServerError, UsageError) as error:
@@ -182,13 +191,6 @@ def _listed(toolsets: tuple[Toolset, ...]) -> list[ToolDef]:
 
 async def _list(toolset: Toolset) -> Any:
     return await toolset.tools()
-
-
-def _choose_model(session: Session, name: str) -> str:
-    recipe = replace(session.agent, model=name)
-    session.model(recipe)
-    session.agent = recipe
-    return f"The session's model: {reports.model_name(session)}"
 
 
 def _undo(session: Session) -> str:

@@ -315,7 +315,10 @@ def _table(value: Any) -> str | None:
 def _json(value: Any) -> str:
     from pydantic_core import to_jsonable_python
 
-    data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True)
+    try:
+        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True)
+    except UnicodeDecodeError:  # bytes that are no text
+        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True, bytes_mode="base64")
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
 
 
