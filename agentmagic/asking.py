@@ -73,14 +73,17 @@ async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> 
     except ProviderError as error:
         error.usage = _wasted(model, failures)
         raise
-    usage = priced(model.name, replace(finished.usage, requests=1), address_of(model))
-    return replace(finished, usage=usage + _wasted(model, failures))
+    return replace(finished, usage=_counted(model, finished.usage) + _wasted(model, failures))
 
 
 def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
     """Return what tries took that came to nothing, as far as the provider told it."""
-    told = (failure.usage for failure in failures if failure.usage is not None)
-    return sum((priced(model.name, replace(usage, requests=1), address_of(model)) for usage in told), Usage())
+    return sum((_counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
+
+
+def _counted(model: Model, usage: Usage) -> Usage:
+    """Return what one request took, with its cost."""
+    return priced(model.name, replace(usage, requests=1), address_of(model))
 
 
 async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import groupby
 from typing import Any
 
-from agentmagic.deadline import GRACE, Deadline, look_at
+from agentmagic.deadline import Deadline, let_all_go
 from agentmagic.engine import running_loop
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.events import (
@@ -88,16 +88,7 @@ class Calling:
 
     async def _together(self, calls: Sequence[ToolCall]) -> None:
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=GRACE)
-            raise
-        finally:
-            for task in tasks:
-                task.add_done_callback(look_at)
+        await let_all_go(tasks)
         for task in tasks:
             if error := task.exception():
                 raise error

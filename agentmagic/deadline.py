@@ -1,7 +1,7 @@
 """A timeout that stands still while somebody is waited for."""
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Collection, Coroutine, Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,17 +22,25 @@ GRACE = 0.25
 async def let_go(work: Coroutine[Any, Any, T]) -> T:
     """Await work that somebody else wrote; when cancelled, wait for its end no longer than GRACE seconds."""
     task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait([task], timeout=GRACE)
-        task.add_done_callback(look_at)
-        raise
+    await let_all_go([task])
     return task.result()
 
 
-def look_at(task: "asyncio.Task[Any]") -> None:
+async def let_all_go(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Wait until tasks have ended, however; when cancelled, cancel them and wait no longer than GRACE seconds."""
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=GRACE)
+        raise
+    finally:
+        for task in tasks:
+            task.add_done_callback(_look_at)
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
     """Take a task's exception, so that one left behind does not complain when it ends."""
     if not task.cancelled():
         task.exception()

@@ -37,7 +37,7 @@ from agentmagic.messages import Message, Text, ToolDef, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
 from agentmagic.redact import redact
 from agentmagic.steps import Setup, Steps
-from agentmagic.structured import REPAIRS, Form, form_of
+from agentmagic.structured import REPAIRS, Form
 from agentmagic.tools.base import Tool
 from agentmagic.tools.output_cache import READER
 
@@ -95,8 +95,8 @@ class _Turn:
     def __post_init__(self) -> None:
         self.agent, self.model = self.setup.agent, self.setup.model
         self.deadline = Deadline(self.agent.timeout)
-        self.form = None if self.agent.output is None else form_of(self.agent.output)
-        self.steps = Steps(self.setup, self.form, self.tools, self.fold, self.emit)
+        self.form = self.agent.form
+        self.steps = Steps(self.setup, self.tools, self.fold, self.emit)
 
     async def run(self) -> Outcome:
         self.emit(TurnStarted(self.setup.prompt, self.model.name))
@@ -122,8 +122,6 @@ class _Turn:
                 f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
-        if isinstance(error, ProviderError) and error.usage is not None:
-            self.steps.usage += error.usage
         if isinstance(error, AgentMagicError):
             return "error", error
         wrapped = AgentMagicError(f"The turn failed: {words_of(error)}")

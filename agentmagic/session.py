@@ -369,6 +369,7 @@ class Session:
             self._view,
             self.history.compacted,
             facts.accepts,
+            facts.priced,
             (
                 Budget("turn", agent.max_cost, agent.max_tokens),
                 Budget("session", self.max_cost, self.max_tokens, self._spent),

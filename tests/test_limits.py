@@ -314,3 +314,10 @@ def test_a_fork_has_used_its_part_of_the_cap():
     session = Session(Agent(model), max_tokens=15)
     session.ask("one")
     assert session.fork().ask("two").stop_reason == "budget"
+
+
+def test_what_a_closing_answer_took_in_vain_counts_too():
+    call = [ToolCall("c1", "look", {"page": 1}), DONE]
+    result = Session(Agent(Said(call, *[[Text(" "), DONE]] * 3), tools=[look], max_iterations=1)).ask("a prompt")
+    assert result.stop_reason == "limit"
+    assert result.usage.input_tokens == 40

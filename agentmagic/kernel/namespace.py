@@ -11,7 +11,7 @@ from agentmagic.kernel.notebook import Place
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
 from agentmagic.paths import path_of
 from agentmagic.session import Session
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.base import Tool, Toolset, a_type
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Namespace:
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
             return None
-        return f"{DEFAULT_SESSION} is {_a(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
+        return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
         """Return the session of a name, made and bound where the name is free or an Agent's.
@@ -128,7 +128,7 @@ class Namespace:
         elif isinstance(value, Agent):
             value = self._make(name, value)
         elif not isinstance(value, Session):
-            message = f"{name} is {_a(value)}, no session, and is left alone. {_another(name)}"
+            message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
             raise UsageError(message)
         self._equip(value)
         return value
@@ -148,7 +148,7 @@ class Namespace:
         """
         _check_listed(name)
         if name in self._variables:
-            message = f"{name} is {_a(self._variables[name])} of yours and stays. Choose a name that is free."
+            message = f"{name} is {a_type(self._variables[name])} of yours and stays. Choose a name that is free."
             raise UsageError(message)
         path = self.place().file(name)
         if path is not None and path_of(path).exists():
@@ -235,11 +235,6 @@ def _check_listed(name: str) -> None:
 
 def _is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)
-
-
-def _a(value: object) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _another(name: str) -> str:

@@ -193,7 +193,7 @@ def checked(call: ToolCall, value: object) -> ToolResult:
     Raises ToolError for what is no result, or holds something that cannot be kept.
     """
     if not isinstance(value, ToolResult):
-        message = f"The tool returned {_a(value)}, which is no result."
+        message = f"The tool returned {a_type(value)}, which is no result."
         raise ToolError(message)
     content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
     parts = tuple(_part(part) for part in content)
@@ -211,11 +211,12 @@ def _part(part: object) -> Content:
         case Resource(uri=str(), name=str(), media_type=str(), text=str()):
             return part
         case _:
-            message = f"The tool returned {_a(part)} among its content, where text, media and resources belong."
+            message = f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
             raise ToolError(message)
 
 
-def _a(value: object) -> str:
+def a_type(value: object) -> str:
+    """Name the type of a value as a sentence does: "a list", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

@@ -232,7 +232,7 @@ class _Invocation:
         # A function that waits for its turn is not yet running: its own clock stands until then.
         context.deadline.pause()
         main = engine().main
-        if self.options.thread_safe or not (main.holds_tools and main.reachable):
+        if self.options.thread_safe or not main.takes_tools:
             return await engine().in_pool(work, begin)
         return await main.run(work, lambda: void(loop.call_soon_threadsafe(context.deadline.resume)))
 
