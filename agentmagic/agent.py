@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import Message
 from agentmagic.permission import Permit, policy_of
 from agentmagic.providers.base import Model
-from agentmagic.structured import form_of
+from agentmagic.structured import Form, form_of
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import function_tool
 
@@ -82,8 +83,7 @@ class Agent:
             raise UsageError(message)
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
-        if self.output is not None:
-            form_of(self.output)
+        _ = self.form  # or raises UsageError
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
@@ -93,6 +93,11 @@ class Agent:
         if self.on_limit not in ("answer", "stop"):
             message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
             raise UsageError(message)
+
+    @cached_property
+    def form(self) -> Form | None:
+        """The form that answers must have, made of `output` once."""
+        return None if self.output is None else form_of(self.output)
 
 
 def check_limit(name: str, value: object, unit: str) -> None:

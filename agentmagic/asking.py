@@ -15,10 +15,10 @@ from tenacity import (
     wait_random,
 )
 
-from agentmagic.deadline import being_cancelled
-from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError
+from agentmagic.deadline import being_cancelled, let_go
+from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
 from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Text, ToolCall, user
+from agentmagic.messages import Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.redact import redact
@@ -48,18 +48,18 @@ async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> 
     `hear` is told the parts of the response as they come. Raises what the last try failed of, a
     ProviderError.
     """
-    failures: list[BaseException] = []
+    failures: list[ProviderError] = []
 
     async def attempt() -> ModelFinished:
         try:
-            return await _stream(model, _reprompted(request, failures), hear)
+            return await let_go(_stream(model, _reprompted(request, failures), hear))
         except ProviderError as error:
             failures.append(error)
             raise
 
     def tell(state: RetryCallState) -> None:
         delay = state.next_action.sleep if state.next_action else 0.0
-        on_retry(state.attempt_number, delay, redact(str(failures[-1])))
+        on_retry(state.attempt_number, delay, redact(said(failures[-1])))
 
     retrying = AsyncRetrying(
         stop=stop_after_attempt(TRIES),
@@ -68,19 +68,33 @@ async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> 
         before_sleep=tell,
         reraise=True,
     )
-    finished: ModelFinished = await cast("Any", retrying)(attempt)
-    return replace(finished, usage=priced(model.name, replace(finished.usage, requests=1), address_of(model)))
+    try:
+        finished: ModelFinished = await cast("Any", retrying)(attempt)
+    except ProviderError as error:
+        error.usage = _wasted(model, failures)
+        raise
+    return replace(finished, usage=_counted(model, finished.usage) + _wasted(model, failures))
+
+
+def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
+    """Return what tries took that came to nothing, as far as the provider told it."""
+    return sum((_counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
+
+
+def _counted(model: Model, usage: Usage) -> Usage:
+    """Return what one request took, with its cost."""
+    return priced(model.name, replace(usage, requests=1), address_of(model))
 
 
 async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
-    finished, said = None, False
+    finished, spoke = None, False
     try:
         async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
             async for event in stream:
                 if isinstance(event, ModelFinished):
                     finished = event
                 else:
-                    said = said or _says_something(event)
+                    spoke = spoke or _says_something(event)
                     hear(event)
     except Exception as error:
         if being_cancelled():  # a failure that comes of being cut off is no failure to retry
@@ -91,7 +105,7 @@ async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
     if finished is None:
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
-    if not said:
+    if not spoke:
         raise _silence(model, finished)
     return finished
 
@@ -107,20 +121,22 @@ def _says_something(event: PartEvent) -> bool:
 
 
 def _silence(model: Model, finished: ModelFinished) -> EmptyAnswer:
+    words = "used up its limit of output before it said anything. Ask for less at once."
     if not finished.cut:
-        return EmptyAnswer(f"{model.name} answered nothing. Ask again, or ask in other words.")
-    error = EmptyAnswer(f"{model.name} used up its limit of output before it said anything. Ask for less at once.")
-    error.retryable = False
+        words = "answered nothing. Ask again, or ask in other words."
+    error = EmptyAnswer(f"{model.name} {words}")
+    error.retryable = not finished.cut
+    error.usage = finished.usage
     return error
 
 
-def _reprompted(request: Request, failures: list[BaseException]) -> Request:
+def _reprompted(request: Request, failures: list[ProviderError]) -> Request:
     """Return the request with a word on what was wrong with the last answer, where it was the model's fault."""
     words = _REPROMPTS.get(type(failures[-1])) if failures else None
     return replace(request, messages=(*request.messages, user(words))) if words else request
 
 
-def _may_help(error: BaseException, failures: list[BaseException]) -> bool:
+def _may_help(error: BaseException, failures: list[ProviderError]) -> bool:
     """Whether sending the same request again may help."""
     if not isinstance(error, ProviderError) or not error.retryable:
         return False
@@ -143,4 +159,4 @@ def _wait(state: RetryCallState) -> float:
 
 def words_of(error: Exception) -> str:
     """Say what an error is, with every secret blanked."""
-    return redact(f"{type(error).__name__}: {error}")
+    return redact(f"{type(error).__name__}: {said(error)}")

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from agentmagic.messages import Usage
 
 
+class BudgetExhausted(Exception):
+    """No further request may be sent in this turn; the message says why. The loop ends the turn of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.

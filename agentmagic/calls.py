@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from agentmagic import logs
+from agentmagic.deadline import let_all_go
 from agentmagic.engine import running_loop
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.events import (
@@ -26,9 +27,6 @@ from agentmagic.events import (
 from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
 from agentmagic.permits import Granted, Permits, Refused
 from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, call_tool, failure
-
-GRACE = 0.25
-"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
@@ -86,16 +84,7 @@ class Calling:
 
     async def _together(self, calls: Sequence[ToolCall]) -> None:
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=GRACE)
-            raise
-        finally:
-            for task in tasks:
-                task.add_done_callback(_look_at)
+        await let_all_go(tasks)
         for task in tasks:
             if error := task.exception():
                 raise error
@@ -104,7 +93,7 @@ class Calling:
         """Settle one call: look it up, ask if need be, run it, tell what came of it; a line of the audit is left."""
         tool = self.tools.get(call.name)
         if tool is None:
-            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
+            self.emit(ToolFinished(self._warned(call, failure(call, self._unknown(call.name)))))
             return
         entry = logs.Audit(tool.definition.server, call.name, call.arguments)
         try:
@@ -112,7 +101,7 @@ class Calling:
             entry.decision = permit.how
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
-                self.emit(ToolFinished(failure(call, permit.words, permit.status)))
+                self.emit(ToolFinished(self._warned(call, failure(call, permit.words, permit.status))))
             else:
                 entry.arguments = permit.call.arguments
                 await self._run(tool, permit, entry)
@@ -199,9 +188,3 @@ def _signed(result: ToolResult, tool: Tool) -> ToolResult:
 def _same(call: ToolCall) -> str:
     """Return what two calls share that ask for the same."""
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
-
-
-def _look_at(task: "asyncio.Task[None]") -> None:
-    """Take a task's exception, so that one left behind does not complain when it ends."""
-    if not task.cancelled():
-        task.exception()

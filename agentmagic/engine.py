@@ -112,6 +112,11 @@ class MainThread:
         """Whether a job posted now will be done at all."""
         return self.serving or self._wake is not None
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether synchronous tools run here, and can now."""
+        return self.holds_tools and self.reachable
+
     def attach(self, wake: Callable[[Callable[[], None]], object] | None) -> None:
         """Say how the main thread's loop is asked to call a function when nobody serves."""
         self._wake = wake
@@ -315,7 +320,7 @@ class Engine:
 
     async def run_user(self, function: Callable[[], T]) -> T:
         """Run a synchronous function of the user's where such functions run: in the main thread of a kernel."""
-        if self.main.holds_tools and self.main.reachable:
+        if self.main.takes_tools:
             return await self.main.run(function)
         return await self.in_pool(function)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
-from agentmagic.errors import JournalError
 from agentmagic.events import (
     Compacted,
     Event,
@@ -185,20 +184,15 @@ class History:
         return self.journal is not None and not self.journal.problem
 
     def save(self, journal: Journal, in_doubt: Iterable[ToolKey] = ()) -> None:
-        """Write every turn to a journal, and go on with it where there is none yet, or it failed.
+        """Write every turn to a journal of a new file, and go on with it where there is none yet, or it failed.
 
-        Raises JournalError where it cannot be written.
+        Raises JournalError, and changes nothing, where there is a file already or none can be written.
         """
-        for event in self.events:
-            journal.write(event)
-        if in_doubt:
-            journal.write(InDoubt(tuple(sorted(in_doubt))))
-        if journal.problem:
-            raise JournalError(journal.problem)
+        doubts = tuple(sorted(in_doubt))
+        if self.is_saved or self.turns or doubts:
+            journal.begin((*self.events, *([InDoubt(doubts)] if doubts else ())))
         if not self.is_saved:
             self.journal, self._saved = journal, journal.begun
-        else:
-            journal.close()
 
     def close(self) -> None:
         """Let go of the journal's file; what comes later takes it up again."""

@@ -7,25 +7,24 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from agentmagic.agent import TOOL_CHOICES, Agent
+from agentmagic.agent import TOOL_CHOICES, Agent, BeforeFinish
 from agentmagic.asking import words_of
+from agentmagic.budget import BudgetExhausted
 from agentmagic.calls import Calling, Emit
-from agentmagic.deadline import Deadline
+from agentmagic.deadline import Deadline, let_go
 from agentmagic.engine import engine
-from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, ToolError, TurnTimeout, UsageError
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
-    Compacted,
     Event,
     Notice,
     PartFinished,
     PartStarted,
     PromptAdded,
     RunResult,
-    Sampled,
     StepFinished,
     StepRetried,
     StepStarted,
@@ -37,11 +36,11 @@ from agentmagic.fold import Fold
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
 from agentmagic.permits import Ask, Permits
 from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
-from agentmagic.providers.registry import address_of, info
 from agentmagic.redact import redact
 from agentmagic.steps import Setup, Steps
-from agentmagic.structured import REPAIRS, Form, form_of
-from agentmagic.tools.base import Completion, Tool
+from agentmagic.structured import REPAIRS, Form
+from agentmagic.tools.base import Tool
+from agentmagic.tools.output_cache import READER
 
 FURTHER_PROMPTS = 3
 """How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
@@ -81,7 +80,6 @@ class _Turn:
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     events: list[Event] = field(default_factory=list[Event])
     fold: Fold = field(default_factory=Fold)
-    usage: Usage = field(default_factory=Usage)
     prompts: int = 0
     repairs: int = 0
     over: bool = False
@@ -98,8 +96,8 @@ class _Turn:
     def __post_init__(self) -> None:
         self.agent, self.model = self.setup.agent, self.setup.model
         self.deadline = Deadline(self.agent.timeout)
-        self.form = None if self.agent.output is None else form_of(self.agent.output)
-        self.steps = Steps(self.setup, self.form, self.tools, self.fold, self.emit)
+        self.form = self.agent.form
+        self.steps = Steps(self.setup, self.tools, self.fold, self.emit)
 
     async def run(self) -> Outcome:
         self.emit(TurnStarted(self.setup.prompt, self.model.name))
@@ -109,6 +107,8 @@ class _Turn:
                 await self.model.prepare()
             async with self.deadline:
                 reason = await self._steps()
+        except BudgetExhausted as spent:
+            reason, self.spent = "budget", str(spent)
         except asyncio.CancelledError:
             reason = "cancelled"
             _take_cancellation()
@@ -120,7 +120,7 @@ class _Turn:
         if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
-                f"Give it more with timeout=, or ask for less.{self._last_failure()}"
+                f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
         if isinstance(error, AgentMagicError):
@@ -146,13 +146,14 @@ class _Turn:
             iterations_used=self.steps.number,
             timed_out=reason == "timeout",
             stop_reason=reason,
-            usage=self.usage,
+            usage=self.steps.usage,
             seconds=time.monotonic() - self.started,
-            error=redact(str(error)) if error else self.spent,
+            error=redact(said(error)) if error else self.spent,
             value=self.value,
         )
         if isinstance(error, AgentMagicError):
             error.result = result
+            error.args = (result.error,)
             _hide_secrets(error)
         self.emit(TurnFinished(result))
         self.over = True
@@ -163,8 +164,6 @@ class _Turn:
         if self.over:
             return
         self.fold.feed(event)
-        if isinstance(event, (StepFinished, Compacted, Sampled)):
-            self.usage += event.usage
         self.events.append(event)
         self.listener(event)
         while self.setup.notices and not isinstance(event, TurnFinished):
@@ -176,11 +175,9 @@ class _Turn:
         await self._list_tools()
         self._check_tool_choice()
         permits = Permits(self.setup.gate, self.deadline, self.emit, self.ask)
-        calling = Calling(self.tools, permits, self.agent.deps, self.emit, self.agent.max_repeats, self._sample)
+        calling = Calling(self.tools, permits, self.agent.deps, self.emit, self.agent.max_repeats, self.steps.sample)
         choice = first = self.agent.tool_choice
         for _ in range(self.agent.max_iterations):
-            if await self._is_spent():
-                return "budget"
             response = await self.steps.take(choice)
             reason = await self._act(calling, response, choice)
             if reason:
@@ -221,6 +218,7 @@ class _Turn:
         """
         if self.form is None:
             return None
+        self.value = None
         try:
             self.value = self._read(self.form)
         except InvalidOutput as error:
@@ -242,10 +240,7 @@ class _Turn:
         if hook is None or self.prompts == FURTHER_PROMPTS:
             return None
         try:
-            words = await (
-                hook(answer) if inspect.iscoroutinefunction(hook) else engine().run_user(partial(hook, answer))
-            )
-            words = await words if inspect.isawaitable(words) else words
+            words = await let_go(_heard(hook, answer))
         except Exception as error:
             raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
         if words is not None and not isinstance(words, str):
@@ -253,31 +248,15 @@ class _Turn:
         self.prompts += bool(words)
         return words
 
-    async def _is_spent(self) -> bool:
-        """Whether a budget is used up, before or after older turns had to be summarised."""
-        return self._exceeds() or (await self.steps.make_room() and self._exceeds())
-
-    def _exceeds(self) -> bool:
-        self.spent = self._exhausted()
-        return bool(self.spent)
-
-    def _exhausted(self) -> str:
-        """Say in a sentence which budget is used up, or cannot be kept since the model's price is unknown, if any."""
-        usage = self.usage if info(self.model.name, address_of(self.model)).priced else replace(self.usage, cost=None)
-        return next(filter(None, (budget.exhausted(usage) for budget in self.setup.budgets)), "")
-
-    async def _sample(
-        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
-    ) -> Completion:
-        """Have the model answer a tool, unless a budget is used up."""
-        if spent := self._exhausted():
-            raise ToolError(f"The model was not asked. {spent}")
-        return await self.steps.sample(call_id, server, messages, instructions, max_tokens)
-
     async def _list_tools(self) -> None:
-        for tools in await _all(source.tools() for source in self.setup.toolsets):
+        for tools in await let_go(_all(source.tools() for source in self.setup.toolsets)):
             for tool in tools:
-                if self.tools.setdefault(tool.name, tool) is not tool:
+                if tool.name == READER:
+                    words = (
+                        f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
+                    )
+                    self.emit(Notice("warning", words))
+                elif self.tools.setdefault(tool.name, tool) is not tool:
                     self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
         if isinstance(self.model, FewTools):
             definitions = [tool.definition for tool in self.tools.values()]
@@ -307,8 +286,6 @@ class _Turn:
         self.emit(Notice("warning", f"The limit of {limit} steps is reached. Raise max_iterations to allow more."))
         if self.agent.on_limit == "stop":
             return "limit"
-        if await self._is_spent():
-            return "budget"
         try:
             await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
@@ -317,7 +294,7 @@ class _Turn:
             return "limit"
         if calls := self.fold.unanswered:
             calling.refuse(calls, NO_CLOSING)
-            self.final = NO_CLOSING
+            self.final = self.fold.messages[-2].text.strip() or NO_CLOSING
         elif self.form is not None:
             self.value = self._read(self.form)
         return "limit"
@@ -331,6 +308,14 @@ class _Turn:
         self.emit(StepFinished(self.steps.number, Usage(), "failed"))
 
 
+async def _heard(hook: BeforeFinish, answer: Message) -> object:
+    """Call the hook, in the main thread of a kernel where it is synchronous."""
+    if inspect.iscoroutinefunction(hook):
+        return await hook(answer)
+    words = await engine().run_user(partial(hook, answer))
+    return await words if inspect.isawaitable(words) else words
+
+
 async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequence[Tool]]:
     """Await all; none goes on where one fails."""
     tasks = [asyncio.ensure_future(listing) for listing in listings]
@@ -342,12 +327,24 @@ async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequen
 
 
 def _hide_secrets(error: BaseException) -> None:
-    """Take a cause away whose words hold a secret: a traceback would show it."""
-    cause = error.__cause__ or error.__context__
-    if cause is not None and redact(str(cause)) != str(cause):
+    """Take the causes of an error away where one of them holds a secret: a traceback would show it."""
+    causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None]
+    if any(redact(words) != words for words in map(said, _tree(causes))):
         error.__cause__, error.__suppress_context__ = None, True
-    elif cause is not None:
-        _hide_secrets(cause)
+
+
+def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
+    """Return errors, their causes and the members of their groups, each once."""
+    found: list[BaseException] = []
+    waiting = list(errors)
+    while waiting:
+        error = waiting.pop()
+        if any(error is known for known in found):
+            continue
+        found.append(error)
+        members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
+        waiting += [one for one in (error.__cause__, error.__context__, *members) if one is not None]
+    return found
 
 
 def _take_cancellation() -> None:

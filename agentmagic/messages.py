@@ -7,7 +7,7 @@ assistant message before it, in the order of the calls.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 from agentmagic.errors import UsageError
 
@@ -226,6 +226,9 @@ def as_prompt(prompt: Prompt) -> Message:
         case _:
             words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
             raise UsageError(words)
+    if not all(isinstance(cast("object", part), (Text, Media, Resource)) for part in message.parts):
+        words = "The prompt holds something else than text, media and resources. Give strings and parts."
+        raise UsageError(words)
     if message.role != "user":
         words = f"The prompt is a message of the {message.role}. Give one of the user."
         raise UsageError(words)

@@ -244,7 +244,7 @@ def doubtful_denial(tool: ToolDef) -> str:
     """Say why a tool in doubt was not run where nobody can be asked."""
     return (
         f"{tool.name} was not run: {_lower(DOUBT)} Nobody is there to say whether it may run again. "
-        "Look whether it did; session.in_doubt.clear() lets it run."
+        "Look whether it did; session.in_doubt.clear() (agent.in_doubt.clear() in a notebook) lets it run."
     )
 
 

@@ -6,7 +6,7 @@ A journal is a file of JSON lines: a header, then a line an event, deltas left o
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -20,9 +20,11 @@ from agentmagic.events import (
     PartDelta,
     PartStarted,
     PromptAdded,
+    RunResult,
     ToolProgress,
     TurnStarted,
 )
+from agentmagic.messages import Media, ProviderData, Text, as_text
 from agentmagic.redact import redact
 
 LONGEST_LINE = 64 * 2**20
@@ -33,10 +35,23 @@ DEEPEST = 100
 LEFT_OUT = (PartDelta, PartStarted, ToolProgress)
 """What a journal does not hold."""
 
+LONGEST_TEXT = 2 * 2**20
+"""Characters of all the texts of a record; what is more is cut off."""
+LARGEST_MEDIA = 8 * 2**20
+"""Bytes of all the media of a record; those beyond are named only."""
+LARGEST_VALUE = 2**19
+"""Characters of a JSON value of somebody else's, about; a larger one is left out."""
+
 _BEGINNING = b'{"type":"journal"'
 _FOREIGN = ("arguments", "structured", "provider_data")
 """Fields whose JSON is somebody else's: in it, `{"$bytes": ...}` is no blob of ours."""
+_TEXTS = ("text", "done", "summary")
+"""Fields that may hold any amount of words."""
+_TOKEN = 64
+"""Characters that a piece of JSON takes beside its words, about; they take time, too."""
 _TOO_LARGE = 2**63
+_LONGEST_INT = 10_000
+"""Bits; Python refuses to write and read integers of more than 4,300 digits."""
 
 ToolKey = tuple[str, str]
 """A tool, as (server, name)."""
@@ -44,7 +59,10 @@ ToolKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """In a turn that was cut off: the tools whose last call may have run in part, or wholly."""
+    """The conversation was taken up again: the tools whose last call may have run in part, or wholly.
+
+    Whoever took it up did not know of turns whose beginning could not be read; they do not count from here on.
+    """
 
     type: ClassVar[str] = "in_doubt"
     tools: tuple[ToolKey, ...]
@@ -85,10 +103,19 @@ def begins_journal(path: Path, line: bytes) -> bool:
     return True
 
 
+def fitting(record: Record) -> tuple[Record, tuple[str, ...]]:
+    """Return a record with what is too large for a file replaced by words, and in words what that was.
+
+    It takes milliseconds to write what is returned; what could not be written at all is left out too.
+    """
+    fit = _Fit()
+    return fit.value(record), tuple(fit.lost)
+
+
 def encode_record(record: Record) -> bytes:
     """Write a record as one line, every secret in it blanked.
 
-    Raises ValueError, with the reason, for what cannot be written.
+    Raises ValueError, with the reason, for what cannot be written; `fitting` leaves hardly a reason.
     """
     try:
         line = _line(_without_secrets(codec.to_json(record)))
@@ -118,6 +145,84 @@ def decode_record(line: bytes) -> Record | None:
     return record
 
 
+class _Fit:
+    """Makes a record fit to be written; one for each record."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self._text = LONGEST_TEXT
+        self._media = LARGEST_MEDIA
+
+    def value(self, value: Any) -> Any:
+        """Return a value of ours, or its like that fits."""
+        match value:
+            case Media():
+                return self._media_or_name(value)
+            case ProviderData():
+                return value if self._is_light(value.data, f"data of {value.provider}") else None
+            case RunResult():  # its other fields are not written, or small
+                return replace(value, final_text=self._cut(value.final_text))
+            case tuple():
+                return tuple(map(self.value, cast("tuple[Any, ...]", value)))
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                named = [(field.name, getattr(value, field.name)) for field in fields(value)]
+                fit = {name: self._field(name, content) for name, content in named}
+                return replace(value, **{name: fit[name] for name, content in named if fit[name] is not content})
+            case _:
+                return value
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _TEXTS and isinstance(value, str):
+            return self._cut(value)
+        if name == "structured":
+            return value if self._is_light(value, "the structured value of a result") else None
+        if name == "arguments":
+            return value if self._is_light(value, "the arguments of a call") else {"_raw": "(too large to be saved)"}
+        return self.value(value)
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= self._text:
+            self._text -= len(text)
+            return text
+        left, self._text = self._text, 0
+        self.lost.append(f"a text of {len(text):,} characters")
+        return f"{text[:left]}\n[{len(text) - left:,} more characters were too many to be saved]"
+
+    def _media_or_name(self, media: Media) -> Media | Text:
+        if len(media.data) <= self._media:
+            self._media -= len(media.data)
+            return media
+        self.lost.append(as_text(media)[1:-1])
+        return Text(f"{as_text(media)[:-1]}, too large to be saved]")
+
+    def _is_light(self, value: Any, what: str) -> bool:
+        light = _weight(value) <= LARGEST_VALUE
+        if not light:
+            self.lost.append(what)
+        return light
+
+
+def _weight(value: Any, levels: int = DEEPEST - 10, most: int = LARGEST_VALUE) -> int:
+    """Return about how many characters a JSON value takes; more than `most` for one that is too deep, or no JSON."""
+    match value:
+        case None | bool() | float():
+            return _TOKEN
+        case int():
+            return _TOKEN + value.bit_length() if value.bit_length() < _LONGEST_INT else LARGEST_VALUE + 1
+        case str():
+            return _TOKEN + len(value)
+        case dict() | list() | tuple() if levels:
+            inner = cast("Any", [*value, *value.values()] if isinstance(value, dict) else value)
+            weight = _TOKEN
+            for item in inner:
+                if weight > most:
+                    break
+                weight += _weight(item, levels - 1, most - weight)
+            return weight
+        case _:
+            return LARGEST_VALUE + 1
+
+
 def _line(data: Any) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     try:
@@ -139,8 +244,10 @@ def _without_secrets(data: Any, *, foreign: bool = False, levels: int = DEEPEST)
             return data
         case dict():
             named = cast("dict[str, Any]", data).items()
-            return {
-                key: _without_secrets(item, foreign=foreign or key in _FOREIGN, levels=levels - 1)
+            return {  # of two keys of somebody else's that are secrets alike, the last wins
+                redact(key) if foreign else key: _without_secrets(
+                    item, foreign=foreign or key in _FOREIGN, levels=levels - 1
+                )
                 for key, item in named
             }
         case _:

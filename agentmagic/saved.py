@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,6 +38,9 @@ class Saved:
     `problems` says in sentences what could not be read, and that the last turn was cut off. `closing` are
     the last events of the last turn where the file breaks off before them.
 
+    `spent` is what every turn in the file took, also those that were undone. `lost_turns` counts those whose
+    beginning could not be read, and that are not among `turns`.
+
     `in_doubt` names the tools that may have done something the conversation does not know of, and that
     are to be asked about before they run again. A tool comes into doubt when a call of it was begun and
     the file does not say how it ended. It stays in doubt, whatever is undone or cleared, until a person
@@ -48,6 +51,8 @@ class Saved:
     in_doubt: frozenset[ToolKey] = frozenset()
     problems: tuple[str, ...] = ()
     closing: tuple[Event, ...] = ()
+    spent: Usage = field(default_factory=Usage)
+    lost_turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,21 @@ def read(path: Path) -> Saved:
     for line in _lines(path):
         reading.take(decode_record(line))
     return reading.saved()
+
+
+def holds_journal(path: Path) -> bool:
+    """Return whether a file holds a journal; one that is missing, empty or has its header cut off does not.
+
+    Raises JournalError for a file of anything else, of a newer format, and one that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            line = file.readline(LONGEST_HEADER)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return begins_journal(path, line)
 
 
 def saved_in(folder: Path) -> list[SavedConversation]:
@@ -122,16 +142,24 @@ def _opened(path: Path) -> Generator[BinaryIO]:
         message = f"No conversation is saved at {path}. %agent sessions lists those there are."
         raise JournalError(message) from error
     except OSError as error:
-        message = f"The conversation {path} cannot be read: {error.strerror}."
-        raise JournalError(message) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> JournalError:
+    return JournalError(f"The conversation {path} cannot be read: {error.strerror}.")
 
 
 class _Reading:
-    """Records to turns, as they come."""
+    """Records to turns, as they come.
+
+    A turn whose beginning cannot be read is lost, but keeps its place, an empty one: those who cut the
+    history counted it. Whoever takes the conversation up again does not know of it, see `InDoubt`.
+    """
 
     def __init__(self) -> None:
         self._turns: list[tuple[Event, ...]] = []
         self._open: list[Event] = []
+        self._spent = Usage()
         self._doubts = _Doubts()
         self._unread = 0
 
@@ -140,22 +168,22 @@ class _Reading:
             self._doubts.feed(record)
         match record:
             case InDoubt():
-                pass
+                self._forget_lost()
             case HistoryCut():
                 self._close()
                 del self._turns[record.turns :]
             case TurnStarted():
                 self._close()
                 self._open = [record]
-            case TurnFinished() if self._open:
-                self._turns.append(_whole(self._open, record.result))
-                self._open = []
             case None:
                 self._unread += 1
-            case _ if not self._open:  # the line that begins its turn could not be read
-                self._unread += 1
+            case TurnFinished() if self._begun:
+                self._finish(_whole(self._open, record.result), record.result.usage)
             case _:
                 self._open.append(record)
+                self._unread += not self._begun
+                if isinstance(record, TurnFinished):
+                    self._finish((), record.result.usage)
 
     def saved(self) -> Saved:
         self._doubts.end_turn()
@@ -165,18 +193,38 @@ class _Reading:
             problems.append(f"{lines} of the file could not be read; what stood there is missing.")
         closing = self._close()
         problems += [event.text for event in closing if isinstance(event, Notice)]
-        return Saved(tuple(self._turns), frozenset(self._doubts.tools), tuple(problems), closing)
+        lost = self._turns.count(())
+        self._forget_lost()
+        doubts = frozenset(self._doubts.tools)
+        return Saved(tuple(self._turns), doubts, tuple(problems), closing, self._spent, lost)
+
+    @property
+    def _begun(self) -> bool:
+        """Whether a turn is open whose beginning was read."""
+        return bool(self._open) and isinstance(self._open[0], TurnStarted)
 
     def _close(self) -> tuple[Event, ...]:
         """End the turn that is open, if one is, and return the events that end it."""
-        if not self._open:
+        if not self._begun:
+            if self._open:
+                self._finish((), _used(self._open))
             return ()
         closing = _closing(self._open)
         events, last = (*self._open, *closing), closing[-1]
         assert isinstance(last, TurnFinished)  # noqa: S101  (so ends what _closing returns)
-        self._turns.append(_whole(events[:-1], last.result))
-        self._open = []
+        self._finish(_whole(events[:-1], last.result), last.result.usage)
         return closing
+
+    def _finish(self, turn: tuple[Event, ...], usage: Usage) -> None:
+        self._turns.append(turn)
+        self._spent += usage
+        self._open = []
+
+    def _forget_lost(self) -> None:
+        self._turns = [turn for turn in self._turns if turn]
+        if not self._begun:
+            self._spent += _used(self._open)
+            self._open = []
 
 
 class _Doubts:
@@ -236,9 +284,14 @@ def _closing(events: Sequence[Event]) -> tuple[Event, ...]:
         iterations_used=len({event.step for event in events if isinstance(event, StepStarted)}),
         timed_out=False,
         stop_reason="cancelled",
-        usage=sum((event.usage for event in events if isinstance(event, StepFinished | Compacted | Sampled)), Usage()),
+        usage=_used(events),
     )
     return (*closing, TurnFinished(result))
+
+
+def _used(events: Iterable[Event]) -> Usage:
+    """Return what a turn took whose end is not known: its steps, summaries, and answers for tools."""
+    return sum((event.usage for event in events if isinstance(event, (StepFinished, Compacted, Sampled))), Usage())
 
 
 def _cut_off(events: Iterable[Event]) -> str:

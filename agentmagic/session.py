@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 from agentmagic import logs, settings
 from agentmagic.agent import Agent, Output, check_limit
@@ -23,7 +23,7 @@ from agentmagic.events import Event, Notice, RunResult, TurnFinished
 from agentmagic.history import History, Match, Turn
 from agentmagic.journal import Journal
 from agentmagic.loop import Outcome, run_turn
-from agentmagic.messages import Message, Prompt, ToolDef, ToolResult, Usage, as_prompt
+from agentmagic.messages import Message, Prompt, Role, ToolDef, ToolResult, Usage, as_prompt
 from agentmagic.permission import Approvals, Gate, policy_of
 from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
@@ -65,10 +65,13 @@ class Session:
         self.max_tokens = max_tokens
         self.in_doubt: set[tuple[str, str]] = set()
         self._notices: deque[Notice] = deque()
+        if strange := next((message.role for message in messages if message.role not in get_args(Role)), None):
+            words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
+            raise UsageError(words)
         mended, notes = repair(messages)
         self._notices.extend(Notice("warning", words) for words in notes)
         self.history = History.of_messages(mended, journal=self._journal(path))
-        self._spent = Usage()
+        self._spent = self.history.usage
         self._view = View()
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
@@ -250,10 +253,12 @@ class Session:
     def fork(self, turns: int | None = None) -> "Session":
         """Return a session of its own that begins with the first `turns` turns of this one, by default all.
 
-        It has the same agent and caps, makes its own connections, and is kept in memory only.
+        It has the same agent and caps, of which those turns have used their part, makes its own connections,
+        and is kept in memory only.
         """
         forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
         forked.history = self.history.fork(turns)
+        forked._spent = forked.history.usage
         forked.in_doubt.update(self.in_doubt)
         forked._extra = list(self._extra)
         return forked
@@ -292,14 +297,17 @@ class Session:
             message = "This session is saved nowhere. Name the file to take up."
             raise UsageError(message)
         if self.turns and not self.history.is_saved:
-            message = "This session has a conversation that is saved nowhere, and would be lost. Save it or clear it."
+            message = (
+                "This session has a conversation that is saved nowhere, and would be lost. Save it with save(FILE) "
+                "(%agent save FILE), or clear it with clear() (%agent reset)."
+            )
             raise UsageError(message)
         self.history.close()
         journal = Journal(place, tell=self._tell)
         saved = journal.resume()
         self.history = History.of(saved.turns, journal)
         self.in_doubt.update(saved.in_doubt)
-        self._spent = self.history.usage
+        self._spent = saved.spent
         for problem in saved.problems:
             self._tell(problem)
 
@@ -319,9 +327,10 @@ class Session:
             recipe = replace(recipe, output=output)
         sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
         model = self.model(recipe)
+        facts = self._facts = _same(info(model.name, address_of(model)), self._facts)
         overrides = settings.overrides(model.name)
         settings.hide_keys(key for row in providers().values() for key in row.keys)
-        return partial(self._play, recipe, model, sources, overrides, as_prompt(prompt), keep)
+        return partial(self._play, recipe, model, facts, sources, overrides, as_prompt(prompt), keep)
 
     def _begin(self, play: "partial[Any]", abort: AbortEvent | None, *, attended: bool) -> Run:
         with self._starting:
@@ -338,6 +347,7 @@ class Session:
         self,
         agent: Agent,
         model: Model,
+        facts: ModelInfo,
         toolsets: tuple[Toolset, ...],
         overrides: Sequence[str],
         prompt: Message,
@@ -349,7 +359,6 @@ class Session:
         if keep is not None:
             self.history.cut(keep)
         self._notices.extend(Notice("info", words) for words in overrides)
-        facts = self._facts = _same(info(model.name, address_of(model)), self._facts)
         setup = Setup(
             agent,
             model,
@@ -361,6 +370,7 @@ class Session:
             self._view,
             self.history.compacted,
             facts.accepts,
+            facts.priced,
             (
                 Budget("turn", agent.max_cost, agent.max_tokens),
                 Budget("session", self.max_cost, self.max_tokens, self._spent),
@@ -412,7 +422,8 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        return f"<Session {model or 'default model'}: {len(self.turns)} turns, {len(self.messages)} messages{state}>"
+        turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
+        return f"<Session {model or 'default model'}: {turns}, {len(self.messages)} messages{state}>"
 
 
 def _own_tools(agent: Agent) -> list[Tool]:

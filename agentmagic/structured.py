@@ -18,7 +18,9 @@ REPAIRS = 2
 
 _WRAPPED = "value"
 """Providers take objects only; anything else is asked for as the one property of an object."""
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+_FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
+_SHARED = ("$defs", "definitions")
+"""What stands at the root of a schema, where `$ref` looks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,12 @@ def form_of(output: Any) -> Form:
     else:
         name, adapter = getattr(output, "__name__", "answer"), _adapter_of(output)
         schema = adapter.json_schema()
-    if problem := check_schema("output", schema):
-        raise UsageError(problem)
+    schema = _opened(schema)
     wrapped = schema.get("type") != "object"
-    return Form(OutputSchema(_legal(name), _wrap(schema) if wrapped else schema), adapter, wrapped)
+    whole = _wrap(schema) if wrapped else schema
+    if problem := check_schema("output", whole):
+        raise UsageError(problem)
+    return Form(OutputSchema(_legal(name), whole), adapter, wrapped)
 
 
 def _adapter_of(output: Any) -> "TypeAdapter[Any]":
@@ -78,11 +82,28 @@ def _adapter_of(output: Any) -> "TypeAdapter[Any]":
     return adapter
 
 
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that only refers to one of its definitions as that definition: providers look at the root."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return {**schema["$defs"][name], "$defs": schema["$defs"]} if name in schema.get("$defs", {}) else schema
+
+
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put a schema below the one property of an object; its definitions stay at the root, where `$ref` looks."""
-    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    """Put a schema below the one property of an object; its definitions stay at the root."""
+    inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
     whole = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], "additionalProperties": False}
-    return whole | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
+    return cast("dict[str, Any]", _moved(whole | {key: schema[key] for key in _SHARED if key in schema}))
+
+
+def _moved(schema: Any) -> Any:
+    """Have references to the whole follow it to where it is now."""
+    if isinstance(schema, list):
+        return [_moved(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    entries = cast("dict[str, Any]", schema)
+    moved = {key: _moved(item) for key, item in entries.items()}
+    return moved | {"$ref": f"#/properties/{_WRAPPED}"} if entries.get("$ref") == "#" else moved
 
 
 def _legal(name: str) -> str:
@@ -91,9 +112,9 @@ def _legal(name: str) -> str:
 
 
 def _json(text: str) -> Any:
-    fenced = _FENCED.fullmatch(text)
+    fenced = _FENCED.search(text)
     try:
-        return json.loads(fenced[1] if fenced else text)
+        return json.loads(fenced[1] if fenced and not text.lstrip().startswith("{") else text)
     except (ValueError, RecursionError):
         message = "it is not JSON"
         raise ValueError(message) from None

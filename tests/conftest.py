@@ -18,6 +18,7 @@ NEEDS = {
     "test_properties.py": "openai",
     "providers/test_gemini.py": "google.genai",
     "providers/test_local.py": "xllamacpp",
+    "providers/test_strict.py": "openai",
     "providers/test_openai_chat.py": "openai",
     "providers/test_openai_responses.py": "openai",
     "tools/mcp": "mcp",

@@ -19,9 +19,9 @@ def test_tokens_count_both_ways_and_what_was_spent_before():
 def test_a_cost_cap_says_what_was_spent():
     budget = Budget("turn", max_cost=0.5)
     assert budget.exhausted(Usage(cost=0.49)) is None
-    assert "The turn has cost $0.5000; max_cost is $0.5000." in budget.exhausted(Usage(cost=0.5))
+    assert "The turn has cost $0.5000; max_cost is $0.5000." in str(budget.exhausted(Usage(cost=0.5)))
 
 
 def test_a_cost_that_is_unknown_cannot_be_capped_and_is_said_to_be():
-    assert "unknown, so max_cost cannot be kept" in Budget("turn", max_cost=5).exhausted(Usage(cost=None))
-    assert "unknown" in Budget("session", max_cost=5, before=Usage(cost=None)).exhausted(Usage(cost=0.0))
+    assert "unknown, so max_cost cannot be kept" in str(Budget("turn", max_cost=5).exhausted(Usage(cost=None)))
+    assert "unknown" in str(Budget("session", max_cost=5, before=Usage(cost=None)).exhausted(Usage(cost=0.0)))

@@ -305,6 +305,33 @@ def test_a_saved_conversation_is_copied_and_goes_on_where_it_was(path, tmp_path)
     past.close()
     assert reread(path).turns == past.turns
     assert reread(tmp_path / "copy.jsonl").turns == past.turns[:1]
+    assert not (tmp_path / "copy.jsonl.lock").exists()
+
+
+def test_a_copy_that_cannot_be_written_changes_nothing(path, tmp_path):
+    told = []
+    past = History(journal=journal(path, told))
+    play(past, ADDED)
+    (tmp_path / "folder").write_text("mine")
+    with pytest.raises(JournalError, match=r"cannot be written: .* Choose another file\.$"):
+        past.save(journal(tmp_path / "folder" / "copy.jsonl", told))
+    play(past, TURN)
+    past.close()
+    assert told == []
+    assert reread(path).turns == past.turns
+
+
+def test_a_conversation_whose_file_failed_goes_on_in_the_one_it_is_saved_to(path, tmp_path):
+    path.write_text("somebody else's\n")
+    past = History(journal=journal(path))
+    play(past, ADDED)
+    assert not past.is_saved
+    past.save(journal(tmp_path / "other.jsonl"), [("bank", "pay")])
+    assert past.is_saved
+    play(past, TURN)
+    past.close()
+    assert reread(tmp_path / "other.jsonl").turns == past.turns
+    assert read(tmp_path / "other.jsonl").in_doubt == {("bank", "pay")}
 
 
 def test_what_cannot_be_saved_is_an_error(path):

@@ -1,21 +1,36 @@
+import errno
 import gc
 import os
+import queue
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from agentmagic import journal as module
 from agentmagic.errors import JournalError
-from agentmagic.events import HistoryCut, Notice, PartDelta, PartStarted, ToolProgress, ToolStarted, TurnFinished
-from agentmagic.messages import Text, ToolResult
+from agentmagic.events import (
+    HistoryCut,
+    Notice,
+    PartDelta,
+    PartStarted,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+)
+from agentmagic.journal import Journal
+from agentmagic.messages import Media, Text, ToolResult
 from agentmagic.records import header
 from agentmagic.saved import read
-from tests.logs import CALL, STARTED, step
+from tests.logs import CALL, RESULT, STARTED, step
 from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, written
 
-MEMORY = "What is said from here on is kept in memory only, and ends with the kernel."
+MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
+PATIENCE = 30
+"""Seconds after which a test that waits for another thread has failed."""
 
 
 @pytest.fixture
@@ -71,11 +86,78 @@ def test_a_cut_leaves_the_first_turns(path):
     assert b"two" in path.read_bytes()
 
 
-def test_turns_and_tools_are_written_through_before_the_next_thing_happens(path, monkeypatch):
-    synced = []
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(lines(path)[-1].split(b'"')[3].decode()))
-    written(path, *ADDED, HistoryCut(0))
-    assert synced == ["turn_started", "tool_started", "tool_finished", "turn_finished", "history_cut"]
+def test_turns_and_tools_are_kept_by_the_disk_soon_after(path, monkeypatch):
+    synced = queue.SimpleQueue()
+    monkeypatch.setattr(module.os, "fsync", lambda file: synced.put(lines(path)[-1].split(b'"')[3].decode()))
+    made = journal(path)
+    seen = []
+    for event in (*ADDED, HistoryCut(0)):
+        made.write(event)
+        if isinstance(event, module._BOUNDARIES):
+            seen.append(synced.get(timeout=PATIENCE))
+    made.close()
+    assert seen == ["turn_started", "tool_started", "tool_finished", "turn_finished", "history_cut"]
+    assert synced.empty()
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    """A disk that keeps nothing before it is let: what it was asked, and the letting."""
+    asked, let = queue.SimpleQueue(), threading.Event()
+
+    def fsync(file):
+        asked.put(file)
+        assert let.wait(PATIENCE)
+
+    monkeypatch.setattr(module.os, "fsync", fsync)
+    yield asked, let
+    let.set()
+
+
+def test_nobody_waits_for_a_slow_disk_and_every_line_is_the_system_s_at_once(path, slow_disk):
+    asked, let = slow_disk
+    made = journal(path)
+    made.write(STARTED)
+    asked.get(timeout=PATIENCE)
+    for event in ADDED[1:]:
+        made.write(event)
+    assert read(path).turns == (ADDED,)
+    let.set()
+    made.close()
+    asked.get(timeout=PATIENCE)  # once for all that were written meanwhile
+    assert asked.empty()
+
+
+def test_closing_waits_for_the_disk_a_short_while_only(path, slow_disk, monkeypatch):
+    monkeypatch.setattr(module, "_LONGEST_SYNC", 0.01)
+    asked, let = slow_disk
+    made = journal(path)
+    made.write(STARTED)
+    asked.get(timeout=PATIENCE)
+    made.close()
+    assert not let.is_set()
+    again = journal(path)  # the lock is free
+    again.resume()
+    assert not again.problem
+    let.set()
+    again.close()
+
+
+def test_a_disk_that_keeps_nothing_is_said_once_and_ends_the_writing(path, monkeypatch):
+    def fsync(file):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(module.os, "fsync", fsync)
+    told = queue.SimpleQueue()
+    made = Journal(path, tell=told.put)
+    made.write(STARTED)
+    words = told.get(timeout=PATIENCE)
+    assert "Disk quota exceeded. Make room on the disk" in words
+    assert (made.problem, made.taken) == (words, False)
+    made.write(STARTED)
+    made.close()
+    assert told.empty()
+    assert len(lines(path)) == 2
 
 
 def test_a_file_follows_its_path_when_the_working_folder_changes(tmp_path, monkeypatch):
@@ -87,17 +169,31 @@ def test_a_file_follows_its_path_when_the_working_folder_changes(tmp_path, monke
     assert (tmp_path / "agent.jsonl").exists()
 
 
-def test_what_cannot_be_written_is_said_once_and_the_rest_is_written(path):
+def test_what_is_too_large_is_said_once_and_the_rest_is_written(path):
     told = []
     made = journal(path, told)
-    bad = type(PAID)(ToolResult("c1", "add", (), structured=object()))
+    bad = type(PAID)(ToolResult("c1", "add", (Text("3"),), structured=object()))
     for event in (STARTED, bad, bad, Notice("info", "still here")):
         made.write(event)
     made.close()
     assert told == [
-        "A part of this conversation is not saved in agent.jsonl: Object of type object is not JSON serializable."
+        "A part of this conversation is too large to be saved in agent.jsonl: the structured value of a result."
     ]
     assert b"still here" in lines(path)[-1]
+    assert [event.result.text for event in read(path).turns[0] if isinstance(event, ToolFinished)] == ["3", "3"]
+
+
+@pytest.mark.parametrize("content", [(Text("x" * 20_000_000),), (Media("image/png", b"x" * 20_000_000),), ()])
+def test_a_result_of_any_size_keeps_its_place_and_its_tool_is_not_in_doubt(path, content):
+    deep = value = []
+    for _ in range(500):
+        value.append(value := [])
+    result = ToolResult(CALL.id, CALL.name, content, structured=deep)
+    events = (*ADDED[: ADDED.index(ToolFinished(RESULT, 0.1))], ToolFinished(result))
+    saved = read(written(path, *events))
+    assert saved.in_doubt == frozenset()
+    (kept,) = saved.turns[0][-1].result.history_delta[-1].parts
+    assert kept.status == "ok"
 
 
 # a file that is there already
@@ -147,6 +243,7 @@ def test_a_file_of_somebody_else_is_never_touched(path, content):
     assert made.problem.endswith(MEMORY)
     with pytest.raises(JournalError, match="was left as it is"):
         journal(path).resume()
+    assert [found.name for found in path.parent.iterdir()] == ["agent.jsonl"]
 
 
 # two writers
@@ -160,8 +257,9 @@ def test_a_second_session_is_told_and_writes_nothing(path):
     second = journal(path, told)
     second.write(STARTED)
     second.write(Notice("info", "x"))
-    why = f"{path} is being written by another kernel or session."
-    assert told == [f"{why} Close that one, or use a session of another name. {MEMORY}"]
+    why = f"{path} is being written by another kernel or session; load it again when that one is closed."
+    assert told == [f"{why} {MEMORY}"]
+    assert second.taken
     assert files(path) == {"agent.jsonl": before}
     first.close()
 
@@ -224,7 +322,7 @@ def test_a_closed_journal_that_another_went_on_with_is_left_alone(path):
 def test_a_journal_that_nobody_holds_lets_go_of_its_file(path):
     written_to = journal(path)
     written_to.write(STARTED)
-    file = written_to._file
+    file = written_to._file._number
     del written_to
     gc.collect()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -248,6 +346,13 @@ def test_a_read_only_folder_is_said_and_the_conversation_goes_on():
     assert len(told) == 1
     assert told[0].startswith("The conversation cannot be saved in /proc/self/.agentmagic/agent.jsonl: ")
     assert told[0].endswith(f"Use a session with a path that can be written. {MEMORY}")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root may write to")
+def test_a_folder_where_no_lock_can_be_made_is_not_in_use_elsewhere():
+    told = []
+    journal(Path("/proc/agent.jsonl"), told).write(STARTED)
+    assert "cannot be saved in /proc/agent.jsonl: no file can be made beside it." in told[0]
 
 
 def test_a_file_in_the_place_of_the_folder_is_said(path):
@@ -290,6 +395,7 @@ def test_a_folder_that_vanished_is_said(path):
         made.write(event)
     path.unlink()
     made.write(PAID)
+    made.close()
     assert "the file was deleted or moved" in told[0]
     made.write(STARTED)
     assert len(told) == 1
@@ -301,6 +407,8 @@ def test_after_a_problem_the_lock_is_free(path):
     made.write(STARTED)
     path.unlink()
     made.write(PAID)
+    made.close()
+    assert made.problem
     written(path, *ADDED)
     assert read(path).turns == (ADDED,)
 
@@ -388,3 +496,42 @@ def test_a_short_write_is_a_full_disk(path, monkeypatch):
     assert "Make room on the disk" in made.problem
     assert len(lines(path)[-1]) == 10
     assert PAY.id.encode() not in path.read_bytes()
+
+
+# a whole conversation at once
+
+
+def test_a_whole_conversation_is_begun_without_a_lock_and_gone_on_with(path):
+    made = journal(path)
+    made.begin((*ADDED, ToolProgress("c1", 0.5)))
+    assert [found.name for found in path.parent.iterdir()] == ["agent.jsonl"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read(path).turns == (ADDED,)
+    second = answered("And now?", "4")
+    for event in second:
+        made.write(event)
+    made.close()
+    assert read(path).turns == (ADDED, second)
+    assert read(path).problems == ()
+
+
+def test_a_conversation_is_never_begun_over_a_file(path):
+    written(path, *ADDED)
+    with pytest.raises(JournalError, match=r"is there already, and was left as it is\. Choose another file\."):
+        journal(path).begin(ADDED)
+    assert read(path).turns == (ADDED,)
+
+
+def test_a_conversation_that_cannot_be_begun_leaves_nothing(path, monkeypatch):
+    def fsync(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", fsync)
+    told = []
+    made = journal(path, told)
+    with pytest.raises(
+        JournalError, match=r"cannot be written: No space left on device\. Choose another file\."
+    ) as why:
+        made.begin(ADDED)
+    assert "memory" not in str(why.value)
+    assert (told, made.begun, list(path.parent.iterdir())) == ([], False, [])

@@ -289,3 +289,35 @@ def test_a_tool_in_doubt_does_not_run_unasked():
     assert "may have done its work already" in texts(result)[0]
     (asked,) = [event for event in result.events if event.type == "approval_asked"]
     assert "when the kernel stopped" in asked.reason
+
+
+def test_what_silent_tries_took_counts():
+    said = [[Text(" "), DONE], [Text(" "), DONE], [Text("Here."), DONE]]
+    result = Session(Agent(Said(*said))).ask("a prompt")
+    assert (result.usage.requests, result.usage.input_tokens) == (3, 30)
+    with pytest.raises(EmptyAnswer) as raised:
+        Session(Agent(Said(*[[Text(" "), DONE]] * 3))).ask("a prompt")
+    assert raised.value.result.usage.input_tokens == 30
+
+
+def test_tokens_that_a_server_does_not_count_are_guessed_for_the_cap():
+    silent = ModelFinished(Usage(), "stop")
+    steps = [[ToolCall(f"c{number}", "look", {"page": number}), silent] for number in range(9)]
+    result = Session(Agent(Said(*steps), tools=[look], max_tokens=20)).ask("a prompt")
+    assert result.stop_reason == "budget"
+    assert result.usage.input_tokens == 0
+
+
+def test_a_fork_has_used_its_part_of_the_cap():
+    model = looking(0)
+    model._responses *= 3
+    session = Session(Agent(model), max_tokens=15)
+    session.ask("one")
+    assert session.fork().ask("two").stop_reason == "budget"
+
+
+def test_what_a_closing_answer_took_in_vain_counts_too():
+    call = [ToolCall("c1", "look", {"page": 1}), DONE]
+    result = Session(Agent(Said(call, *[[Text(" "), DONE]] * 3), tools=[look], max_iterations=1)).ask("a prompt")
+    assert result.stop_reason == "limit"
+    assert result.usage.input_tokens == 40

@@ -19,11 +19,15 @@ from agentmagic.events import (
 from agentmagic.messages import Media, Message, ProviderData, Reasoning, Text, ToolCall, ToolResult, Usage, user
 from agentmagic.records import (
     DEEPEST,
+    LARGEST_MEDIA,
+    LARGEST_VALUE,
     LEFT_OUT,
+    LONGEST_TEXT,
     InDoubt,
     begins_journal,
     decode_record,
     encode_record,
+    fitting,
     header,
 )
 from agentmagic.redact import BLANK
@@ -70,6 +74,78 @@ def test_secrets_are_blanked_wherever_they_stand():
     lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result)) + encode_record(HistoryCut(1))
     assert KEY.encode() not in lines
     assert lines.count(BLANK.encode()) == 4
+
+
+def test_a_key_that_names_something_is_blanked_too():
+    call = ToolCall("1", "get", {KEY: 1, f"{KEY}0": 2, "more": [{KEY: "x"}]})
+    result = ToolResult("1", "get", (), structured={KEY: 1})
+    lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result))
+    assert KEY.encode() not in lines
+    assert decode_record(encode_record(PartFinished(0, call))).part.arguments == {BLANK: 2, "more": [{BLANK: "x"}]}
+
+
+@given(some_events)
+def test_what_is_small_is_written_as_it_is(event):
+    assert fitting(event) == (event, ())
+
+
+def a_ring():
+    ring = []
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        deep(DEEPEST),
+        deep(100_000),
+        {"a": object()},
+        Text,
+        10**5_000,
+        "x" * LARGEST_VALUE,
+        [0] * LARGEST_VALUE,
+        a_ring(),
+        {b"a": 1},
+    ],
+    ids=["deep", "deeper", "object", "class", "number", "words", "numbers", "ring", "key"],
+)
+def test_a_value_that_cannot_be_written_does_not_take_its_record_along(value):
+    result = ToolResult("1", "get", (Text("ok"),), structured=value)
+    fit, lost = fitting(ToolFinished(result))
+    assert fit == ToolFinished(ToolResult("1", "get", (Text("ok"),)))
+    assert lost == ("the structured value of a result",)
+    call, lost = fitting(PartFinished(0, ToolCall("1", "get", {"value": value})))
+    assert call.part.arguments == {"_raw": "(too large to be saved)"}
+    assert lost == ("the arguments of a call",)
+    thought, _ = fitting(PartFinished(0, Reasoning("hm", ProviderData("openai", value))))
+    assert thought.part == Reasoning("hm")
+    assert all(decode_record(encode_record(record)) == record for record in (fit, call, thought))
+
+
+def test_words_that_are_too_many_are_cut_and_say_so():
+    contents = (Text("a" * LONGEST_TEXT), Text("b" * 1_000), Media("text/plain", b"c"))
+    fit, lost = fitting(ToolFinished(ToolResult("1", "get", contents, done="d" * 20)))
+    assert fit.result.content[0] == contents[0]
+    assert fit.result.content[1].text == "\n[1,000 more characters were too many to be saved]"
+    assert fit.result.content[2] == contents[2]
+    assert fit.result.done == "\n[20 more characters were too many to be saved]"
+    assert lost == ("a text of 1,000 characters", "a text of 20 characters")
+
+
+def test_media_that_are_too_large_are_named():
+    large, small = Media("image/png", b"x" * LARGEST_MEDIA, "plot"), Media("image/png", b"x")
+    fit, lost = fitting(TurnStarted(user("Look.", large, small), "m"))
+    assert fit.prompt == user("Look.", large, "[image/png, 1 bytes, too large to be saved]")
+    assert lost == ("image/png, 1 bytes",)
+    assert fitting(TurnStarted(user(Media("image/png", b"x" * (LARGEST_MEDIA + 1))), "m"))[0].prompt.text
+
+
+def test_the_answer_of_a_turn_is_cut_and_the_rest_of_its_result_stays():
+    record = TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
+    fit, _ = fitting(record)
+    assert fit.result.final_text.endswith("[1 more characters were too many to be saved]")
+    assert (fit.result.error, fit.result.usage) == ("hm", Usage(1))
 
 
 def test_opaque_data_and_blobs_are_written_as_they_are():

@@ -9,6 +9,7 @@ from agentmagic.errors import JournalError
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
+    Compacted,
     HistoryCut,
     Notice,
     StepStarted,
@@ -91,6 +92,45 @@ def test_a_turn_without_its_end_is_ended_before_the_next(path):
     assert first[-1].result.history_delta == ADDED[-1].result.history_delta
     assert first[-1].result.stop_reason == "cancelled"
     assert read(path).closing == ()
+
+
+def test_a_turn_whose_beginning_cannot_be_read_still_counts_where_the_history_was_cut(path):
+    first, second, third = (answered(prompt, "yes") for prompt in ("one", "two", "three"))
+    a_file(path, *first, *second[1:], *third, HistoryCut(2))
+    assert read(path).turns == (first,)
+    a_file(path, *first, *second[1:-1], HistoryCut(1), *third)
+    assert read(path).turns == (first, third)
+    assert read(path).lost_turns == 0
+
+
+def test_who_goes_on_without_a_turn_that_was_lost_cuts_what_they_see(path):
+    first, second, third, fourth = (answered(prompt, "yes") for prompt in ("one", "two", "three", "four"))
+    a_file(path, *first, *second[1:], *third)
+    assert read(path).lost_turns == 1
+    resumed = journal(path)
+    past = History.of(resumed.resume().turns, resumed)
+    for event in fourth:
+        past.record(event)
+    past.add(fourth)
+    past.undo()
+    past.close()
+    assert read(path).turns == (first, third)
+    assert read(path).lost_turns == 0
+
+
+def test_what_was_undone_or_lost_was_spent_all_the_same(path):
+    each = Usage(3, 0, 2, 0, 1)
+    turns = [answered(prompt, "yes") for prompt in ("one", "two", "three")]
+    assert read(a_file(path, *turns[0], *turns[1], HistoryCut(0), *turns[2])).spent == each + each + each
+    assert read(a_file(path, *turns[0][1:], *turns[1][1:-1], *turns[2])).spent == each + each + each
+    assert read(a_file(path, *turns[0][1:-1])).spent == each
+    compacted = Compacted("summary", 1, 0, 0, 100, 10, each)
+    cut_off = a_file(path, *turns[0], *turns[1][:-1], compacted)
+    assert read(cut_off).spent == each + each + each
+    resumed = journal(cut_off)
+    assert resumed.resume().spent == each + each + each
+    resumed.close()
+    assert read(cut_off).spent == each + each + each
 
 
 # a crash

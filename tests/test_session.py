@@ -111,7 +111,7 @@ def test_a_session_says_what_it_is():
     session = scripted("Hello.")
     assert repr(session) == "<Session scripted:script: 0 turns, 0 messages>"
     session.ask("Hi")
-    assert repr(session) == "<Session scripted:script: 1 turns, 2 messages>"
+    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n ", []])

@@ -261,7 +261,9 @@ def test_what_was_spent_before_loading_counts(tmp_path):
     spent = session.usage
     session.close()
     assert spent != Usage()
+    Session.load(path).undo()
     loaded = Session.load(path, recipe("more"), max_tokens=spent.input_tokens + spent.output_tokens)
+    assert not loaded.turns
     assert loaded.ask("another").stop_reason == "budget"
     loaded.close()
 

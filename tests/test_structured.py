@@ -102,3 +102,37 @@ def test_what_has_no_schema_is_refused(output):
 
 def test_the_form_is_said_in_words_too():
     assert '"people"' in form_of(City).instructions
+
+
+class Node(BaseModel):
+    v: int
+    children: list["Node"] = []
+
+
+def test_a_recursive_model_is_asked_for_as_the_object_it_is():
+    form = form_of(Node)
+    assert form.output.schema["type"] == "object"
+    assert form.read('{"v": 1, "children": [{"v": 2}]}') == Node(v=1, children=[Node(v=2)])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "array", "items": {"$ref": "#/definitions/P"}, "definitions": {"P": {"type": "integer"}}}, [1, 2]),
+        ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}, [1, [2, [3]]]),
+        (
+            {"$id": "urn:list", "type": "array", "items": {"$ref": "#/$defs/P"}, "$defs": {"P": {"type": "null"}}},
+            [None],
+        ),
+    ],
+    ids=["definitions", "root", "id"],
+)
+def test_references_of_a_wrapped_schema_still_lead_somewhere(schema, value):
+    form = form_of(schema)
+    assert form.read(json.dumps({"value": value})) == value
+    with pytest.raises(ValueError, match="value"):
+        form.read('{"value": "no"}')
+
+
+def test_an_answer_fenced_among_words_is_read():
+    assert form_of(City).read('Here it is:\n```json\n{"name": "Delft", "people": 1}\n```\nDone.').name == "Delft"

@@ -91,12 +91,13 @@ class View:
 
     def _add(self, message: Message, index: int) -> None:
         compacted = self.compacted
-        sent = self._made(message, shrunk=index < compacted.shrunk)
-        if compacted.summary and index == compacted.prompt:
-            sent = replace(sent, parts=(Text(in_its_place(compacted)), *sent.parts))
-        elif index < compacted.covers:
+        bears_summary = bool(compacted.summary) and index == compacted.prompt
+        if index < compacted.covers and not bears_summary:
             self._totals.append(self._totals[-1])
             return
+        sent = self._made(message, shrunk=index < compacted.shrunk)
+        if bears_summary:
+            sent = replace(sent, parts=(Text(in_its_place(compacted)), *sent.parts))
         self._sent.append(sent)
         self._totals.append(self._totals[-1] + tokens.of_message(sent))
 

@@ -12,6 +12,7 @@ from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, 
 from agentmagic.export.markdown import to_markdown
 from agentmagic.export.notebook import to_notebook
 from agentmagic.history import Turn
+from agentmagic.paths import file_of
 
 FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
 """How the name of a file ends; the first that fits is taken."""
@@ -24,21 +25,29 @@ def save(
 
     `.md`, `.json` and `.ipynb` are what `to_markdown`, `to_json` and `to_notebook` make, the last with
     `tools`; `.openai.json`, `.responses.json` and `.gemini.json` are lists of messages. A file that is there
-    is replaced only with `overwrite`, and only by a whole one.
+    is replaced only with `overwrite`, and only by a whole one; folders that are missing are made.
 
     Raises UsageError where the name says no form or the file cannot be written.
     """
-    target = Path(path).expanduser()
-    form = next((form for form in FORMS if target.name.lower().endswith(form)), None)
-    if form is None:
-        message = f"The name {target.name!r} does not say what to write. Let it end in one of {', '.join(FORMS)}."
-        raise UsageError(message)
+    target = file_of(path)
+    form = form_of(target)
     with _told(target):
         if target.exists() and not overwrite:
             message = f"{target} is there already. Choose another name, or replace it with overwrite=True."
             raise UsageError(message)
-        _replace(target, _written(form, tuple(turns), tools))
+        text = _written(form, tuple(turns), tools)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, text)
     return target
+
+
+def form_of(target: Path) -> str:
+    """Return the one of FORMS that the name of a file asks for; raises UsageError where it asks for none."""
+    form = next((form for form in FORMS if target.name.lower().endswith(form)), None)
+    if form is None:
+        message = f"The name {target.name!r} does not say what to write. Let it end in one of {', '.join(FORMS)}."
+        raise UsageError(message)
+    return form
 
 
 def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
@@ -77,5 +86,7 @@ def _told(target: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{target} cannot be written: {error.strerror}. Choose another place."
+        taken = target.parent.exists() and not target.parent.is_dir()
+        why = f"{target.parent} is no folder" if taken else error.strerror
+        message = f"{target} cannot be written: {why}. Choose another place."
         raise UsageError(message) from error

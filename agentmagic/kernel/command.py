@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from agentmagic.errors import UsageError
-from agentmagic.kernel.parser import Help, Parser, option, switch, words_of
+from agentmagic.kernel.parser import HELP, Help, Parser, option, switch, words_of
 from agentmagic.kernel.subcommands import ABOUT, DEFAULT_SESSION, SESSION_FLAGS, SUBCOMMANDS, check_name
 from agentmagic.settings import PERMISSIONS, Permission
 
@@ -88,7 +88,7 @@ def parse_line(line: str, table: str, magic: str | None = None) -> Any:
     """
     magic = magic or table
     words = words_of(line)
-    if words[:1] == ["--help"]:
+    if HELP.intersection(words[:1]):
         return Help(overview(table, magic))
     moved, rest = (words[:2], words[2:]) if words and words[0] in SESSION_FLAGS else ([], words)
     word, *rest = rest or [next(iter(SUBCOMMANDS[table]))]
@@ -120,7 +120,9 @@ def _about(kind: type[Any]) -> str:
 
 def _no_subcommand(word: str, table: str, magic: str) -> str:
     known = SUBCOMMANDS[table]
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f" Did you mean {close[0]}?" if close else ""
+    if word == "help":
+        hint = f" %{magic} --help tells the subcommands, and %{magic} {next(iter(known))} --help one of them."
     ask = f" To ask the agent, write %%{magic} and the prompt below it." if table == "agent" else ""
     return f"%{magic} has no subcommand {word!r}.{hint} There are {', '.join(known)}.{ask}"

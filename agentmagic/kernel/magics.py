@@ -84,7 +84,7 @@ class AgentMagics:
             case subcommands.Debug():
                 return self._debug(parsed.detail)
             case subcommands.Models(model=str(model)):
-                return _choose_model(self.namespace.session(parsed.session), model)
+                return self._choose_model(parsed.session, model)
             case _:
                 return self._show(parsed, self.namespace.known(parsed.session))
 
@@ -111,23 +111,25 @@ class AgentMagics:
             case _:
                 return _undo(session)
 
+    def _choose_model(self, name: str, model: str) -> str:
+        session = self.namespace.draft(name)
+        recipe = replace(session.agent, model=model)
+        session.model(recipe)
+        session.agent = recipe
+        self.namespace.bind(name, session)
+        return f"The session's model: {reports.model_name(session)}"
+
     def _debug(self, detail: subcommands.Switch | None) -> str:
         if detail is None:
             times = front_end(self._shell).kind is not Kind.BATCH
             return reports.log(logs.recent(SHOWN), detailed=logs.is_detailed(), times=times)
         logs.keep(detailed=detail == "on")
-        kept = f"every event of a turn, and the records of {', '.join(logs.SDKS)}" if detail == "on" else "the outlines"
-        return f"Kept from now on: {kept}. %{self.name} debug shows the last {SHOWN} lines."
+        sdks = f"every event of a turn, and what {', '.join(logs.SDKS)} log"
+        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
+        return f"The log now keeps {kept}. %{self.name} debug shows its last {SHOWN} lines."
 
     def _ask(self, session: str, prompt: Message) -> None:
         self._runner.put(command.Ask(session), prompt)
-
-
-def _choose_model(session: Session, name: str) -> str:
-    recipe = replace(session.agent, model=name)
-    session.model(recipe)
-    session.agent = recipe
-    return f"The session's model: {reports.model_name(session)}"
 
 
 def _undo(session: Session) -> str:

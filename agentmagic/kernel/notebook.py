@@ -19,31 +19,49 @@ VS_CODE_SAYS = "__vsc_ipynb_file__"
 
 SUFFIX = ".jsonl"
 
+_DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
+"""What Windows lets no file be called, with whatever ending; a notebook may be taken there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder of a notebook's conversations; where it is None none are saved, and `why_not` is the reason."""
+    """The folder of a notebook's conversations; where it is None none are saved, and `why_not` is the reason.
+
+    `notebook` is the file of the notebook itself, where it is known.
+    """
 
     folder: Path | None
     why_not: str = ""
+    notebook: Path | None = None
 
     def file(self, name: str) -> Path | None:
         """Return the file of the session of a name."""
-        return self.folder / f"{name}{SUFFIX}" if self.folder is not None else None
+        if self.folder is None:
+            return None
+        first, dot, rest = name.partition(".")
+        legal = f"{first}-" if first.lower() in _DEVICES else first  # no session has a - in its name
+        return self.folder / f"{legal}{dot}{rest}{SUFFIX}"
 
 
 def place(shell: InteractiveShell) -> Place:
     """Say where the sessions that the cell under way makes are saved."""
+    notebook = notebook_of(cast("Any", shell).user_ns)
     if not in_notebook(shell):
-        return Place(None, "conversations are saved in a notebook that somebody works in; elsewhere give a path")
-    folder = folder_of(cast("Any", shell).user_ns)
-    if folder is None:
+        why = "conversations are saved in a notebook that somebody works in; elsewhere give a path"
+        return Place(None, why, notebook)
+    if notebook is None:
         return Place(None, "the kernel does not know the file of its notebook, which may be new or renamed")
-    return Place(folder)
+    return Place(_folder(notebook), notebook=notebook)
 
 
 def folder_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the notebook's conversations, which need not be there, or None for an unknown notebook.
+    """Return the folder of the notebook's conversations, which need not be there, or None for an unknown notebook."""
+    notebook = notebook_of(variables)
+    return _folder(notebook) if notebook is not None else None
+
+
+def notebook_of(variables: Mapping[str, Any]) -> Path | None:
+    """Return the file of the notebook, or None where it is unknown.
 
     A name that is no file here is not believed: the notebook was renamed since the kernel started, or it lies on
     another machine than the kernel.
@@ -51,5 +69,9 @@ def folder_of(variables: Mapping[str, Any]) -> Path | None:
     for said in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)):
         notebook = Path(said) if isinstance(said, str) else Path()
         if notebook.suffix == ".ipynb" and notebook.is_absolute() and notebook.is_file():
-            return notebook.parent / FOLDER / notebook.stem
+            return notebook
     return None
+
+
+def _folder(notebook: Path) -> Path:
+    return notebook.parent / FOLDER / notebook.stem

@@ -26,6 +26,9 @@ MOST_LEFT_OUT = 20
 WIDTH = 100
 """Characters of a line that are shown of a prompt, an answer or a description."""
 
+_NAMES = {"scripted": "FILE.json"}
+"""What is written behind the colon, where it is no model's name."""
+
 
 def status(name: str, session: Session, place: Place) -> str:
     """Say how a session stands; `place` is where those are saved that the magics make."""
@@ -71,7 +74,10 @@ def saved(session: Session, place: Place) -> str:
     if journal is None:
         why = place.why_not or "it was made in code, without a path"
         return f"nowhere: {why}"
-    return f"no longer: {journal.problem}" if journal.problem else path(journal.path)
+    if not journal.problem:
+        return path(journal.path)
+    why = "another kernel writes it" if journal.taken else f"it cannot be saved in {path(journal.path)}"
+    return f"in memory only: {why}; %agent save FILE keeps it"
 
 
 def in_doubt(session: Session) -> str:
@@ -145,7 +151,7 @@ def sessions(bound: Mapping[str, Session], conversations: Sequence[SavedConversa
     lines = ["Sessions of the notebook:"]
     lines += [f"  {name:<{width}}{turns(len(one.turns)):<10}{saved(one, place)}" for name, one in bound.items()]
     if place.folder is None:
-        return "\n".join([*lines, f"None are saved by themselves: {place.why_not}."])
+        return "\n".join([*lines, f"Not saved: {place.why_not}."])
     lines.append(f"Saved in {path(place.folder)}{':' if conversations else ': nothing yet.'}")
     lines += [
         f"  {one.name:<{width}}{turns(one.turns):<10}{ago(now - one.modified):<16}{_line(one.prompt)}"
@@ -193,7 +199,10 @@ def tools(definitions: Sequence[ToolDef]) -> str:
 
 def models(session: Session) -> str:
     """List the providers, their default models and whether their keys are set."""
-    rows = [(f"{row.name}:{row.default or 'MODEL'}", f"{row.about}{_key(row)}") for row in providers().values()]
+    rows = [
+        (f"{row.name}:{row.default or _NAMES.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
+        for row in providers().values()
+    ]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
     return "\n".join([f"The session's model: {model_name(session)}", *lines])

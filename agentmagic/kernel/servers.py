@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from getpass import getpass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.engine import engine
@@ -11,6 +10,7 @@ from agentmagic.kernel import reports, subcommands
 from agentmagic.kernel.frontend import agreed
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.messages import Content, Message, Text, ToolDef
+from agentmagic.paths import path_of
 from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class Servers:
 
         servers = self._namespace.need_servers()
         ask = _typed_input if self._attended() else None
-        problems = [self._connect(servers, name, one) for name, one in config.read(Path(command.file), ask=ask).items()]
+        found = config.read(path_of(command.file), ask=ask)
+        problems = [self._connect(servers, name, one) for name, one in found.items()]
         return "\n".join([listed((servers,)), *filter(None, problems)])
 
     def _connect(self, servers: "McpServers", name: str, config: "ServerConfig") -> str:

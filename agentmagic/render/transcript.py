@@ -157,7 +157,8 @@ class Transcript:
                 self._give_up(block)
         self._show_final_text(result.final_text)
         if result.error:
-            self.blocks.append(NoticeBlock("error", result.error))
+            level = "warning" if result.stop_reason == "budget" else "error"
+            self.blocks.append(NoticeBlock(level, result.error))
         model = self.running.model if self.running else ""
         self.blocks.append(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
         self.running = None

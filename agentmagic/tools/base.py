@@ -2,14 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 from uuid import uuid4
 
 from agentmagic import schema
 from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.errors import ServerError, ToolError, UsageError
-from agentmagic.messages import Content, Message, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
+from agentmagic.errors import ServerError, ToolError, UsageError, said
+from agentmagic.messages import (
+    Content,
+    Media,
+    Message,
+    Resource,
+    ResultStatus,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    parts_of,
+)
 from agentmagic.redact import redact
 
 TIMEOUT = 60.0
@@ -164,9 +175,9 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
     context.deadline = Deadline(tool.timeout)
     try:
         async with context.deadline:
-            return await tool.invoke(call, context)
+            return checked(call, await tool.invoke(call, context))
     except TaskComplete as done:
-        return result(call, str(done.message), done=str(done.message))
+        return result(call, said(done), done=said(done))
     except ServerError:
         raise
     except asyncio.CancelledError as error:
@@ -214,8 +225,42 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
     return schema.problem(definition.name, definition.parameters, arguments)
 
 
+def checked(call: ToolCall, value: object) -> ToolResult:
+    """Return what a tool returned as the result of its call.
+
+    Raises ToolError for what is no result, or holds something that cannot be kept.
+    """
+    if not isinstance(value, ToolResult):
+        message = f"The tool returned {a_type(value)}, which is no result."
+        raise ToolError(message)
+    content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
+    parts = tuple(_part(part) for part in content)
+    done = value.done if value.done is None else str(value.done)
+    status = value.status if value.status in get_args(ResultStatus) else "error"
+    return replace(value, call_id=call.id, name=call.name, content=parts, status=status, done=done)
+
+
+def _part(part: object) -> Content:
+    match part:
+        case str():
+            return Text(part)
+        case Text(text=str()) | Media(media_type=str(), data=bytes(), name=str()):
+            return part
+        case Resource(uri=str(), name=str(), media_type=str(), text=str()):
+            return part
+        case _:
+            message = f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
+            raise ToolError(message)
+
+
+def a_type(value: object) -> str:
+    """Name the type of a value as a sentence does: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _sentence(error: BaseException) -> str:
-    words = str(error).strip()
+    words = said(error)
     if isinstance(error, ToolError):
         return words or "The tool failed without saying why."
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

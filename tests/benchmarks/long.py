@@ -16,8 +16,8 @@ NAME = "testing:instant"
 LENGTHS = (50, 200, 1_000)
 WINDOW = 32_000
 """Tokens: what a conversation of a thousand turns outgrows several times."""
-LAST = 20
-"""So many turns at the end of a conversation are measured."""
+LAST = 120
+"""At most so many turns at the end of a conversation are measured: a summary is written about as often."""
 WORDS = "The page tells of a river, a mill and a bridge, and of who built them. " * 3
 
 
@@ -56,16 +56,17 @@ def converse(session: Session, turns: int) -> None:
 def measured(length: int, folder: str) -> tuple[float, float]:
     """Return the CPU milliseconds of a turn and the bytes it keeps, at the end of a conversation."""
     session = Session(Agent(Instant(), tools=[look]), path=Path(folder, f"{length}.jsonl"))
-    converse(session, length - LAST)
+    last = min(LAST, length // 2)
+    converse(session, length - last)
     began = time.process_time()
-    converse(session, LAST)
-    took = (time.process_time() - began) / LAST * 1000
+    converse(session, last)
+    took = (time.process_time() - began) / last * 1000
     tracemalloc.start()
-    converse(session, LAST)
+    converse(session, last)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     session.close()
-    return took, kept / LAST
+    return took, kept / last
 
 
 def saved_size(folder: str) -> float:

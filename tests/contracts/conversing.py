@@ -59,7 +59,7 @@ class Conversation:
         """Check that what was said so far is sound, and that the next prompt gets its answer."""
         assert self.server.refusals == []
         assert invalid_history(self.session.messages) is None
-        self.server.script(say(GOES_ON))
+        self.server.script(say(GOES_ON), to="And now?")
         result, error = self.ask("And now?")
         assert error is None, error
         assert self.server.refusals == []

@@ -205,7 +205,6 @@ def test_a_turn_that_is_cancelled_at_any_of_its_events_leaves_a_history_that_goe
         number_of_events = events_of_a_whole_turn(talk)
         for number in range(1, number_of_events + 1):
             talk.session.clear()
-            talk.server.script(*TWO_STEPS)
             result = cancelled_at(talk, number)
             assert result.stop_reason in ("cancelled", "answer"), number
             check_events(result)
@@ -221,7 +220,9 @@ def cancelled_at(talk: Conversation, number: int):
         if len(told) == number:
             run.cancel()
 
-    run = talk.session.start("What time is it?")
+    prompt = f"What time is it at event {number}?"
+    talk.server.script(*TWO_STEPS, to=prompt)
+    run = talk.session.start(prompt)
     run.listen(listener)
     return run.wait()
 
@@ -231,7 +232,6 @@ def test_a_turn_that_is_cancelled_at_any_of_its_events_can_be_handed_over(conver
     with conversation(maker) as talk, conversation(heir) as other:
         for number in range(1, events_of_a_whole_turn(talk) + 1, 3):
             talk.session.clear()
-            talk.server.script(*TWO_STEPS)
             cancelled_at(talk, number)
             other.server.script(say(GOES_ON))
             result, error = talk.ask("Go on.", agent=Agent(other.model))

@@ -59,7 +59,7 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
     assert names(tmp_path) == ["run.md"]
 
 
-@pytest.mark.parametrize("place", ["no/such/folder/run.md", "file/run.md", f"{'x' * 300}.md"])
+@pytest.mark.parametrize("place", ["file/run.md", "file/below/run.md"])
 def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot be written: .+\. Choose another place\."):
@@ -67,9 +67,18 @@ def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path, place):
     assert names(tmp_path) == ["file"]
 
 
+def test_a_name_that_no_file_can_have_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot be used as a path: .+\. Write another one\."):
+        save(TURNS, tmp_path / f"{'x' * 300}.md")
+
+
+def test_folders_that_are_missing_are_made(tmp_path):
+    assert save(TURNS, tmp_path / "of" / "May" / "run.md").read_text(encoding="utf-8") == to_markdown(TURNS)
+
+
 def test_a_folder_is_not_replaced_and_nothing_is_left_beside_it(tmp_path):
     (tmp_path / "run.md").mkdir()
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match=r"run\.md is a folder\. Name a file"):
         save(TURNS, tmp_path / "run.md", overwrite=True)
     assert names(tmp_path) == ["run.md"]
 

@@ -288,7 +288,9 @@ def test_the_line_magic_tells_and_changes(kernel):
     assert kernel.run("%agent history").stream == "  1  Is it?\n     yes\n"
     assert "  add  Add." in kernel.run("%agent tools").stream
     assert "1 request, " in kernel.run("%agent cost").stream
-    assert "local:qwen2.5-coder-1.5b" in kernel.run("%agent models").stream
+    listed = kernel.run("%agent models").stream
+    assert "local:qwen2.5-coder-1.5b" in listed
+    assert "scripted:FILE.json" in listed
     assert kernel.run("%agent undo").stream == "Forgotten: Is it?\n"
     assert kernel.value("agent.messages") == "()"
 

@@ -53,6 +53,7 @@ def test_a_subcommand_about_conversations_becomes_a_value(line, parsed):
         ("debug maybe", "invalid choice"),
         ("save", "required: FILE"),
         ("-s bob sessions", "no option '-s'"),
+        ("help", "%agent --help tells the subcommands"),
     ],
 )
 def test_a_subcommand_that_cannot_be_read_says_why(line, said):
@@ -60,6 +61,18 @@ def test_a_subcommand_that_cannot_be_read_says_why(line, said):
         command.parse_line(line, "agent")
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["save --plan x", "load --he", "status who"])
+def test_only_what_is_close_is_offered_and_never_the_help(line):
+    with pytest.raises(UsageError) as error:
+        command.parse_line(line, "agent")
+    assert "Did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["-h", "save -h", "-s bob export -h"])
+def test_help_has_a_short_form_too(line):
+    assert isinstance(command.parse_line(line, "agent"), Help)
 
 
 @pytest.mark.parametrize("line", ["--help", "tutor --help", "--new --help --modle"])

@@ -44,7 +44,8 @@ def test_the_outlines_are_kept_from_loading_on_and_more_on_request(kernel):
     assert "openai._base_client: sent [redacted]" in detail
     assert KEY not in outline + detail
     assert cell.stream == ""  # nothing of it reaches the cells themselves
-    assert kernel.run("%agent debug off").ok
+    off = "The log now keeps how turns begin and end, retries and warnings."
+    assert kernel.run("%agent debug off").stream.startswith(off)
     kernel.run("logging.getLogger('openai._base_client').debug('more')")
     assert "more\n" not in kernel.run("%agent debug").stream
 

@@ -38,6 +38,11 @@ def test_a_session_has_its_file_in_the_folder(tmp_path):
     assert Place(None, "it is so").file("agent") is None
 
 
+@pytest.mark.parametrize(("name", "file"), [("con", "con-"), ("Com1", "Com1-"), ("nul.1", "nul-.1"), ("cons", "cons")])
+def test_a_session_may_be_called_what_windows_lets_no_file_be_called(name, file, tmp_path):
+    assert Place(tmp_path).file(name) == tmp_path / f"{file}.jsonl"
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [

@@ -1,6 +1,7 @@
 """Conversations that outlive their kernel: saved beside the notebook, picked up again after a restart."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -111,6 +112,21 @@ def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_
     assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
 
 
+def test_the_conversation_that_was_used_last_is_the_one_to_pick_up(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    ask(kernel, "of the default one")
+    assert kernel.run("%%agent tutor\nof the tutor").ok
+    for age, name in enumerate(("tutor", "agent")):
+        os.utime(notebook.folder / f"{name}.jsonl", (1e9 - age, 1e9 - age))
+    kernel.restart()
+    said = kernel.run(LOAD).stream
+    assert "notebook: tutor, 1 turn, " in said
+    assert "%agent -s tutor load picks it up." in said
+    assert "asked last  of the tutor" in kernel.run("%agent -s tutor load").stream
+    assert "asked last  of the default one" in kernel.run("%agent load").stream
+
+
 @pytest.mark.parametrize("front_end", [BATCH, CONSOLE], ids=["batch", "console"])
 def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook, front_end):
     kernel = notebook.kernel()
@@ -123,6 +139,7 @@ def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(note
     assert notebook.saved == ["agent.jsonl"]
     assert notebook.lines() == before
     assert "saved       nowhere: conversations are saved" in kernel.run("%agent", **front_end).stream
+    assert "Not saved: conversations are saved" in kernel.run("%agent sessions", **front_end).stream
     assert "This session is saved nowhere" in kernel.run("%agent load", **front_end).error
 
 
@@ -145,7 +162,11 @@ def test_a_second_kernel_is_told_and_goes_on_in_memory(notebook):
     told = ask(second, "of the second")
     assert "I was sent 3." in told
     assert "another kernel" not in told  # said once
-    assert "no longer: " in second.run("%agent status").stream
+    short = "in memory only: another kernel writes it; %agent save FILE keeps it\n"
+    assert f"saved       {short}" in second.run("%agent status").stream
+    assert short in second.run("%agent sessions").stream
+    assert second.run("%agent save kept.jsonl").ok
+    assert "saved       kept.jsonl" in second.run("%agent status").stream
     assert "I was sent 3." in ask(first, "of the first again")
     prompts = [line["prompt"]["parts"][0]["text"] for line in notebook.lines() if line["type"] == "turn_started"]
     assert prompts == ["of the first", "of the first again"]
@@ -261,6 +282,63 @@ def test_a_conversation_is_exported_from_a_cell(kernel, sales):
     assert "replace it with --overwrite" in kernel.run("%agent export export.md").error
     assert kernel.run("%agent export export.md --overwrite").ok
     assert "does not say what to write" in kernel.run("%agent export export.txt").error
+    assert kernel.run("%agent export export.d/of/May.md").ok
+
+
+@pytest.mark.parametrize("options", ["", " --overwrite"])
+def test_the_notebook_itself_is_not_exported_to(kernel, sales, options):
+    for written in ("sales.ipynb", str(sales.file)):
+        assert "is this notebook itself" in kernel.run(f"%agent export {written}{options}").error
+    assert sales.file.read_text() == "{}"
+
+
+@pytest.mark.parametrize("magic", ["agent save", "agent load", "agent export", "mcp load"])
+@pytest.mark.parametrize("written", ["x" * 300, "~no_such_user_here/talk.md", '""'], ids=["long", "nobody's", "empty"])
+def test_a_name_that_no_file_can_have_is_refused_in_a_line(kernel, magic, written):
+    error = kernel.run(f"%{magic} {written}").error
+    assert error.startswith("UsageError: ")
+    assert "cannot be used as a path" in error or "is empty" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_what_is_to_be_written_is_no_folder_and_has_the_form_of_its_subcommand(kernel):
+    kernel.run("import pathlib\npathlib.Path('folder.md').mkdir(exist_ok=True)")
+    for line in ("save .", "export .", "export folder.md", "export folder.md --overwrite"):
+        assert "is a folder. Name a file" in kernel.run(f"%agent {line}").error
+    for form in ("md", "ipynb", "json"):
+        assert "name a .jsonl file. %agent export writes" in kernel.run(f"%agent save talk.{form}").error
+
+
+def test_what_looks_a_session_up_makes_none(kernel):
+    kernel.run("tutor = Agent(Counting())")
+    for line in ("-s tutor status", "-s tutor cost", "-s tutor save x.jsonl", "-s tutor reset", "fork mine -s tutor"):
+        assert "tutor is an Agent, a recipe without a conversation. %%agent tutor" in kernel.run(f"%agent {line}").error
+    assert kernel.value("type(tutor).__name__, 'mine' in globals()") == "('Agent', False)"
+    for line in ("-s typo load", "-s typo load nosuch", "-s typo models nosuch:x", "-s typo history"):
+        assert kernel.run(f"%agent {line}").error
+    assert kernel.value("'typo' in globals()") == "False"
+    assert "There is no saved conversation" in kernel.run("%agent -s tutor load nosuch").error
+    assert kernel.value("type(tutor).__name__") == "'Agent'"
+
+
+def test_lists_leave_no_session_out(kernel):
+    for code in ("%agent fork _hidden", "%%agent _hidden\nhello"):
+        assert "lists leave out names that begin with _" in kernel.run(code).error
+    assert kernel.value("'_hidden' in globals()") == "False"
+
+
+def test_what_is_made_of_a_session_says_that_a_turn_is_still_under_way(kernel):
+    kernel.run("import threading\ngate = threading.Event()")
+    kernel.run("@tool(thread_safe=True)\ndef wait() -> str:\n    'Wait.'\n    gate.wait(20)\n    return 'done'")
+    call = "{'calls': [{'name': 'wait', 'arguments': {}}]}"
+    kernel.run(f"other = Session(Agent(Scripted([{call}, 'done'])))\n%agent -s other")
+    kernel.run("%%agent other --bg\nwait")
+    said = kernel.run("%agent -s other export under-way.md --overwrite").stream
+    assert said == "Wrote 0 turns to under-way.md. The turn under way is not in it.\n"
+    forked = kernel.run("%agent -s other fork mine").stream
+    assert forked == "mine begins with 0 turns of other. The turn under way is not in it.\n"
+    kernel.run("gate.set()\nother.running and other.running.wait()\ndel wait")
+    assert kernel.run("%agent -s other export under-way.md --overwrite").stream == "Wrote 1 turn to under-way.md.\n"
 
 
 def test_a_conversation_that_is_not_there_is_named_with_those_that_are(kernel):

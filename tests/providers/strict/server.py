@@ -51,10 +51,12 @@ class Strict(Loopback):
         self.refusals: list[str] = []
         self.arrivals: list[float] = []
         self._steps: Iterator[Step] = iter(steps)
+        self._prompt = ""
 
-    def script(self, *steps: Step) -> None:
-        """Play other steps from now on."""
+    def script(self, *steps: Step, to: str = "") -> None:
+        """Play other steps from now on, to requests with that prompt alone: one of a cancelled turn may come late."""
         self._steps = iter(steps)
+        self._prompt = to
 
     def begin_anew(self, *steps: Step) -> None:
         """Forget what was asked, for another test; the API goes on knowing what it wrote."""
@@ -70,6 +72,8 @@ class Strict(Loopback):
 
     def answer(self, received: Received) -> Exchange:
         """Check a request, and return what the next step answers it with."""
+        if self._prompt.encode() not in received.body:
+            return Exchange("", dropped=True)
         self.arrivals.append(time.monotonic())
         try:
             self.api.check(received.path, _decoded(received.body))

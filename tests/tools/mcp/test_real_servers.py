@@ -228,7 +228,7 @@ async def use_everything(servers):
 
 @of_npm("everything")
 def test_the_everything_server_works_over_stdio(tmp_path):
-    async def complete(request):
+    async def complete(request, _call):
         return Sampled("forty-two", "a-model")
 
     async def scene(servers):
@@ -270,7 +270,7 @@ def everything_over_http():
 
 @of_npm("everything")
 def test_the_everything_server_works_over_http():
-    async def complete(request):
+    async def complete(request, _call):
         return Sampled("forty-two", "a-model")
 
     with everything_over_http() as url:

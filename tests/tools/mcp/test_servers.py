@@ -18,7 +18,7 @@ from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import Toolset, call_tool
 from agentmagic.tools.mcp import McpServers, config, connection, stdio
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
-from tests.tools.mcp.calling import PATIENCE, SERVERS, call, connected, context, is_alive, raw, workshop
+from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
 
 
@@ -487,7 +487,7 @@ def test_closing_leaves_no_process_not_even_one_that_refuses():
             begun = time.monotonic()
             await servers.aclose()
             assert time.monotonic() - begun < 5
-            assert not any(is_alive(pid) for pid in pids)
+            assert are_gone(pids)
 
     run(main())
 
@@ -499,7 +499,7 @@ def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(monkeypatch):
         async with connected(raw=raw("stubborn")) as servers:
             pid = int((await call(servers, "pid")).text)
             await servers.aclose()
-            assert not is_alive(pid)
+            assert are_gone([pid])
 
     run(main())
 
