@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agentmagic.agent import Agent
     from agentmagic.errors import AgentMagicError
     from agentmagic.events import RunResult
+    from agentmagic.permission import Policy, Rule
     from agentmagic.run import Run
     from agentmagic.session import Session
     from agentmagic.tools.base import Done, TaskComplete, ToolContext
@@ -22,6 +23,8 @@ __all__ = [
     "Agent",
     "AgentMagicError",
     "Done",
+    "Policy",
+    "Rule",
     "Run",
     "RunResult",
     "Session",
@@ -34,6 +37,8 @@ _HOMES = {
     "Agent": "agentmagic.agent",
     "AgentMagicError": "agentmagic.errors",
     "Done": "agentmagic.tools.base",
+    "Policy": "agentmagic.permission",
+    "Rule": "agentmagic.permission",
     "Run": "agentmagic.run",
     "RunResult": "agentmagic.events",
     "Session": "agentmagic.session",

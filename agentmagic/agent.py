@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import Message
+from agentmagic.permission import Permit, policy_of
 from agentmagic.providers.base import Model
-from agentmagic.settings import PERMISSIONS, Permission
+from agentmagic.structured import Form, form_of
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import function_tool
 
@@ -32,7 +34,8 @@ class Agent:
     object of the `mcpServers` form, or a server object). `max_iterations` bounds the model requests of a
     turn, `timeout` its seconds (None for no limit). `tool_choice` is auto, none, required or a tool's
     name; the last two hold for the first step of a turn. `permission` is what becomes of calls that no
-    rule speaks about. `on_limit` says whether a turn at its limit is closed by a last answer ("answer")
+    rule speaks about, a `Policy` with rules, or a function of the call and the tool's definition. `on_limit`
+    says whether a turn at its limit is closed by a last answer ("answer")
     or just ends ("stop"). `deps` reaches tools as `ToolContext.deps`.
 
     `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request once they
@@ -53,7 +56,7 @@ class Agent:
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
     tool_choice: str = "auto"
-    permission: Permission = "ask"
+    permission: Permit = "ask"
     on_limit: Literal["answer", "stop"] = "answer"
     deps: Any = field(default=None, repr=False)
     max_cost: float | None = None
@@ -80,17 +83,21 @@ class Agent:
             raise UsageError(message)
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
+        _ = self.form  # or raises UsageError
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
         check_limit("max_result", self.max_result, "a number of characters")
         check_limit("compact_at", self.compact_at, "a share of the model's window, 0.8 for example,")
-        if self.permission not in PERMISSIONS:
-            message = f"permission is {self.permission!r}. Choose one of {', '.join(PERMISSIONS)}."
-            raise UsageError(message)
+        policy_of(self.permission)
         if self.on_limit not in ("answer", "stop"):
             message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
             raise UsageError(message)
+
+    @cached_property
+    def form(self) -> Form | None:
+        """The form that answers must have, made of `output` once."""
+        return None if self.output is None else form_of(self.output)
 
 
 def check_limit(name: str, value: object, unit: str) -> None:

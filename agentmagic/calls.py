@@ -1,24 +1,22 @@
 """The tool calls of a step: decided, carried out together, settled, whatever becomes of them."""
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from agentmagic.deadline import Deadline
+from agentmagic import logs
+from agentmagic.deadline import let_all_go
 from agentmagic.engine import running_loop
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Approve,
-    Deny,
     Event,
-    Intent,
     QuestionAnswered,
     QuestionAsked,
     Reply,
@@ -26,33 +24,32 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.messages import ToolCall, ToolResult
-from agentmagic.permission import Policy, denial
-from agentmagic.tools.base import STILL_RUNNING, Tool, ToolContext, call_tool, failure
-
-GRACE = 0.25
-"""Seconds that cancelled tools get to clean up before the turn goes on without them."""
+from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
+from agentmagic.permits import Granted, Permits, Refused
+from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, call_tool, failure
 
 Emit = Callable[[Event], None]
-Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
-"""Puts a question to the person; None says that nobody is there."""
+Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
+"""Has the model answer a tool: by the id of its call, its server, messages, instructions and a limit of tokens."""
 
 
 @dataclass(slots=True)
 class Calling:
     """Carries out the calls of a turn and tells of each.
 
-    `deadline` is the turn's: it stands still while a person is asked. `deps` reaches the tools.
+    `permits` decides which run, `sample` has the model answer a tool that asks. `deps` reaches the tools. A call that
+    was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     """
 
     tools: Mapping[str, Tool]
-    policy: Policy
-    deadline: Deadline
+    permits: Permits
     deps: Any
     emit: Emit
-    ask: Ask
+    max_repeats: int = 3
+    sample: Sample | None = None
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
+    _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
         """Settle calls without running them; the model reads why."""
@@ -65,9 +62,14 @@ class Calling:
         Returns the message of a tool that ended the turn, else None. Raises ServerError where a tool server
         is gone for good, once every call is settled.
         """
+        self._count_repeats(calls)
         for group in self._groups(calls):
             await self._together(group)
         return self._done
+
+    def _count_repeats(self, calls: Sequence[ToolCall]) -> None:
+        """Count for each call in how many steps in a row it was made."""
+        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
 
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
         """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
@@ -82,43 +84,61 @@ class Calling:
 
     async def _together(self, calls: Sequence[ToolCall]) -> None:
         tasks = [asyncio.create_task(self._call(call)) for call in calls]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=GRACE)
-            raise
-        finally:
-            for task in tasks:
-                task.add_done_callback(_look_at)
+        await let_all_go(tasks)
         for task in tasks:
             if error := task.exception():
                 raise error
 
     async def _call(self, call: ToolCall) -> None:
-        """Settle one call: look it up, ask if need be, run it, tell what came of it."""
+        """Settle one call: look it up, ask if need be, run it, tell what came of it; a line of the audit is left."""
         tool = self.tools.get(call.name)
         if tool is None:
-            self.emit(ToolFinished(failure(call, self._unknown(call.name))))
+            self.emit(ToolFinished(self._warned(call, failure(call, self._unknown(call.name)))))
             return
-        if reason := await self._denied(tool, call):
-            self.emit(ToolFinished(failure(call, reason, "denied")))
-            return
+        entry = logs.Audit(tool.definition.server, call.name, call.arguments)
+        try:
+            permit = await self.permits.of(tool, call)
+            entry.decision = permit.how
+            if isinstance(permit, Refused):
+                entry.outcome = permit.status
+                self.emit(ToolFinished(self._warned(call, failure(call, permit.words, permit.status))))
+            else:
+                entry.arguments = permit.call.arguments
+                await self._run(tool, permit, entry)
+        finally:
+            logs.audit(entry)
+
+    async def _run(self, tool: Tool, permit: Granted, entry: logs.Audit) -> None:
+        """Carry out a call that may run."""
+        call = permit.call
         self.emit(ToolStarted(call, tool.definition.server))
         self._running.add(call.id)
         began = time.monotonic()
-        context = self._context(call)
+        context = self._context(call, tool.definition.server)
         try:
-            result = await call_tool(tool, call, context)
+            result = permit.told(self._warned(call, _signed(await call_tool(tool, call, context), tool)))
         except ServerError as error:
+            entry.outcome = "server gone"
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
             if context.unstoppable:
                 self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
             raise
+        finally:
+            entry.seconds = time.monotonic() - began
+        entry.outcome = result.status
         self._finish_call(result, began)
+
+    def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        count = self._streaks.get(_same(call), 0)
+        if count < self.max_repeats:
+            return result
+        words = (
+            f"Note: this same call, with the same arguments, was made {count} times in a row. "
+            "Use what it returned, call with other arguments, or answer."
+        )
+        return replace(result, content=(*result.content, Text(words)))
 
     def _finish_call(self, result: ToolResult, began: float) -> None:
         if result.done is not None and self._done is None:
@@ -131,34 +151,7 @@ class Calling:
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
         return f"There is no tool {name!r}. Tools: {', '.join(list(self.tools)[:10]) or 'none'}."
 
-    async def _denied(self, tool: Tool, call: ToolCall) -> str | None:
-        """Decide a call, asking the person where the policy says so; return why it may not run, if so."""
-        verdict = self.policy.decide(tool.definition, asks=tool.ask)
-        if verdict == "allow":
-            return None
-        if verdict == "deny":
-            return f"{call.name} was not run: the user's permission setting denies every tool call."
-        asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server)
-        intent = await self._put(asked)
-        match intent:
-            case Approve(always=always):
-                if always:
-                    self.policy.remember(tool.definition)
-                self.emit(ApprovalGiven(asked.id, approved=True, always=always))
-                return None
-            case Deny(reason=words):
-                self.emit(ApprovalGiven(asked.id, approved=False, reason=words))
-                return f"{call.name} was not run: the user denied it{f' and said: {words}' if words else ''}."
-            case _:
-                self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-                return denial(tool.definition)
-
-    async def _put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        self.emit(question)
-        with self.deadline.paused():
-            return await self.ask(question)
-
-    def _context(self, call: ToolCall) -> ToolContext:
+    def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
 
         def progress(call_id: str, done: float, total: float | None, message: str) -> None:
@@ -168,7 +161,8 @@ class Calling:
             else:
                 loop.call_soon_threadsafe(self._tell_progress, event)
 
-        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress)
+        complete = None if self.sample is None else partial(self.sample, call.id, server)
+        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, complete=complete)
 
     def _tell_progress(self, event: ToolProgress) -> None:
         """Tell how far a call has come, unless it was settled without its tool, which goes on."""
@@ -177,7 +171,7 @@ class Calling:
 
     async def _question(self, text: str) -> str:
         asked = QuestionAsked(uuid.uuid4().hex, text)
-        intent = await self._put(asked)
+        intent = await self.permits.put(asked)
         if not isinstance(intent, Reply):
             message = "Nobody is there to answer the question."
             raise ToolError(message)
@@ -185,7 +179,12 @@ class Calling:
         return intent.text
 
 
-def _look_at(task: "asyncio.Task[None]") -> None:
-    """Take a task's exception, so that one left behind does not complain when it ends."""
-    if not task.cancelled():
-        task.exception()
+def _signed(result: ToolResult, tool: Tool) -> ToolResult:
+    """Note on a result which server wrote it, if one did and nobody noted it yet."""
+    server = tool.definition.server
+    return result if result.server or server == NOTEBOOK else replace(result, server=server)
+
+
+def _same(call: ToolCall) -> str:
+    """Return what two calls share that ask for the same."""
+    return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"

@@ -2,7 +2,8 @@
 
 A dataclass is written as an object with its `type` and those fields that are not at their default;
 bytes as `{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the
-log around it: `decode_log` puts them back.
+log around it: `decode_log` puts them back; and without its `value`, which may be of any type and whose JSON
+is the answer's text.
 """
 
 import base64
@@ -82,7 +83,7 @@ def _object(value: Any) -> dict[str, Any]:
     data: dict[str, Any] = {"type": value.type}
     for field in fields(value):
         content = getattr(value, field.name)
-        if isinstance(value, RunResult) and field.name in _DERIVED:
+        if isinstance(value, RunResult) and field.name in (*_DERIVED, "value"):
             continue
         if field.default is MISSING or content != field.default:
             data[field.name] = to_json(content)
@@ -103,7 +104,12 @@ def from_json(data: Any) -> Any:
     return kind(**content)
 
 
-_PLAIN = {("ToolCall", "arguments"), ("ToolResult", "structured"), ("ProviderData", "data"), ("RunResult", "value")}
+_PLAIN = {
+    ("ToolCall", "arguments"),
+    ("ApprovalGiven", "arguments"),
+    ("ToolResult", "structured"),
+    ("ProviderData", "data"),
+}
 """Fields that hold somebody else's JSON, which is never read as values."""
 
 

@@ -1,16 +1,49 @@
 """A timeout that stands still while somebody is waited for."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Collection, Coroutine, Generator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 
 def being_cancelled() -> bool:
     """Whether somebody, or a deadline, has asked the running task to end."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+GRACE = 0.25
+"""Seconds that cancelled work gets to clean up before its turn goes on without it."""
+
+
+async def let_go(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that somebody else wrote; when cancelled, wait for its end no longer than GRACE seconds."""
+    task = asyncio.ensure_future(work)
+    await let_all_go([task])
+    return task.result()
+
+
+async def let_all_go(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Wait until tasks have ended, however; when cancelled, cancel them and wait no longer than GRACE seconds."""
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=GRACE)
+        raise
+    finally:
+        for task in tasks:
+            task.add_done_callback(_look_at)
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    """Take a task's exception, so that one left behind does not complain when it ends."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Deadline:

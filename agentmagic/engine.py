@@ -112,6 +112,11 @@ class MainThread:
         """Whether a job posted now will be done at all."""
         return self.serving or self._wake is not None
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether synchronous tools run here, and can now."""
+        return self.holds_tools and self.reachable
+
     def attach(self, wake: Callable[[Callable[[], None]], object] | None) -> None:
         """Say how the main thread's loop is asked to call a function when nobody serves."""
         self._wake = wake
@@ -265,6 +270,14 @@ class Engine:
         """Run a coroutine on the engine, in a copy of the caller's context: its output stays with the cell."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
+    def submit_from_here(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Start a coroutine on the engine for the caller, whose event loop `@tool(loop="caller")` is bound to."""
+        token = caller.set(this_caller())
+        try:
+            return self.submit(coroutine)
+        finally:
+            caller.reset(token)
+
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the engine and wait for it; an interrupt cancels it."""
         future = self.submit(coroutine)
@@ -304,6 +317,12 @@ class Engine:
                 on_start()
             threading.Thread(target=work, name="agentmagic-tool", daemon=True).start()
             return await answer
+
+    async def run_user(self, function: Callable[[], T]) -> T:
+        """Run a synchronous function of the user's where such functions run: in the main thread of a kernel."""
+        if self.main.takes_tools:
+            return await self.main.run(function)
+        return await self.in_pool(function)
 
     def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Have a coroutine function called on the engine before the process ends."""

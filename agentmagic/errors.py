@@ -29,6 +29,14 @@ from collections.abc import Sequence
 from typing import Any
 
 
+def said(error: BaseException) -> str:
+    """Return the words of an error, which may itself fail to say them."""
+    try:
+        return str(error).strip()
+    except Exception:  # noqa: BLE001  (it is somebody's __str__)
+        return ""
+
+
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
@@ -78,7 +86,8 @@ class ProviderError(AgentMagicError):
     """A model could not answer.
 
     `retryable` says whether the same request may succeed later, `retry_after` how many seconds the
-    provider asked to wait, `status` the HTTP status where there was one.
+    provider asked to wait, `status` the HTTP status where there was one. `usage` is what the tries took that
+    came to nothing, as far as the provider told it, else None.
     """
 
     retryable = False
@@ -86,6 +95,7 @@ class ProviderError(AgentMagicError):
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.usage: Any = None
         self.retry_after = retry_after
 
 

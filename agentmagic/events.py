@@ -3,10 +3,11 @@
 The order within a turn: `TurnStarted`; for each step `StepStarted`, then per part `PartStarted`,
 `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
 `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), every one settled before the next
-`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. A log
-without its deltas rebuilds the same messages.
+`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps, the latter
+also within one whose request did not fit. A log without its deltas rebuilds the same messages.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -95,23 +96,31 @@ class StepRetried:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAsked:
-    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`."""
+    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`.
+
+    `reason` says why it is asked about, where that is not the rule for its tool.
+    """
 
     type: ClassVar[str] = "approval_asked"
     id: str
     call: ToolCall
     server: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalGiven:
-    """A call was approved or denied; `always` says that the same tool is not asked about again."""
+    """A call was approved or denied; `always` says that the same tool is not asked about again.
+
+    `arguments` are those the call runs with where the person changed them, else None.
+    """
 
     type: ClassVar[str] = "approval_given"
     id: str
     approved: bool
     always: bool = False
     reason: str = ""
+    arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,18 @@ class ToolFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """A tool had the model answer something beside the conversation; `usage` is what that took."""
+
+    type: ClassVar[str] = "sampled"
+    call_id: str
+    server: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class PromptAdded:
-    """The turn goes on with another prompt, which the `before_finish` hook gave."""
+    """The turn goes on with another prompt, of the `before_finish` hook or to mend the form of the answer."""
 
     type: ClassVar[str] = "prompt_added"
     prompt: Message
@@ -252,6 +271,7 @@ Event = (
     | ToolStarted
     | ToolProgress
     | ToolFinished
+    | Sampled
     | PromptAdded
     | Compacted
     | Notice
@@ -261,10 +281,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Let the call run, now or, with `always`, for the rest of the session."""
+    """Let the call run, now or, with `always`, for the rest of the session.
+
+    `arguments` stand in for those the model wrote; ones that do not fit are asked about again.
+    """
 
     id: str
     always: bool = False
+    arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

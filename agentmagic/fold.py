@@ -55,9 +55,8 @@ class Fold:
             case PartFinished():
                 self._open.pop(event.index, None)
                 self._parts[event.index] = event.part
-            case StepStarted():
-                self._begin(event.step)
-            case StepRetried():
+            case StepStarted() | StepRetried():
+                self._settle()
                 self._begin(event.step)
             case StepFinished():
                 self._finish_step(interrupted=event.interrupted)
@@ -67,6 +66,7 @@ class Fold:
                 self._results[event.result.call_id] = event.result
                 self._finish_tools()
             case TurnStarted() | PromptAdded():
+                self._settle()
                 self.messages.append(event.prompt)
             case TurnFinished():
                 for closing in self.closing():
@@ -101,8 +101,7 @@ class Fold:
             calls = tuple(part for part in self._in_order() if isinstance(part, ToolCall))
             yield StepFinished(self._step, Usage(), reason="interrupted", interrupted=True)
         for call in calls:
-            words = INTERRUPTED if call.id in self._started else NOT_RUN
-            yield ToolFinished(ToolResult(call.id, call.name, (Text(words),), "interrupted"))
+            yield ToolFinished(_interrupted(call, INTERRUPTED if call.id in self._started else NOT_RUN))
 
     def closing_parts(self) -> Iterator[PartFinished]:
         """Yield what finishes the parts that are still open and worth keeping."""
@@ -110,6 +109,12 @@ class Fold:
             text = "".join(part.pieces)
             if text and part.kind != "tool_call":
                 yield PartFinished(index, Text(text) if part.kind == "text" else Reasoning(text))
+
+    def _settle(self) -> None:
+        """Answer calls that a log which lost a line goes on without answering."""
+        for call in self.unanswered:
+            self._results[call.id] = _interrupted(call, INTERRUPTED)
+        self._finish_tools()
 
     def _in_order(self) -> tuple[Part, ...]:
         return tuple(part for _, part in sorted(self._parts.items()))
@@ -134,6 +139,10 @@ class Fold:
         if self._calls and not self.unanswered:
             self.messages.append(Message("tool", tuple(self._results[call.id] for call in self._calls)))
             self._calls = ()
+
+
+def _interrupted(call: ToolCall, words: str) -> ToolResult:
+    return ToolResult(call.id, call.name, (Text(words),), "interrupted")
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:

@@ -4,33 +4,26 @@ The loop emits events and nothing else; its own messages are the fold of what it
 """
 
 import asyncio
+import inspect
 import time
-import uuid
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
-
-from agentmagic.agent import TOOL_CHOICES, Agent
-from agentmagic.calls import Ask, Calling, Emit
-from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.errors import AgentMagicError, ProviderError, TurnTimeout, UsageError
+from agentmagic.agent import TOOL_CHOICES, Agent, BeforeFinish
+from agentmagic.asking import words_of
+from agentmagic.budget import BudgetExhausted
+from agentmagic.calls import Calling, Emit
+from agentmagic.deadline import Deadline, let_go
+from agentmagic.engine import engine
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
-    TRIES,
     Event,
     Notice,
-    PartDelta,
     PartFinished,
     PartStarted,
+    PromptAdded,
     RunResult,
     StepFinished,
     StepRetried,
@@ -40,23 +33,25 @@ from agentmagic.events import (
     TurnStarted,
 )
 from agentmagic.fold import Fold
-from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
-from agentmagic.permission import Policy
-from agentmagic.providers.base import FewTools, Model, ModelEvent, ModelFinished, Preparing, Request
-from agentmagic.providers.registry import priced
+from agentmagic.messages import Message, Text, ToolDef, Usage, user
+from agentmagic.permits import Ask, Permits
+from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
 from agentmagic.redact import redact
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.steps import Setup, Steps
+from agentmagic.structured import REPAIRS, Form
+from agentmagic.tools.base import Tool
+from agentmagic.tools.output_cache import READER
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
-LONGEST_RETRY_AFTER = 120.0
-"""Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
+FURTHER_PROMPTS = 3
+"""How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
 
 CLOSING_PROMPT = (
     "You have reached the limit of steps and can call no more tools. Give your best answer from what was found, "
     "and say what is missing."
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
+CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
+CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,61 +63,52 @@ class Outcome:
     tools: tuple[ToolDef, ...] = ()
 
 
-async def run_turn(  # noqa: PLR0913  (what a turn is made of, and whom it talks to)
-    agent: Agent,
-    model: Model,
-    toolsets: Sequence[Toolset],
-    past: Sequence[Message],
-    prompt: Message,
-    *,
-    emit: Emit,
-    ask: Ask,
-    policy: Policy,
-    notices: Sequence[str] = (),
-) -> Outcome:
+async def run_turn(setup: Setup, *, emit: Emit, ask: Ask) -> Outcome:
     """Run one turn to its end, however it ends.
 
-    `notices` are told right after the start. Events reach `emit` in order, the last one a TurnFinished.
-    Cancelling the task ends the turn within about GRACE seconds, and the outcome is still returned: the
-    cancellation is taken as the answer to it.
+    Events reach `emit` in order, the last one a TurnFinished. Cancelling the task ends the turn within about
+    GRACE seconds, and the outcome is still returned: the cancellation is taken as the answer to it.
     """
-    return await _Turn(agent, model, toolsets, past, prompt, emit, ask, policy, notices).run()
+    return await _Turn(setup, emit, ask).run()
 
 
 @dataclass(slots=True)
 class _Turn:
-    agent: Agent
-    model: Model
-    toolsets: Sequence[Toolset]
-    past: Sequence[Message]
-    prompt: Message
+    setup: Setup
     listener: Emit
     ask: Ask
-    policy: Policy
-    notices: Sequence[str]
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
     events: list[Event] = field(default_factory=list[Event])
     fold: Fold = field(default_factory=Fold)
-    usage: Usage = field(default_factory=Usage)
-    steps: int = 0
+    prompts: int = 0
+    repairs: int = 0
     over: bool = False
     final: str | None = None
+    value: Any = None
+    spent: str = ""
     started: float = field(default_factory=time.monotonic)
+    agent: Agent = field(init=False)
+    model: Model = field(init=False)
     deadline: Deadline = field(init=False)
+    form: Form | None = field(init=False)
+    steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
+        self.agent, self.model = self.setup.agent, self.setup.model
         self.deadline = Deadline(self.agent.timeout)
+        self.form = self.agent.form
+        self.steps = Steps(self.setup, self.tools, self.fold, self.emit)
 
     async def run(self) -> Outcome:
-        self.emit(TurnStarted(self.prompt, self.model.name))
-        for words in self.notices:
-            self.emit(Notice("info", words))
+        self.emit(TurnStarted(self.setup.prompt, self.model.name))
         error: Exception | None = None
         try:
             if isinstance(self.model, Preparing):
                 await self.model.prepare()
             async with self.deadline:
                 reason = await self._steps()
+        except BudgetExhausted as spent:
+            reason, self.spent = "budget", str(spent)
         except asyncio.CancelledError:
             reason = "cancelled"
             _take_cancellation()
@@ -134,12 +120,12 @@ class _Turn:
         if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
-                f"Give it more with timeout=, or ask for less.{self._last_failure()}"
+                f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
         if isinstance(error, AgentMagicError):
             return "error", error
-        wrapped = AgentMagicError(f"The turn failed: {_words(error)}")
+        wrapped = AgentMagicError(f"The turn failed: {words_of(error)}")
         wrapped.__cause__ = error
         return "error", wrapped
 
@@ -157,15 +143,17 @@ class _Turn:
             final_text=answer if self.final is None else self.final,
             history_delta=delta,
             events=tuple(self.events),
-            iterations_used=self.steps,
+            iterations_used=self.steps.number,
             timed_out=reason == "timeout",
             stop_reason=reason,
-            usage=self.usage,
+            usage=self.steps.usage,
             seconds=time.monotonic() - self.started,
-            error=redact(str(error)) if error else "",
+            error=redact(said(error)) if error else self.spent,
+            value=self.value,
         )
         if isinstance(error, AgentMagicError):
             error.result = result
+            error.args = (result.error,)
             _hide_secrets(error)
         self.emit(TurnFinished(result))
         self.over = True
@@ -176,39 +164,103 @@ class _Turn:
         if self.over:
             return
         self.fold.feed(event)
-        if isinstance(event, StepFinished):
-            self.usage += event.usage
         self.events.append(event)
         self.listener(event)
+        while self.setup.notices and not isinstance(event, TurnFinished):
+            self.emit(self.setup.notices.popleft())
+
+    # -- steps ---------------------------------------------------------------------------------
 
     async def _steps(self) -> StopReason:
         await self._list_tools()
         self._check_tool_choice()
-        calling = Calling(self.tools, self.policy, self.deadline, self.agent.deps, self.emit, self.ask)
-        while self.steps < self.agent.max_iterations:
-            self.steps += 1
-            choice = self.agent.tool_choice if self.steps == 1 or self.agent.tool_choice == "none" else "auto"
-            calls = await self._step(self._request(choice))
-            if not calls:
-                return "answer"
-            if not self.toolsets:
-                calling.refuse(calls, "There are no tools in this conversation; answer without one.")
-                return "no_tools"
-            if choice == "none":
-                calling.refuse(calls, "No tool may be called in this turn; answer without one.")
-                continue
-            self.final = await calling.carry_out(calls)
-            if self.final is not None:
-                return "done"
+        permits = Permits(self.setup.gate, self.deadline, self.emit, self.ask)
+        calling = Calling(self.tools, permits, self.agent.deps, self.emit, self.agent.max_repeats, self.steps.sample)
+        choice = first = self.agent.tool_choice
+        for _ in range(self.agent.max_iterations):
+            response = await self.steps.take(choice)
+            reason = await self._act(calling, response, choice)
+            if reason:
+                return reason
+            choice = "none" if first == "none" else "auto"
         return await self._limit(calling)
 
+    async def _act(self, calling: Calling, response: ModelFinished, choice: str) -> StopReason | None:
+        """Do what a response asks for; return why the turn is over, or None where it goes on."""
+        calls = self.fold.unanswered
+        if not calls:
+            return None if await self._goes_on(response) else "answer"
+        if not self.setup.toolsets:
+            calling.refuse(calls, "There are no tools in this conversation; answer without one.")
+            return "no_tools"
+        if choice == "none":
+            calling.refuse(calls, "No tool may be called in this turn; answer without one.")
+        elif response.cut:
+            calling.refuse(calls, CUT_CALL)
+        else:
+            self.final = await calling.carry_out(calls)
+        return None if self.final is None else "done"
+
+    async def _goes_on(self, response: ModelFinished) -> bool:
+        """Whether the model is sent on although it has answered: to mend the form, or by the user's hook."""
+        answer = self.fold.messages[-1]
+        if response.cut:
+            self.emit(Notice("warning", CUT_ANSWER))
+        words = self._repair() or await self._hook(answer)
+        if words:
+            self.emit(PromptAdded(user(words)))
+        return bool(words)
+
+    def _repair(self) -> str | None:
+        """Take the value from an answer of a given form; return what to say where it has another.
+
+        Raises InvalidOutput where it was said often enough.
+        """
+        if self.form is None:
+            return None
+        self.value = None
+        try:
+            self.value = self._read(self.form)
+        except InvalidOutput as error:
+            if self.repairs == REPAIRS:
+                raise
+            self.repairs += 1
+            return f"{error} Send the whole answer again, as JSON of that form."
+        return None
+
+    def _read(self, form: Form) -> Any:
+        try:
+            return form.read(self.fold.messages[-1].text)
+        except ValueError as error:
+            message = f"The answer does not have the form that was asked for: {redact(str(error))}."
+            raise InvalidOutput(message) from None
+
+    async def _hook(self, answer: Message) -> str | None:
+        hook = self.agent.before_finish
+        if hook is None or self.prompts == FURTHER_PROMPTS:
+            return None
+        try:
+            words = await let_go(_heard(hook, answer))
+        except Exception as error:
+            raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
+        if words is not None and not isinstance(words, str):
+            raise UsageError(f"The before_finish hook returned {words!r:.80}. Return a prompt to go on with, or None.")
+        self.prompts += bool(words)
+        return words
+
     async def _list_tools(self) -> None:
-        for tools in await _all(source.tools() for source in self.toolsets):
+        for tools in await let_go(_all(source.tools() for source in self.setup.toolsets)):
             for tool in tools:
-                if self.tools.setdefault(tool.name, tool) is not tool:
+                if tool.name == READER:
+                    words = (
+                        f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
+                    )
+                    self.emit(Notice("warning", words))
+                elif self.tools.setdefault(tool.name, tool) is not tool:
                     self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
         if isinstance(self.model, FewTools):
-            self._keep(self.model.choose([tool.definition for tool in self.tools.values()], self.prompt.text))
+            definitions = [tool.definition for tool in self.tools.values()]
+            self._keep(self.model.choose(definitions, self.setup.prompt.text))
 
     def _keep(self, kept: Sequence[ToolDef]) -> None:
         names = {self.agent.tool_choice, *(definition.name for definition in kept)}
@@ -226,63 +278,7 @@ class _Turn:
             message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
             raise UsageError(message)
 
-    def _request(self, tool_choice: str, *extra: Message) -> Request:
-        definitions = tuple(tool.definition for tool in self.tools.values())
-        messages = (*self.past, *self.fold.messages, *extra)
-        return Request(messages, self.agent.instructions, definitions, tool_choice)
-
-    async def _step(self, request: Request, *, closing: bool = False) -> tuple[ToolCall, ...]:
-        """Send one request, again where that may help; return the calls of the response."""
-        self.emit(StepStarted(self.steps, self.model.name, closing))
-        await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
-        began = time.monotonic()
-        finished: ModelFinished = await cast("Any", self._retrying())(self._stream, request)
-        usage = priced(self.model.name, replace(finished.usage, requests=1))
-        self.emit(StepFinished(self.steps, usage, finished.reason, time.monotonic() - began))
-        return self.fold.unanswered
-
-    async def _stream(self, request: Request) -> ModelFinished:
-        """Tell the parts of one response as they come; every failure of the model is a ProviderError."""
-        finished = None
-        try:
-            async with aclosing(cast("AsyncGenerator[ModelEvent]", self.model.stream(request))) as stream:
-                async for event in stream:
-                    if isinstance(event, ModelFinished):
-                        finished = event
-                    else:
-                        self.emit(self._with_own_id(event))
-        except Exception as error:
-            if being_cancelled():  # a failure that comes of being cut off is no failure to retry
-                raise asyncio.CancelledError from error
-            if isinstance(error, AgentMagicError):
-                raise
-            raise ProviderError(f"{self.model.name} failed: {_words(error)}") from error
-        if finished is None:
-            message = f"{self.model.name} ended its answer without a closing event."
-            raise ProviderError(message)
-        return finished
-
-    def _with_own_id(self, event: PartStarted | PartDelta | PartFinished) -> Event:
-        """Give a call that has another's id one of its own: results are told apart by it."""
-        if not isinstance(event, PartFinished) or not isinstance(event.part, ToolCall):
-            return event
-        if not self.fold.has_call(event.part.id):
-            return event
-        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
-
-    def _retrying(self) -> AsyncRetrying:
-        return AsyncRetrying(
-            stop=stop_after_attempt(TRIES),
-            wait=_wait,
-            retry=retry_if_exception(_may_help),
-            before_sleep=self._say_retry,
-            reraise=True,
-        )
-
-    def _say_retry(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome else None
-        delay = state.next_action.sleep if state.next_action else 0.0
-        self.emit(StepRetried(self.steps, state.attempt_number, delay, redact(str(error))))
+    # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self, calling: Calling) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
@@ -291,14 +287,16 @@ class _Turn:
         if self.agent.on_limit == "stop":
             return "limit"
         try:
-            calls = await self._step(self._request("none", user(CLOSING_PROMPT)), closing=True)
+            await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
             self.emit(Notice("warning", redact(f"The closing answer failed: {error}")))
             self._close_without_answer()
             return "limit"
-        if calls:
+        if calls := self.fold.unanswered:
             calling.refuse(calls, NO_CLOSING)
-            self.final = NO_CLOSING
+            self.final = self.fold.messages[-2].text.strip() or NO_CLOSING
+        elif self.form is not None:
+            self.value = self._read(self.form)
         return "limit"
 
     def _close_without_answer(self) -> None:
@@ -307,7 +305,15 @@ class _Turn:
         index = self.fold.free_index
         self.emit(PartStarted(index, "text"))
         self.emit(PartFinished(index, Text(NO_CLOSING)))
-        self.emit(StepFinished(self.steps, Usage(), "failed"))
+        self.emit(StepFinished(self.steps.number, Usage(), "failed"))
+
+
+async def _heard(hook: BeforeFinish, answer: Message) -> object:
+    """Call the hook, in the main thread of a kernel where it is synchronous."""
+    if inspect.iscoroutinefunction(hook):
+        return await hook(answer)
+    words = await engine().run_user(partial(hook, answer))
+    return await words if inspect.isawaitable(words) else words
 
 
 async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequence[Tool]]:
@@ -321,36 +327,27 @@ async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequen
 
 
 def _hide_secrets(error: BaseException) -> None:
-    """Take a cause away whose words hold a secret: a traceback would show it."""
-    cause = error.__cause__ or error.__context__
-    if cause is not None and redact(str(cause)) != str(cause):
+    """Take the causes of an error away where one of them holds a secret: a traceback would show it."""
+    causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None]
+    if any(redact(words) != words for words in map(said, _tree(causes))):
         error.__cause__, error.__suppress_context__ = None, True
-    elif cause is not None:
-        _hide_secrets(cause)
+
+
+def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
+    """Return errors, their causes and the members of their groups, each once."""
+    found: list[BaseException] = []
+    waiting = list(errors)
+    while waiting:
+        error = waiting.pop()
+        if any(error is known for known in found):
+            continue
+        found.append(error)
+        members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
+        waiting += [one for one in (error.__cause__, error.__context__, *members) if one is not None]
+    return found
 
 
 def _take_cancellation() -> None:
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()
-
-
-def _words(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}")
-
-
-def _may_help(error: BaseException) -> bool:
-    """Whether sending the same request again may help."""
-    if not isinstance(error, ProviderError) or not error.retryable:
-        return False
-    return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
-
-
-_backoff = wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, 1)
-
-
-def _wait(state: RetryCallState) -> float:
-    """Return the seconds before the next try: what the provider asked for, else backoff with jitter."""
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, ProviderError) else None
-    return _backoff(state) if asked is None else asked

@@ -7,7 +7,9 @@ assistant message before it, in the order of the calls.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
+
+from agentmagic.errors import UsageError
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
@@ -80,7 +82,8 @@ class ToolResult:
     """What came of a call.
 
     `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
-    `structured` is the JSON value of a result that has one beside its content.
+    `structured` is the JSON value of a result that has one beside its content. `server` is the alias of the
+    MCP server that wrote the content, "" where no server did.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -90,6 +93,7 @@ class ToolResult:
     status: ResultStatus = "ok"
     structured: Any = None
     done: str | None = None
+    server: str = ""
 
     @property
     def is_error(self) -> bool:
@@ -155,6 +159,10 @@ class Usage:
         )
 
 
+NOTEBOOK = "notebook"
+"""Where the tools live that are no server's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A question and the arguments that answer it, from an `Example:` line of a docstring."""
@@ -167,14 +175,16 @@ class Example:
 class ToolDef:
     """A tool as a model sees it: `parameters` is a JSON Schema of type object.
 
-    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server.
+    `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server. `own_name` is
+    what that server calls it, where the model has to know it by another name.
     """
 
     name: str
     description: str
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    server: str = "notebook"
+    server: str = NOTEBOOK
     examples: tuple[Example, ...] = ()
+    own_name: str = ""
 
 
 def as_text(part: Content) -> str:
@@ -193,6 +203,45 @@ def as_text(part: Content) -> str:
 def user(*content: str | Content) -> Message:
     """Make a user message of strings and parts."""
     return Message("user", parts_of(content))
+
+
+Prompt = str | Message | list[str | Content]
+"""What a prompt may be given as."""
+LONGEST_PROMPT = 2_000_000
+"""Characters of a prompt; more fits no model's window, and would only be refused after a long upload."""
+
+
+def as_prompt(prompt: Prompt) -> Message:
+    """Make the user's message of whatever a prompt may be given as.
+
+    Raises UsageError for one that no model could be asked.
+    """
+    match prompt:
+        case Message():
+            message = prompt
+        case str():
+            message = user(prompt)
+        case list():
+            message = user(*prompt)
+        case _:
+            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
+            raise UsageError(words)
+    if not all(isinstance(cast("object", part), (Text, Media, Resource)) for part in message.parts):
+        words = "The prompt holds something else than text, media and resources. Give strings and parts."
+        raise UsageError(words)
+    if message.role != "user":
+        words = f"The prompt is a message of the {message.role}. Give one of the user."
+        raise UsageError(words)
+    if len(message.text) > LONGEST_PROMPT:
+        words = (
+            f"The prompt has {len(message.text):,} characters; no model takes more than {LONGEST_PROMPT:,}. "
+            "Put the data into a variable and give the agent a tool that reads it."
+        )
+        raise UsageError(words)
+    if not message.text.strip() and all(isinstance(part, Text) for part in message.parts):
+        words = "The prompt is empty. Write what the agent should do."
+        raise UsageError(words)
+    return message
 
 
 def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:

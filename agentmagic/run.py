@@ -1,20 +1,19 @@
 """A turn under way, as its caller holds it, from any thread and any event loop."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agentmagic.calls import Ask, Emit
-from agentmagic.engine import caller, engine, this_caller
+from agentmagic.calls import Emit
+from agentmagic.engine import engine
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
+from agentmagic.logs import logger
 from agentmagic.loop import Outcome
-
-logger = logging.getLogger("agentmagic")
+from agentmagic.permits import Ask
 
 ABORT_POLL = 0.05
 """Seconds between two looks at an abort event, which may be a threading or an asyncio one."""
@@ -50,11 +49,7 @@ class Run:
         self._open: dict[str, asyncio.Future[Intent]] = {}
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
-        token = caller.set(this_caller())
-        try:
-            engine().submit(self._main(play, abort))
-        finally:
-            caller.reset(token)
+        engine().submit_from_here(self._main(play, abort))
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -198,7 +193,7 @@ class Run:
     def _tell(self, listener: Callable[[Event], None], event: Event) -> None:
         try:
             listener(event)
-        except Exception:
+        except Exception:  # noqa: BLE001  (whatever it raises, the turn goes on, and the log has it)
             logger.exception("a listener failed and is not called again")
             self._listeners = [other for other in self._listeners if other is not listener]
 

@@ -155,11 +155,17 @@ def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[st
 
 def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
     """Say in a sentence how the arguments of a tool break its schema, or return None."""
-    error = next(iter(_validator(json.dumps(parameters, sort_keys=True)).iter_errors(dict(arguments))), None)
+    wrong = misfit(parameters, dict(arguments))
+    return wrong and f"The arguments of {name} do not fit its schema: {wrong}."
+
+
+def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
+    """Say how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or return None."""
+    error = next(iter(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value)), None)
     if error is None:
         return None
     where = ".".join(str(step) for step in error.instance_path)
-    return f"The arguments of {name} do not fit its schema{f' at {where}' if where else ''}: {error.message[:500]}."
+    return f"{error.message[:500]}{f' (at {where})' if where else ''}"
 
 
 def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:

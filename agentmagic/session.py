@@ -3,54 +3,111 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from agentmagic import settings
-from agentmagic.agent import Agent
-from agentmagic.calls import Ask, Emit
-from agentmagic.engine import engine
+from agentmagic import logs, settings
+from agentmagic.agent import Agent, Output, check_limit
+from agentmagic.budget import Budget
+from agentmagic.calls import Emit
+from agentmagic.connections import Connections
+from agentmagic.context import Limits, View
+from agentmagic.engine import engine, void
 from agentmagic.errors import AuthenticationMissing, SessionBusy, UsageError
-from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
-from agentmagic.history import History
+from agentmagic.events import Event, Notice, RunResult, TurnFinished
+from agentmagic.history import History, Match, Turn
+from agentmagic.journal import Journal
 from agentmagic.loop import Outcome, run_turn
-from agentmagic.messages import Content, Message, Text, ToolDef, Usage, user
-from agentmagic.permission import Policy
+from agentmagic.messages import Message, Prompt, Role, ToolDef, ToolResult, Usage, as_prompt
+from agentmagic.permission import Approvals, Gate, policy_of
+from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
-from agentmagic.providers.registry import default_model, providers, resolve
+from agentmagic.providers.models import ModelInfo
+from agentmagic.providers.registry import address_of, default_model, info, providers
+from agentmagic.repair import repair
 from agentmagic.run import AbortEvent, Run
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.steps import Setup
+from agentmagic.tools.base import Tool, Toolset, call_by_hand
 from agentmagic.tools.functions import Functions, function_tool
-
-LONGEST_PROMPT = 2_000_000
-"""Characters of a prompt; more fits no model's window, and would only be refused after a long upload."""
 
 
 class Session:
     """One conversation of an agent: its history, its open tool connections, its totals.
 
+    `messages` are an earlier conversation to go on from, of any provider; what is not valid in them is mended.
+    With a `path`, every event is saved to that file as it happens; a file that is there already is kept under
+    another name (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the
+    whole session, beside those of its agent on each turn. `in_doubt` names, by server and tool, what was under
+    way when an earlier process was killed: a person is asked before it runs again.
+
     Turns never interleave: a second one while one is running raises SessionBusy. Use it as an async
     context manager, or close it with `close()`; what is left open is closed when the process ends.
     """
 
-    def __init__(self, agent: Agent | str | Model | None = None) -> None:
+    def __init__(
+        self,
+        agent: Agent | str | Model | None = None,
+        *,
+        messages: Sequence[Message] = (),
+        path: str | Path | None = None,
+        max_cost: float | None = None,
+        max_tokens: int | None = None,
+    ) -> None:
+        check_limit("max_cost", max_cost, "US dollars")
+        check_limit("max_tokens", max_tokens, "a number of tokens")
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
-        self.history = History()
-        self._approved: set[tuple[str, str]] = set()
-        self._open = _Open()
-        self._open.servers(self.agent.mcp)
+        self.max_cost = max_cost
+        self.max_tokens = max_tokens
+        self.in_doubt: set[tuple[str, str]] = set()
+        self._notices: deque[Notice] = deque()
+        if strange := next((message.role for message in messages if message.role not in get_args(Role)), None):
+            words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
+            raise UsageError(words)
+        mended, notes = repair(messages)
+        self._notices.extend(Notice("warning", words) for words in notes)
+        self.history = History.of_messages(mended, journal=self._journal(path))
+        self._spent = self.history.usage
+        self._view = View()
+        self._facts: ModelInfo | None = None
+        self._approvals = Approvals(self.in_doubt)
+        self._connections = Connections()
+        self._connections.servers(self.agent.mcp)
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
         self._starting = threading.Lock()
-        engine().at_close(self._open.aclose)
-        weakref.finalize(self, _close_later, self._open).atexit = False
+        engine().at_close(self._connections.aclose)
+        weakref.finalize(self, self._connections.close_later).atexit = False
+
+    @classmethod
+    def load(cls, path: str | Path, agent: Agent | str | Model | None = None, **options: Any) -> Self:
+        """Go on with the conversation saved at `path`, with this agent; takes the options of `Session`.
+
+        Raises JournalError where there is none that can be read.
+        """
+        session = cls(agent, **options)
+        session.restore(path)
+        return session
+
+    @property
+    def path(self) -> Path | None:
+        """The file the conversation is saved to, or None where it is kept in memory only."""
+        journal = self.history.journal
+        return journal.path if journal is not None else None
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The finished turns, oldest first."""
+        return self.history.turns
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history: what every next request begins with."""
+        """The whole history: what every next request begins with, unless it had to be compacted."""
         return self.history.messages
 
     @property
@@ -73,47 +130,42 @@ class Session:
     @property
     def tool_calls(self) -> int:
         """How many tool calls were settled."""
-        return sum(isinstance(event, ToolFinished) for event in self.events)
+        return self.history.tool_calls
 
     @property
     def tool_failures(self) -> int:
         """How many tool calls did not succeed."""
-        return sum(isinstance(event, ToolFinished) and event.result.is_error for event in self.events)
+        return self.history.tool_failures
 
     @property
-    def running(self) -> "Run | None":
+    def running(self) -> Run | None:
         """The turn under way, if there is one."""
         return self._run if self._run is not None and not self._run.done else None
 
-    def start(
+    # -- turns ---------------------------------------------------------------------------------
+
+    def start(  # noqa: PLR0913  (how a turn may differ from the others)
         self,
-        prompt: "str | Message | list[str | Content]",
+        prompt: Prompt,
         *,
         abort: AbortEvent | None = None,
         agent: Agent | None = None,
         toolsets: Sequence[Toolset] | None = None,
+        output: Output | None = None,
         attended: bool = False,
-    ) -> "Run":
+    ) -> Run:
         """Begin a turn and return at once.
 
         `abort` ends the run once it is set. `agent` stands in for the session's for this turn, and `toolsets`
-        for all of its sources of tools. `attended` says that somebody watches the events and answers
-        approvals and questions with `run.send`; otherwise a call that needs approval is denied.
+        for all of its sources of tools. `output` is the form of the answer, a type or a JSON Schema, and the
+        result's `value` then the answer as a value of it. `attended` says that somebody watches the events and
+        answers approvals and questions with `run.send`; otherwise a call that needs approval is denied.
 
         Raises SessionBusy while a turn is running, and UsageError for a prompt or model that cannot be.
         """
-        recipe = agent or self.agent
-        sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
-        model = self.model(recipe)
-        notices = settings.overrides(model.name)
-        settings.hide_keys(key for row in providers().values() for key in row.keys)
-        play = partial(self._play, recipe, model, sources, notices, _as_message(prompt))
-        with self._starting:
-            self._refuse_while_running()
-            self._run = Run(play, attended=attended, abort=abort)
-            return self._run
+        return self._begin(self._prepared(prompt, agent, toolsets, output), abort, attended=attended)
 
-    def ask(self, prompt: "str | Message | list[str | Content]", **options: Any) -> RunResult:
+    def ask(self, prompt: Prompt, **options: Any) -> RunResult:
         """Run a turn and wait for its result; for synchronous code, in a cell and in a script.
 
         Takes the options of `start` and raises what `Run.wait` raises.
@@ -121,6 +173,40 @@ class Session:
         engine().refuse_own_thread()
         with engine().main.held():
             return self.start(prompt, **options).wait()
+
+    def edit(  # noqa: PLR0913  (the options of `start`)
+        self,
+        turn: int,
+        prompt: Prompt | None = None,
+        *,
+        abort: AbortEvent | None = None,
+        agent: Agent | None = None,
+        toolsets: Sequence[Toolset] | None = None,
+        output: Output | None = None,
+        attended: bool = False,
+    ) -> Run:
+        """Begin a turn again, with another prompt or the same one; it and those after it are forgotten.
+
+        `turn` is an index of `turns`, -1 for the last. Takes the options of `start` and raises what it raises.
+        """
+        place = range(len(self.turns))[turn] if -len(self.turns) <= turn < len(self.turns) else None
+        if place is None:
+            message = f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0."
+            raise UsageError(message)
+        play = self._prepared(prompt or self.turns[place].prompt, agent, toolsets, output, keep=place)
+        return self._begin(play, abort, attended=attended)
+
+    def call(self, name: str, /, **arguments: Any) -> ToolResult:
+        """Carry out one tool of the session by hand, without a model; nobody is asked, nothing is kept.
+
+        Raises UsageError where there is no such tool, and ServerError where its server is gone.
+        """
+        engine().refuse_own_thread()
+        with engine().main.held():
+            calling = call_by_hand(self.toolsets(), name, arguments, self.agent.deps)
+            result = engine().submit_from_here(calling)
+            engine().wait(result, lambda: void(result.cancel()))
+            return result.result()
 
     def model(self, agent: Agent | None = None) -> Model:
         """Return the model a turn would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
@@ -134,13 +220,25 @@ class Session:
                 'model of this machine, which needs no key: "local:".'
             )
             raise AuthenticationMissing(message, ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"))
-        if not isinstance(chosen, str):
-            return chosen
-        return self._open.model(chosen)
+        return self._connections.model(chosen) if isinstance(chosen, str) else chosen
 
     def add_toolset(self, toolset: Toolset) -> None:
         """Offer the tools of a source in every turn from now on; whoever made it closes it."""
         self._extra.append(toolset)
+
+    def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
+        """Return the sources of tools of a turn: the recipe's own, its servers, and those added."""
+        agent = agent or self.agent
+        own = _own_tools(agent)
+        sets: list[Toolset] = []
+        if own:
+            sets.append(Functions(own))
+        sets += [source for source in agent.tools if isinstance(source, Toolset)]
+        if (servers := self._connections.servers(agent.mcp)) is not None:
+            sets.append(servers)
+        return (*sets, *self._extra)
+
+    # -- the history ---------------------------------------------------------------------------
 
     def clear(self) -> None:
         """Forget the conversation; connections, approvals and the recipe stay."""
@@ -152,55 +250,162 @@ class Session:
         self._refuse_while_running()
         return self.history.undo()
 
+    def fork(self, turns: int | None = None) -> "Session":
+        """Return a session of its own that begins with the first `turns` turns of this one, by default all.
+
+        It has the same agent and caps, of which those turns have used their part, makes its own connections,
+        and is kept in memory only.
+        """
+        forked = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
+        forked.history = self.history.fork(turns)
+        forked._spent = forked.history.usage
+        forked.in_doubt.update(self.in_doubt)
+        forked._extra = list(self._extra)
+        return forked
+
+    def search(self, words: str) -> list[Match]:
+        """Return where words occur in prompts, answers, calls and results, whatever their case."""
+        return self.history.search(words)
+
+    def take_notices(self) -> tuple[Notice, ...]:
+        """Take what is to be told at the start of the next turn, for who tells it before."""
+        notices = tuple(self._notices)
+        self._notices.clear()
+        return notices
+
+    def save(self, path: str | Path) -> None:
+        """Save the conversation to a new file, and go on saving there if it was kept in memory only.
+
+        Raises UsageError where there is a file already or none can be written.
+        """
+        self._refuse_while_running()
+        place = Path(path)
+        if place.exists():
+            message = f"{path} is there already, and was left as it is. Name another file."
+            raise UsageError(message)
+        self.history.save(Journal(place, tell=self._tell), self.in_doubt)
+
+    def restore(self, path: str | Path | None = None) -> None:
+        """Take up the conversation saved at `path`, by default the session's own, and go on saving there.
+
+        Raises JournalError where there is none that can be read, and UsageError where a conversation that is
+        nowhere saved would be lost.
+        """
+        self._refuse_while_running()
+        place = self.path if path is None else Path(path)
+        if place is None:
+            message = "This session is saved nowhere. Name the file to take up."
+            raise UsageError(message)
+        if self.turns and not self.history.is_saved:
+            message = (
+                "This session has a conversation that is saved nowhere, and would be lost. Save it with save(FILE) "
+                "(%agent save FILE), or clear it with clear() (%agent reset)."
+            )
+            raise UsageError(message)
+        self.history.close()
+        journal = Journal(place, tell=self._tell)
+        saved = journal.resume()
+        self.history = History.of(saved.turns, journal)
+        self.in_doubt.update(saved.in_doubt)
+        self._spent = saved.spent
+        for problem in saved.problems:
+            self._tell(problem)
+
+    # -- on the engine -------------------------------------------------------------------------
+
+    def _prepared(
+        self,
+        prompt: Prompt,
+        agent: Agent | None,
+        toolsets: Sequence[Toolset] | None,
+        output: Output | None,
+        keep: int | None = None,
+    ) -> "partial[Any]":
+        """Check what a turn is to be made of, before anything is begun or forgotten."""
+        recipe = agent or self.agent
+        if output is not None:
+            recipe = replace(recipe, output=output)
+        sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
+        model = self.model(recipe)
+        facts = self._facts = _same(info(model.name, address_of(model)), self._facts)
+        overrides = settings.overrides(model.name)
+        settings.hide_keys(key for row in providers().values() for key in row.keys)
+        return partial(self._play, recipe, model, facts, sources, overrides, as_prompt(prompt), keep)
+
+    def _begin(self, play: "partial[Any]", abort: AbortEvent | None, *, attended: bool) -> Run:
+        with self._starting:
+            self._refuse_while_running()
+            self._run = Run(play, attended=attended, abort=abort)
+            return self._run
+
     def _refuse_while_running(self) -> None:
         if self.running:
             message = "A turn is running. Wait for it, or cancel it, and try again."
             raise SessionBusy(message)
 
-    def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
-        """Return the sources of tools of a turn: the recipe's own, its servers, and those added."""
-        agent = agent or self.agent
-        own = _own_tools(agent)
-        sets: list[Toolset] = []
-        if own:
-            sets.append(Functions(own))
-        sets += [source for source in agent.tools if isinstance(source, Toolset)]
-        if (servers := self._open.servers(agent.mcp)) is not None:
-            sets.append(servers)
-        return (*sets, *self._extra)
-
     async def _play(  # noqa: PLR0913  (what a turn needs)
         self,
         agent: Agent,
         model: Model,
+        facts: ModelInfo,
         toolsets: tuple[Toolset, ...],
-        notices: list[str],
+        overrides: Sequence[str],
         prompt: Message,
+        keep: int | None,
         emit: Emit,
         ask: Ask,
     ) -> Outcome:
         """Run a turn and take it into the history; on the engine."""
-        outcome = await run_turn(
+        if keep is not None:
+            self.history.cut(keep)
+        self._notices.extend(Notice("info", words) for words in overrides)
+        setup = Setup(
             agent,
             model,
             toolsets,
             self.messages,
             prompt,
-            emit=emit,
-            ask=ask,
-            policy=Policy(agent.permission, self._approved),
-            notices=notices,
+            Gate(policy_of(agent.permission), self._approvals),
+            Limits(facts.window, agent.compact_at, agent.max_result),
+            self._view,
+            self.history.compacted,
+            facts.accepts,
+            facts.priced,
+            (
+                Budget("turn", agent.max_cost, agent.max_tokens),
+                Budget("session", self.max_cost, self.max_tokens, self._spent),
+            ),
+            self._notices,
+            self.history.call_ids,
         )
+
+        def heard(event: Event) -> None:
+            self.history.record(event)  # on disk before anybody acts on it
+            logs.event(event)
+            emit(event)
+
+        outcome = await run_turn(setup, emit=heard, ask=ask)
         self.history.add((*outcome.result.events, TurnFinished(outcome.result)), outcome.result.history_delta)
+        self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome
+
+    def _journal(self, path: str | Path | None) -> Journal | None:
+        return None if path is None else Journal(Path(path), tell=self._tell)
+
+    @property
+    def _tell(self) -> Callable[[str], None]:
+        """Have something said in the turn under way, or at the start of the next; holds no reference to the session."""
+        notices = self._notices
+        return lambda words: notices.append(Notice("warning", words))
 
     async def aclose(self) -> None:
         """Cancel what runs and close the session's models and servers, from any event loop; safe to call twice."""
         if (run := self.running) is not None:
             run.cancel()
             await asyncio.shield(asyncio.wrap_future(run.settled))
-        await asyncio.wrap_future(engine().submit(self._open.aclose()))
+        await asyncio.wrap_future(engine().submit(self._connections.aclose()))
+        self.history.close()
 
     def close(self) -> None:
         """Close the session from synchronous code."""
@@ -217,7 +422,8 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        return f"<Session {model or 'default model'}: {self.history.turns} turns, {len(self.messages)} messages{state}>"
+        turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
+        return f"<Session {model or 'default model'}: {turns}, {len(self.messages)} messages{state}>"
 
 
 def _own_tools(agent: Agent) -> list[Tool]:
@@ -226,66 +432,6 @@ def _own_tools(agent: Agent) -> list[Tool]:
     return [source if isinstance(source, Tool) else function_tool(source) for source in single]
 
 
-class _Open:
-    """What a session holds open, apart from it, so that it can be closed when the session is gone."""
-
-    def __init__(self) -> None:
-        self._models: dict[str, Model] = {}
-        self._servers: list[tuple[Any, Toolset]] = []
-
-    def model(self, name: str) -> Model:
-        """Return the model of a name, the same one each time."""
-        if name not in self._models:
-            self._models[name] = resolve(name)
-        return self._models[name]
-
-    def servers(self, mcp: Any) -> Toolset | None:
-        """Return the servers of a recipe, the same ones each time, or None where it has none."""
-        if not mcp:
-            return None
-        for known, servers in self._servers:
-            if known is mcp or known == mcp:
-                return servers
-        from agentmagic.tools.mcp import McpServers, config
-
-        servers = McpServers(config.read(mcp))
-        self._servers.append((mcp, servers))
-        return servers
-
-    async def aclose(self) -> None:
-        """Close it all; on the engine."""
-        engine().forget(self.aclose)
-        for model in self._models.values():
-            await model.aclose()
-        await asyncio.gather(*(servers.aclose() for _, servers in self._servers))
-
-
-def _close_later(opened: _Open) -> None:
-    """Close what a session held open that nobody holds any more."""
-    engine().submit(opened.aclose())
-
-
-def _as_message(prompt: "str | Message | list[str | Content]") -> Message:
-    match prompt:
-        case Message():
-            message = prompt
-        case str():
-            message = user(prompt)
-        case list():
-            message = user(*prompt)
-        case _:
-            words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
-            raise UsageError(words)
-    if message.role != "user":
-        words = f"The prompt is a message of the {message.role}. Give one of the user."
-        raise UsageError(words)
-    if len(message.text) > LONGEST_PROMPT:
-        words = (
-            f"The prompt has {len(message.text):,} characters; no model takes more than {LONGEST_PROMPT:,}. "
-            "Put the data into a variable and give the agent a tool that reads it."
-        )
-        raise UsageError(words)
-    if not message.text.strip() and all(isinstance(part, Text) for part in message.parts):
-        words = "The prompt is empty. Write what the agent should do."
-        raise UsageError(words)
-    return message
+def _same(new: ModelInfo, known: ModelInfo | None) -> ModelInfo:
+    """Return what was known already where nothing has changed: the view is made anew for another object."""
+    return known if known is not None and known == new else new

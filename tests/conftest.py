@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 
@@ -14,8 +15,10 @@ HERE = Path(__file__).parent
 NEEDS = {
     "browser": "playwright",
     "kernel": "ipykernel",
+    "test_properties.py": "openai",
     "providers/test_gemini.py": "google.genai",
     "providers/test_local.py": "xllamacpp",
+    "providers/test_strict.py": "openai",
     "providers/test_openai_chat.py": "openai",
     "providers/test_openai_responses.py": "openai",
     "tools/mcp": "mcp",
@@ -43,6 +46,16 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_report_header() -> list[str]:
     return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
+
+
+# The same examples in every run, however slow the machine; others in the long run that AGENTMAGIC_EXAMPLES asks for.
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize="AGENTMAGIC_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True)

@@ -79,6 +79,8 @@ some_events = st.one_of(
     st.builds(events.StepFinished, st.integers(1, 9), usages, words, st.floats(0, 9), st.booleans()),
     st.builds(events.StepRetried, st.integers(1, 9), st.integers(1, 5), st.floats(0, 9), words),
     st.builds(events.ApprovalAsked, words, st.builds(messages.ToolCall, words, words, _fields["arguments"]), words),
+    st.builds(events.ApprovalGiven, words, st.booleans(), st.booleans(), words, st.none() | _fields["arguments"]),
+    st.builds(events.Sampled, words, words, usages),
     st.builds(events.ToolProgress, words, st.floats(0, 9), st.none() | st.floats(0, 9), words),
     st.builds(events.ToolFinished, results, st.floats(0, 9)),
     st.builds(events.PromptAdded, whole_messages),

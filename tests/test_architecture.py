@@ -58,6 +58,8 @@ def test_the_public_names_are_these():
         "Agent",
         "AgentMagicError",
         "Done",
+        "Policy",
+        "Rule",
         "Run",
         "RunResult",
         "Session",

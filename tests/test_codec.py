@@ -67,3 +67,8 @@ def test_somebody_else_s_json_is_never_read_as_values(foreign):
 def test_a_line_of_somebody_else_is_refused_in_a_sentence(line):
     with pytest.raises(UsageError, match=r"^This line was not written by agentmagic: "):
         codec.decode(line)
+
+
+def test_the_value_of_a_result_is_not_written():
+    result = RunResult("{}", (), (), 1, False, "answer", Usage(), value=object())
+    assert codec.decode(codec.encode(result)).value is None

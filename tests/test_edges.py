@@ -116,6 +116,8 @@ def test_two_calls_with_one_id_get_a_result_each():
                 for index, word in enumerate(("a", "b")):
                     yield PartStarted(index, "tool_call", "say")
                     yield PartFinished(index, ToolCall("same", "say", {"word": word}))
+            else:
+                yield PartFinished(0, Text("Said."))
             yield ModelFinished(Usage())
 
         async def aclose(self):
@@ -164,7 +166,7 @@ def test_asking_on_the_engine_is_refused_before_anything_begins():
 
     (result,) = results(play(calls("nested"), "done", tools=[nested]))
     assert result.is_error
-    assert inner.history.turns == 0
+    assert not inner.turns
     assert inner.running is None
 
 

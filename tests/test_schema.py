@@ -163,7 +163,7 @@ def test_what_only_pydantic_can_see_is_said_in_one_sentence():
     ("arguments", "words"),
     [
         ({}, '"a" is a required property'),
-        ({"a": "1"}, "at a: "),
+        ({"a": "1"}, "(at a)"),
         ({"a": 1, "b": 2}, "Additional properties"),
         ({"a": "x" * 100_000}, "do not fit"),
     ],

@@ -111,7 +111,7 @@ def test_a_session_says_what_it_is():
     session = scripted("Hello.")
     assert repr(session) == "<Session scripted:script: 0 turns, 0 messages>"
     session.ask("Hi")
-    assert repr(session) == "<Session scripted:script: 1 turns, 2 messages>"
+    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n ", []])
@@ -332,7 +332,7 @@ def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch
         async def aclose(self):
             closed.append(self)
 
-    monkeypatch.setattr("agentmagic.session.resolve", lambda name: Closing(["Hello."]))
+    monkeypatch.setattr("agentmagic.connections.resolve", lambda name: Closing(["Hello."]))
     session = Session("scripted:any")
     session.ask("a prompt")
     session.close()

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agentmagic import logs
 from agentmagic.codec import kinds
 from agentmagic.engine import engine
-from agentmagic.kernel import command
+from agentmagic.kernel import command, notebook
 from agentmagic.kernel.completion import matcher
 from agentmagic.kernel.frontend import in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
 from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.subcommands import DEFAULT_SESSION
 from agentmagic.redact import redact
 
 Shell = Any
@@ -32,13 +34,14 @@ _namespaces: dict[int, Namespace] = {}
 """What the sessions of each shell share; kept while the magics are away, so that loading again finds it."""
 
 
-def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
+def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     """Register `%%name`, `%name` and `%mcp`, and bind the default session to the variable `agent`.
 
+    Where a conversation of the notebook is saved, a line says how to pick it up.
     Another extension's magic of the same name is left alone, and a line says how to load under another.
     """
     unload(shell)
-    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns))
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, lambda: notebook.place(shell)))
     magics = AgentMagics(shell, name, namespace)
     registered: list[tuple[str, str]] = []
     for kind, magic, function in _functions(magics):
@@ -52,8 +55,10 @@ def load(shell: Shell, name: str = command.DEFAULT_SESSION) -> None:
     _loaded[id(shell)] = _Loaded(tuple(registered), complete)
     _attach(shell)
     _hide_keys(shell)
-    if words := namespace.bind_default():
-        say(words)
+    logs.keep()
+    for words in (namespace.bind_default(), magics.conversations.hint()):
+        if words:
+            say(words)
 
 
 def unload(shell: Shell) -> None:
@@ -64,6 +69,7 @@ def unload(shell: Shell) -> None:
     for kind, magic in loaded.magics:
         shell.magics_manager.magics[kind].pop(magic, None)
     shell.Completer.custom_matchers.remove(loaded.matcher)
+    logs.stop()
     engine().main.holds_tools = False
     engine().main.attach(None)
 

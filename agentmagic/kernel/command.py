@@ -1,24 +1,17 @@
-"""What is written behind the magics, as values: one dataclass a command, one field an option.
+"""What is written behind the magics, as a value: `%%agent` here, the line magics in `subcommands`.
 
 The parsers, the help and the completion are all made from these dataclasses.
 """
 
-import argparse
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from keyword import iskeyword
 from typing import Any
 
 from agentmagic.errors import UsageError
-from agentmagic.kernel.parser import Help, Parser, option, switch, words_of
+from agentmagic.kernel.parser import HELP, Help, Parser, option, switch, words_of
+from agentmagic.kernel.subcommands import ABOUT, DEFAULT_SESSION, SESSION_FLAGS, SUBCOMMANDS, check_name
 from agentmagic.settings import PERMISSIONS, Permission
-
-DEFAULT_SESSION = "agent"
-"""The variable that holds the session of `%%agent` without a NAME."""
-
-SESSION_FLAGS = ("-s", "--session")
 
 
 def _names(written: str) -> tuple[str, ...]:
@@ -51,6 +44,9 @@ class Ask:
     timeout: float | None = option(
         "--timeout", metavar="SECONDS", type=float, help="time for the whole turn; waiting for you does not count"
     )
+    max_cost: float | None = option(
+        "--max-cost", metavar="DOLLARS", type=float, help="what the turn may cost; no further request is sent beyond"
+    )
     permission: Permission | None = option(  # noqa: RUF009  (it returns a field)
         "--permission", choices=PERMISSIONS, help="what becomes of calls that no rule speaks about"
     )
@@ -59,137 +55,10 @@ class Ask:
     bg: bool = switch("--bg", help="return at once, and go on streaming into this cell's output")
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         if self.no_tools and self.tools is not None:
             message = "--tools and --no-tools contradict each other. Keep the one that is meant."
             raise UsageError(message)
-
-
-@dataclass(frozen=True)
-class _OfSession:
-    session: str = option(
-        *SESSION_FLAGS, default=DEFAULT_SESSION, metavar="NAME", help="the session meant (default: agent)"
-    )
-
-    def __post_init__(self) -> None:
-        _check_name(self.session)
-
-
-@dataclass(frozen=True)
-class Status(_OfSession):
-    """Show the session: model, turns, tokens, cost, servers."""
-
-
-@dataclass(frozen=True)
-class ListHistory(_OfSession):
-    """Show the turns of the session."""
-
-
-@dataclass(frozen=True)
-class ListTools(_OfSession):
-    """Show the tools the next turn would have, connecting servers where need be."""
-
-
-@dataclass(frozen=True)
-class Models(_OfSession):
-    """Show the providers, or choose the model of the session."""
-
-    model: str | None = option(nargs="?", metavar="PROVIDER:MODEL", help="the session's model from now on")
-
-
-@dataclass(frozen=True)
-class Cost(_OfSession):
-    """Show requests, tokens and cost of the session."""
-
-
-@dataclass(frozen=True)
-class Reset(_OfSession):
-    """Forget the conversation; model, servers and approvals stay."""
-
-
-@dataclass(frozen=True)
-class Undo(_OfSession):
-    """Forget the last turn, and show its prompt."""
-
-
-@dataclass(frozen=True)
-class AddServer:
-    """Connect an MCP server for all sessions."""
-
-    name: str = option(default="", metavar="SERVER", help="what it is to be called here")
-    command: tuple[str, ...] = option(
-        default=(), nargs=argparse.REMAINDER, metavar="COMMAND... | URL", help="its command line, or its web address"
-    )
-
-    def __post_init__(self) -> None:
-        if not self.command:
-            message = (
-                f"%mcp add {self.name} lacks the server: write its command line or its web address behind the name."
-            )
-            raise UsageError(message)
-
-
-@dataclass(frozen=True)
-class ListServers:
-    """Show the servers and how they are doing."""
-
-
-@dataclass(frozen=True)
-class RemoveServer:
-    """Disconnect a server and forget it."""
-
-    name: str = option(default="", metavar="SERVER", help="its name here")
-
-
-@dataclass(frozen=True)
-class AllowTools:
-    """Let tools of a server run without asking."""
-
-    name: str = option(default="", metavar="SERVER", help="its name here")
-    patterns: tuple[str, ...] = option(
-        default=(), nargs="*", metavar="PATTERN", help="names or patterns of its tools (default: all)"
-    )
-
-
-@dataclass(frozen=True)
-class ServerTools:
-    """Show the tools of the servers, or of one."""
-
-    name: str | None = option(nargs="?", metavar="SERVER", help="its name here")
-
-
-@dataclass(frozen=True)
-class LoadServers:
-    """Connect the servers of a configuration file."""
-
-    file: str = option(default="", metavar="FILE", help="a .mcp.json, or another file of the mcpServers form")
-
-
-SUBCOMMANDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "agent": {
-        "status": Status,
-        "history": ListHistory,
-        "tools": ListTools,
-        "models": Models,
-        "cost": Cost,
-        "reset": Reset,
-        "undo": Undo,
-    },
-    "mcp": {
-        "list": ListServers,
-        "add": AddServer,
-        "remove": RemoveServer,
-        "allow": AllowTools,
-        "tools": ServerTools,
-        "load": LoadServers,
-    },
-}
-"""The subcommands of the line magics; the first one is meant where none is named."""
-
-_ABOUT = {
-    "agent": "Show and change sessions. To ask the agent, write %%agent with the prompt below it.",
-    "mcp": "Connect MCP servers, whose tools every session of the notebook may use.",
-}
 
 
 @cache
@@ -219,7 +88,7 @@ def parse_line(line: str, table: str, magic: str | None = None) -> Any:
     """
     magic = magic or table
     words = words_of(line)
-    if words[:1] == ["--help"]:
+    if HELP.intersection(words[:1]):
         return Help(overview(table, magic))
     moved, rest = (words[:2], words[2:]) if words and words[0] in SESSION_FLAGS else ([], words)
     word, *rest = rest or [next(iter(SUBCOMMANDS[table]))]
@@ -232,7 +101,7 @@ def overview(table: str, magic: str) -> str:
     """Return the help of a line magic: its subcommands, one a line."""
     first = next(iter(SUBCOMMANDS[table]))
     lines = [f"  {word:<10}{_about(kind)}" for word, kind in SUBCOMMANDS[table].items()]
-    head = f"%{magic} [SUBCOMMAND] [--help]\n\n{_ABOUT[table]}\n\nSubcommands ({first} where none is named):\n"
+    head = f"%{magic} [SUBCOMMAND] [--help]\n\n{ABOUT[table]}\n\nSubcommands ({first} where none is named):\n"
     return head + "\n".join(lines) + "\n"
 
 
@@ -245,19 +114,15 @@ def help_page(magic: str = "agent") -> dict[str, str]:
     return page
 
 
-def _check_name(name: str) -> None:
-    if not name.isidentifier() or iskeyword(name):
-        message = f"{name!r} cannot name a session, which is a variable: use letters, digits and _, no digit first."
-        raise UsageError(message)
-
-
 def _about(kind: type[Any]) -> str:
     return (kind.__doc__ or "").splitlines()[0]
 
 
 def _no_subcommand(word: str, table: str, magic: str) -> str:
     known = SUBCOMMANDS[table]
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    close = get_close_matches(word, known, n=1, cutoff=0.6)
     hint = f" Did you mean {close[0]}?" if close else ""
+    if word == "help":
+        hint = f" %{magic} --help tells the subcommands, and %{magic} {next(iter(known))} --help one of them."
     ask = f" To ask the agent, write %%{magic} and the prompt below it." if table == "agent" else ""
     return f"%{magic} has no subcommand {word!r}.{hint} There are {', '.join(known)}.{ask}"

@@ -10,14 +10,17 @@ from typing import Any, cast
 from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
-from agentmagic.kernel.command import SESSION_FLAGS, SUBCOMMANDS, ask_parser, subparser
+from agentmagic.kernel.command import ask_parser, subparser
 from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.notebook import SUFFIX, folder_of
 from agentmagic.kernel.parser import Parser
+from agentmagic.kernel.subcommands import SESSION_FLAGS, SUBCOMMANDS
 from agentmagic.providers.registry import providers
 from agentmagic.tools.functions import is_tool
 
 _matches: Any = cast("Any", completer).context_matcher
 _BRACE = re.compile(r"\{(\w*)$")
+_SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
 
 
 def matcher(magic: str, namespace: Namespace) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -46,8 +49,7 @@ class _Words:
         until = context.text_until_cursor
         in_cell = first_line.split()[:1] == [f"%%{self._magic}"]
         if in_cell and context.cursor_line > 0:
-            brace = _BRACE.search(until)
-            return (brace[1], self._variables()) if brace else ("", ())
+            return self._in_prompt(until)
         typed = until.split()[1:] + ([""] if until[-1:].isspace() else [])
         if not typed:
             return "", ()
@@ -56,6 +58,14 @@ class _Words:
             return fragment, self._of_parser(ask_parser(self._magic), typed)
         table = {f"%{self._magic}": "agent", "%mcp": "mcp"}.get(until.split()[0])
         return (fragment, self._of_line(table, typed)) if table else ("", ())
+
+    def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
+        """Return what may stand in a prompt: a variable behind a brace, a server behind an @."""
+        if brace := _BRACE.search(until):
+            return brace[1], self._variables()
+        if server := _SERVER.search(until):
+            return server[1], [f"{name}:" for name in self._servers()]
+        return "", ()
 
     def _of_line(self, table: str, typed: Sequence[str]) -> Sequence[str]:
         if typed[0] in SESSION_FLAGS and table == "agent":
@@ -91,22 +101,30 @@ class _Words:
                 chosen = typed[typed.rfind("=") + 1 : typed.rfind(",") + 1]
                 return [chosen + name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
             case "FILE":
-                return _configurations(typed)
+                return _paths(typed, ".json" if action.dest == "file" else None)
+            case "NAME | FILE":
+                return [*self._conversations(), *_paths(typed, SUFFIX)]
             case "SERVER":
-                servers = self._namespace.servers
-                return [state.name for state in servers.servers] if servers else ()
+                return self._servers()
             case "NAME":
                 return list(self._namespace.sessions())
             case _:
                 return ()
 
+    def _servers(self) -> Sequence[str]:
+        servers = self._namespace.servers
+        return [state.name for state in servers.servers] if servers else ()
+
+    def _conversations(self) -> Sequence[str]:
+        folder = folder_of(self._namespace.variables)
+        return sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
+
     def _variables(self) -> Sequence[str]:
         return [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
 
 
-def _configurations(typed: str) -> list[str]:
-    """Return the JSON files, hidden ones too, and the folders whose paths begin so."""
+def _paths(typed: str, suffix: str | None) -> list[str]:
+    """Return the folders whose paths begin so, and the files of a suffix if one is given; hidden ones too."""
     paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (the path of a pattern that is typed may be absolute or not)
-    return [
-        f"{path}/" if Path(path).is_dir() else path for path in paths if path.endswith(".json") or Path(path).is_dir()
-    ]
+    named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
+    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]

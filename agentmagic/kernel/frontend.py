@@ -64,11 +64,14 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
     captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
         return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, _has_terminal())
-    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
-    attended = bool(request.get("content", {}).get("allow_stdin"))
-    in_cell = "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
+    attended, in_cell = _request(shell)
     kind = Kind.LIVE if in_cell else Kind.TEXT
     return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
+
+
+def in_notebook(shell: InteractiveShell) -> bool:
+    """Whether the cell under way is one of a notebook that somebody works in, `%%capture` or not."""
+    return in_kernel(shell) and all(_request(shell))
 
 
 def in_kernel(shell: InteractiveShell) -> bool:
@@ -79,6 +82,21 @@ def in_kernel(shell: InteractiveShell) -> bool:
 def say(text: str) -> None:
     """Print into the cell, secrets blanked."""
     print(shown(text))  # noqa: T201  (that is what a magic does)
+
+
+def agreed(question: str) -> bool:
+    """Ask for a yes; whatever else is typed, and an input that has ended, is a no."""
+    try:
+        return input(shown(question)).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _request(shell: InteractiveShell) -> tuple[bool, bool]:
+    """Return what the request of the cell tells: whether somebody can type, and whether it is a notebook's cell."""
+    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
+    attended = bool(request.get("content", {}).get("allow_stdin"))
+    return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
 
 
 def _has_terminal() -> bool:

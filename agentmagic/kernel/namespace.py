@@ -1,18 +1,22 @@
 """The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
-from agentmagic.kernel.command import DEFAULT_SESSION
+from agentmagic.kernel.notebook import Place
+from agentmagic.kernel.subcommands import DEFAULT_SESSION
+from agentmagic.paths import path_of
 from agentmagic.session import Session
-from agentmagic.tools.base import Tool, Toolset
+from agentmagic.tools.base import Tool, Toolset, a_type
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from agentmagic.tools.mcp import McpServers
 
 Variables = MutableMapping[str, Any]
@@ -27,8 +31,12 @@ class NotebookTools:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the marked functions; names that begin with _ are IPython's and the user's own business."""
+        return [function_tool(function) for function in self.functions()]
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return them as functions, each once."""
         found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
-        return [function_tool(function) for function in dict.fromkeys(found)]
+        return list(dict.fromkeys(found))
 
     async def aclose(self) -> None:
         """Do nothing: functions hold nothing open."""
@@ -57,10 +65,15 @@ class Chosen:
 
 
 class Namespace:
-    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`."""
+    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`.
 
-    def __init__(self, variables: Variables) -> None:
+    `place` says, in the cell under way, where the sessions it makes are saved.
+    """
+
+    def __init__(self, variables: Variables, place: Callable[[], Place]) -> None:
+        self.place = place
         self._variables = variables
+        self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
         self._functions = NotebookTools(variables)
@@ -93,28 +106,75 @@ class Namespace:
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
             return None
-        return f"{DEFAULT_SESSION} is {_a(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
+        return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
         """Return the session of a name, made and bound where the name is free or an Agent's.
 
         Raises UsageError where it holds another value.
         """
+        session = self.draft(name)
+        self.bind(name, session)
+        return session
+
+    def draft(self, name: str) -> Session:
+        """Return the session of a name, or, where the name is free or an Agent's, one that `bind` will give it.
+
+        Raises UsageError where it holds another value.
+        """
         value = self._variables.get(name, _UNBOUND)
         if value is _UNBOUND:
-            value = self._variables[name] = Session(self._recipe())
+            value = self._make(name, self._recipe())
         elif isinstance(value, Agent):
-            value = self._variables[name] = Session(value)
+            value = self._make(name, value)
         elif not isinstance(value, Session):
-            message = f"{name} is {_a(value)}, no session, and is left alone. {_another(name)}"
+            message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
             raise UsageError(message)
         self._equip(value)
         return value
 
+    def bind(self, name: str, session: Session) -> None:
+        """Make a session that `draft` returned the variable of its name."""
+        if self._variables.get(name) is session:
+            return
+        self._variables[name] = session
+        if (path := self.place().file(name)) is not None:
+            self._saved[path] = session
+
+    def fork(self, session: Session, name: str, turns: int | None) -> Session:
+        """Bind a session that begins with the first turns of another, or with all, saved as those made here are.
+
+        Raises UsageError where the name is not free, or its conversation cannot be saved.
+        """
+        _check_listed(name)
+        if name in self._variables:
+            message = f"{name} is {a_type(self._variables[name])} of yours and stays. Choose a name that is free."
+            raise UsageError(message)
+        path = self.place().file(name)
+        if path is not None and path_of(path).exists():
+            message = f"A conversation of the name {name} is saved already. Choose another name."
+            raise UsageError(message)
+        forked = session.fork(turns)
+        self._equipped.add(forked)  # it has the toolsets of the other
+        if path is not None:
+            forked.save(path)
+        self.bind(name, forked)
+        return forked
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the functions of the notebook that `@tool` marks."""
+        return self._functions.functions()
+
     def known(self, name: str) -> Session:
-        """Return the session of a name; only the default one is made. Raises UsageError for another unbound name."""
+        """Return the session of a name; only the default one is made, where its name is free.
+
+        Raises UsageError for another unbound name, and for an Agent's, which stays one.
+        """
         if name != DEFAULT_SESSION and name not in self._variables:
-            message = f"There is no session {name}. Sessions: {', '.join(self.sessions())}."
+            message = f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}."
+            raise UsageError(message)
+        if isinstance(self._variables.get(name), Agent):
+            message = f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
             raise UsageError(message)
         return self.session(name)
 
@@ -147,6 +207,15 @@ class Namespace:
         default = self._variables.get(DEFAULT_SESSION)
         return default.agent if isinstance(default, Session) else Agent()
 
+    def _make(self, name: str, recipe: Agent) -> Session:
+        """Make a session that is saved beside the notebook, if any is."""
+        _check_listed(name)
+        path = self.place().file(name)
+        earlier = self._saved.get(path) if path is not None else None
+        if earlier is not None and not earlier.running:
+            earlier.history.close()  # it has lost its name, and somebody may hold it still: the file is free again
+        return Session(recipe, path=path)
+
     def _equip(self, session: Session) -> None:
         """Give a session the notebook's functions and servers, once."""
         if session in self._equipped:
@@ -157,13 +226,15 @@ class Namespace:
             session.add_toolset(self._servers)
 
 
+def _check_listed(name: str) -> None:
+    """Raise UsageError for a name that lists leave out: IPython keeps what cells return under such names."""
+    if name.startswith("_"):
+        message = f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
+        raise UsageError(message)
+
+
 def _is_function(value: object) -> bool:
     return callable(value) and not isinstance(value, type)
-
-
-def _a(value: object) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _another(name: str) -> str:

@@ -15,6 +15,9 @@ from agentmagic.errors import UsageError
 C = TypeVar("C")
 
 
+HELP = frozenset({"--help", "-h"})
+
+
 @dataclass(frozen=True)
 class Help:
     """The help that was asked for."""
@@ -75,7 +78,7 @@ class Parser(MagicArgumentParser, Generic[C]):
 
     def read(self, words: Sequence[str]) -> C | Help:
         """Return the command that the words mean, or Help."""
-        if "--help" in words and (not self.takes_rest or words[0] == "--help"):
+        if HELP.intersection(words[:1] if self.takes_rest else words):
             return Help(self.format_help())
         values, unknown = self.parse_known_args(list(words))
         if unknown:
@@ -98,7 +101,8 @@ class Parser(MagicArgumentParser, Generic[C]):
         return [action for action in self._actions if not action.option_strings]
 
     def _unknown(self, word: str) -> str:
-        close = get_close_matches(word.partition("=")[0], self.flags, n=1, cutoff=0.5)
+        flags = [flag for flag in self.flags if flag not in HELP]
+        close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)
         hint = f" Did you mean {close[0]}?" if close else ""
         what = f"has no option {word!r}" if word.startswith("-") else f"cannot place the word {word!r}"
         return f"%{self.prog} {what}.{hint} {self._hint}"

@@ -3,17 +3,28 @@
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from agentmagic.engine import engine
-from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, TurnFinished
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    QuestionAsked,
+    Reply,
+    TurnFinished,
+)
 from agentmagic.render.words import shown
 from agentmagic.run import Run
 
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments that are shown before it is approved."""
 
-CHOICES = "[y]es, [a]lways, [n]o and why: "
+CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
+EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
 
 class Questions:
@@ -27,12 +38,15 @@ class Questions:
         self._run = run
         self._brief = brief
         self._ask = ask
-        self._always: set[tuple[str, str]] = set()
+        self._turn = asyncio.Lock()
+        self._settled: dict[str, asyncio.Event] = {}
         self._open: set[asyncio.Task[None]] = set()
 
     def feed(self, event: Event) -> None:
         """Take an event of the run; put a question where it is one."""
         match event:
+            case ApprovalGiven():
+                self._settled.setdefault(event.id, asyncio.Event()).set()
             case ApprovalAsked() | QuestionAsked():
                 task = asyncio.get_running_loop().create_task(self._put(event))
                 self._open.add(task)
@@ -44,19 +58,39 @@ class Questions:
                 pass
 
     async def _put(self, event: ApprovalAsked | QuestionAsked) -> None:
-        intent = await engine().main.run(lambda: self._answer(event))
-        self._run.send(intent)
+        """Put a question when those before it are settled: an answer may have made it needless."""
+        settled = self._settled.setdefault(event.id, asyncio.Event())
+        async with self._turn:
+            if settled.is_set():
+                return
+            self._run.send(await engine().main.run(lambda: self._answer(event)))
+            if isinstance(event, ApprovalAsked):
+                await settled.wait()
 
     def _answer(self, event: ApprovalAsked | QuestionAsked) -> Intent:
         if isinstance(event, QuestionAsked):
             return Reply(event.id, self._typed(f"{shown(event.text)} ").strip())
-        key = event.server, event.call.name
-        if key in self._always:
-            return Approve(event.id, always=True)
-        intent = approval(event.id, self._typed(describe(event, brief=self._brief)))
-        if isinstance(intent, Approve) and intent.always:
-            self._always.add(key)
-        return intent
+        asking = describe(event, brief=self._brief)
+        while True:
+            typed = self._typed(asking)
+            if typed.strip().lower() not in ("e", "edit"):
+                return approval(event.id, typed)
+            if (edited := self._edited(event)) is not None:
+                return Approve(event.id, arguments=edited)
+
+    def _edited(self, event: ApprovalAsked) -> dict[str, Any] | None:
+        """Have other arguments typed; None where nothing was."""
+        asking = f"They are now: {shown(_json(dict(event.call.arguments)))}\n{EDIT}"
+        while typed := self._typed(asking).strip():
+            try:
+                edited = json.loads(typed)
+            except ValueError as error:
+                asking = f"That is no JSON ({error}). {EDIT}"
+                continue
+            if isinstance(edited, dict):
+                return cast("dict[str, Any]", edited)
+            asking = f'That is no JSON object, {{"name": value}}. {EDIT}'
+        return None
 
     def _typed(self, prompt: str) -> str:
         try:
@@ -66,9 +100,12 @@ class Questions:
 
 
 def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: the tool, its server, all its arguments unless brief, what may be typed."""
+    """Return the prompt for an approval: why it is asked, the tool, its arguments unless brief, what may be typed."""
     lines = [] if brief else [f"  {line}\n" for line in _lines(event.call.arguments)]
-    what = f"Run {shown(event.call.name)} ({shown(event.server)})"
+    # What has changed in a definition stands on lines of its own.
+    end = "\n" if "\n" in event.reason else " "
+    reason = f"{shown(event.reason)}{end}" if event.reason else ""
+    what = f"{reason}Run {shown(event.call.name)} ({shown(event.server)})"
     return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
 
 
@@ -94,4 +131,8 @@ def _lines(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

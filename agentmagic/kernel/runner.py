@@ -14,15 +14,18 @@ from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import AgentMagicError, AuthenticationMissing
 from agentmagic.events import Event, ToolFinished
-from agentmagic.kernel import prompt
+from agentmagic.kernel import prompt as prompts
+from agentmagic.kernel.attach import attached
 from agentmagic.kernel.command import Ask
 from agentmagic.kernel.failures import TurnInterrupted, check
-from agentmagic.kernel.frontend import FrontEnd, Kind, front_end, say
+from agentmagic.kernel.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.questions import Questions
+from agentmagic.messages import LONGEST_PROMPT, Message, Prompt
+from agentmagic.permission import policy_of
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
-from agentmagic.session import LONGEST_PROMPT, Session
+from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
 
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
@@ -42,14 +45,19 @@ class Runner:
 
         Raises what the turn failed of, unless `--keep-going`; and TurnInterrupted.
         """
+        self.put(command, lambda session, recipe: self._prompt(body, session, recipe))
+
+    def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt]) -> None:
+        """Run a turn of a prompt, or of one that is made when its session and recipe are known."""
         front = front_end(self._shell)
         session = self._namespace.session(command.name)
         wait_for_turn(session)
         if command.new:
             session.clear()
         recipe = self._with_model(session, _recipe(session, command), front)
+        words = prompt(session, recipe) if callable(prompt) else prompt
         toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
-        turn = _Turn(session, recipe, self._prompt(body), toolsets, front)
+        turn = _Turn(session, recipe, words, toolsets, front)
         if command.bg and front.in_background:
             turn.run_in_background()
             return
@@ -59,20 +67,22 @@ class Runner:
             if not command.keep_going or error.result is None:
                 raise
 
-    def _prompt(self, body: str) -> str:
+    def _prompt(self, body: str, session: Session, recipe: Agent) -> Prompt:
+        """Make the prompt of a cell's body: values of the notebook put in, resources that it names behind it."""
         if len(body) > LONGEST_PROMPT:
             return body  # the session refuses it; no time is spent on its braces
-        filled = prompt.fill(body.strip("\n"), self._namespace.variables)
+        filled = prompts.fill(body.strip("\n"), self._namespace.variables)
         for problem in filled.left:
             say(problem)
-        return filled.text
+        resources = attached(body, session.toolsets(recipe))  # of what was typed, not of what a value holds
+        return [filled.text, *resources] if resources else filled.text
 
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
         """Offer the local model where no model is chosen and no key is set."""
         try:
             session.model(recipe)
         except AuthenticationMissing:
-            if not (front.attended and _accepts(OFFER)):
+            if not (front.attended and agreed(OFFER)):
                 raise
             local = f"local:{providers()['local'].default}"
             session.agent = replace(session.agent, model=local)
@@ -84,7 +94,7 @@ class _Turn:
     """A turn, its screen and the person before it."""
 
     def __init__(
-        self, session: Session, recipe: Agent, words: str, toolsets: Sequence[Toolset], front: FrontEnd
+        self, session: Session, recipe: Agent, words: Prompt, toolsets: Sequence[Toolset], front: FrontEnd
     ) -> None:
         self._session = session
         self._recipe = recipe
@@ -185,19 +195,12 @@ async def _nothing() -> None:
 
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's recipe with what the cell's options say in its place."""
-    options = {
-        name: getattr(command, name) for name in ("model", "instructions", "max_iterations", "timeout", "permission")
-    }
+    names = ("model", "instructions", "max_iterations", "timeout", "max_cost", "permission")
+    options = {name: getattr(command, name) for name in names}
     chosen = {name: value for name, value in options.items() if value is not None}
+    if word := chosen.get("permission"):  # the default of calls that no rule speaks about: the rules stay
+        chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
     return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
-
-
-def _accepts(offer: str) -> bool:
-    """Ask for a yes; whatever else is typed, and an input that has ended, is a no."""
-    try:
-        return input(offer).strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _typed_key(error: AuthenticationMissing) -> bool:

@@ -6,25 +6,23 @@ Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentRespons
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
-from uuid import uuid4
+from typing import Literal
 
-from agentmagic.errors import BadRequest, StreamBroken
+from agentmagic.errors import BadRequest, MalformedCall, ProviderError, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
-from agentmagic.providers._gemini_encode import PROVIDER, Json
-from agentmagic.providers._gemini_errors import quoted, refusal, unreadable
+from agentmagic.providers._gemini_encode import PROVIDER
+from agentmagic.providers._gemini_errors import quoted, refusal
+from agentmagic.providers._wire import Json, count_of, figures_of, kept, mint_id, object_of, objects_of, text_of
 from agentmagic.providers.base import ModelEvent, ModelFinished
 
-_BROKEN = {
+_MALFORMED = {
     "MALFORMED_FUNCTION_CALL": "Gemini wrote a tool call that cannot be read",
     "UNEXPECTED_TOOL_CALL": "Gemini called a tool that it was not offered",
     "TOO_MANY_TOOL_CALLS": "Gemini called too many tools at once",
     "MALFORMED_RESPONSE": "Gemini wrote an answer that cannot be read",
-    "MISSING_THOUGHT_SIGNATURE": "Gemini misses a thought signature in the history",
-    "OTHER": "Gemini stopped without saying why",
 }
-"""Finish reasons after which there is no answer, but may be at the next try."""
+"""Finish reasons after which there is no answer, but may be once the model is told."""
 
 _BLOCKED = {
     "SAFETY": "it may be unsafe",
@@ -44,11 +42,7 @@ _BLOCKED = {
 """Finish reasons, and reasons of a refused prompt, that the same request would meet again."""
 
 _PLAIN = frozenset({"text", "thought"})
-
-
-def mint_id() -> str:
-    """Make an id for a call that came without one."""
-    return f"call_{uuid4().hex[:16]}"
+_SIGNED = _PLAIN | {"thoughtSignature"}
 
 
 @dataclass(slots=True)
@@ -66,8 +60,8 @@ class Decoder:
     """Turns the chunks of one response, as plain JSON, into events.
 
     Adjacent chunks of words become one part; a chunk that carries a signature, or anything else that
-    has to go back as it came, becomes a part of its own. `feed` and `close` raise StreamBroken for what
-    may go better at the next try, and another ProviderError for what would not.
+    has to go back as it came, becomes a part of its own. `feed` and `close` raise MalformedCall and
+    StreamBroken for what may go better at the next try, and another ProviderError for what would not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id) -> None:
@@ -78,21 +72,19 @@ class Decoder:
         self._usage: Json = {}
         self._reason = ""
 
-    def feed(self, chunk: Any) -> Iterator[ModelEvent]:
-        """Yield what one chunk adds to the answer."""
-        response = _object(chunk)
-        if "error" in response:
-            raise _error_in_stream(response, self._model)
-        if usage := response.get("usageMetadata"):
-            self._usage = _object(usage)  # each is the sum so far
-        if feedback := response.get("promptFeedback"):
-            _check_prompt(_object(feedback))
-        for candidate in _objects(response.get("candidates"))[:1]:
-            for part in _objects(_object(candidate.get("content") or {}).get("parts")):
+    def feed(self, chunk: object) -> Iterator[ModelEvent]:
+        """Yield what one chunk adds to the answer, whatever JSON it is."""
+        response = object_of(chunk)
+        if error := response.get("error"):
+            raise refusal(None, {"error": error}, self._model)
+        self._usage = figures_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
+        _check_prompt(object_of(response.get("promptFeedback")))
+        for candidate in objects_of(response.get("candidates"))[:1]:
+            for part in objects_of(object_of(candidate.get("content")).get("parts")):
                 yield from self._part(part)
-            if reason := candidate.get("finishReason"):
-                _check_reason(str(reason), candidate.get("finishMessage"))
-                self._reason = str(reason)
+            if reason := text_of(candidate.get("finishReason")):
+                _check_reason(reason, candidate.get("finishMessage"))
+                self._reason = reason
 
     def close(self) -> Iterator[ModelEvent]:
         """Yield the end of the response, or raise StreamBroken where it has not come."""
@@ -100,16 +92,18 @@ class Decoder:
             message = "Gemini's answer broke off before its end. Ask again."
             raise StreamBroken(message)
         yield from self._close_part()
-        yield ModelFinished(_usage(self._usage), self._reason)
+        yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
-        text = part.get("text")
+        text = text_of(part.get("text"))
+        if part.keys() <= _PLAIN:
+            yield from self._words(text, "reasoning" if part.get("thought") else "text")
+            return
+        part = kept(part)
         if "functionCall" in part:
             yield from self._call(part)
-        elif not isinstance(text, str):
+        elif part.get("text") is None and part.keys() - _SIGNED:
             yield from self._verbatim(f"[Gemini sent a part of kind {_kind(part)}, which cannot be shown.]", part)
-        elif part.keys() <= _PLAIN:
-            yield from self._words(text, "reasoning" if part.get("thought") else "text")
         else:
             yield from self._verbatim(text, part)
 
@@ -134,15 +128,18 @@ class Decoder:
 
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         yield from self._close_part()
-        call = _object(part["functionCall"])
+        call = object_of(part["functionCall"])
+        name, arguments = text_of(call.get("name")), object_of(call.get("args"))
+        if not name:
+            message = "Gemini called a tool without naming it. Ask again."
+            raise MalformedCall(message)
         # The answer to a call is matched by its id, so an id that we make up has to be in the replay too.
-        call = {**call, "id": call.get("id") or self._mint()}
-        name, arguments = str(call.get("name", "")), _object(call.get("args") or {})
+        call = {**call, "id": text_of(call.get("id")) or self._mint()}
         index = self._next_index()
         yield PartStarted(index, "tool_call", name)
         yield PartDelta(index, json.dumps(arguments, ensure_ascii=False))
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
-        yield PartFinished(index, ToolCall(str(call["id"]), name, arguments, data))
+        yield PartFinished(index, ToolCall(call["id"], name, arguments, data))
 
     def _close_part(self) -> Iterator[ModelEvent]:
         if self._open is not None:
@@ -164,54 +161,42 @@ def _kind(part: Json) -> str:
 
 
 def _check_prompt(feedback: Json) -> None:
-    if reason := feedback.get("blockReason"):
-        raise _blocked("the prompt", str(reason), feedback.get("blockReasonMessage"))
+    if reason := text_of(feedback.get("blockReason")):
+        raise _blocked("the prompt", reason, feedback.get("blockReasonMessage"))
 
 
 def _check_reason(reason: str, said: object) -> None:
-    if reason in _BLOCKED:
-        raise _blocked("its answer", reason, said)
-    if reason in _BROKEN:
-        words = quoted(said)
-        message = f"{_BROKEN[reason]} ({reason}{f': {words}' if words else ''}). Ask again."
-        raise StreamBroken(message)
+    words = quoted(said)
+    ending = f"({reason}{f': {words}' if words else ''})"
+    match reason:
+        case _ if reason in _BLOCKED:
+            raise _blocked("its answer", reason, said)
+        case _ if reason in _MALFORMED:
+            message = f"{_MALFORMED[reason]} {ending}. Ask again."
+            raise MalformedCall(message)
+        case "MISSING_THOUGHT_SIGNATURE":
+            message = f"Gemini misses a thought signature in the history {ending}. Start a new session, or undo a turn."
+            raise BadRequest(message)
+        case "OTHER":
+            message = f"Gemini stopped without saying why {ending}. Ask again."
+            raise StreamBroken(message)
+        case _:
+            return
 
 
-def _blocked(what: str, reason: str, said: object) -> BadRequest:
+def _blocked(what: str, reason: str, said: object) -> ProviderError:
     why = quoted(said) or _BLOCKED.get(reason, "it does not say why")
     return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
 
 
-def _error_in_stream(response: Json, model: str) -> Exception:
-    error = response["error"]
-    code = cast("Json", error).get("code") if isinstance(error, dict) else None
-    return refusal(code if isinstance(code, int) else 500, response, model)
-
-
 def _usage(counts: Json) -> Usage:
     """Count the tokens of a request; Gemini counts its thoughts beside its answer, we count them in."""
-    thoughts = _count(counts, "thoughtsTokenCount")
+    thoughts = count_of(counts.get("thoughtsTokenCount"))
     return Usage(
-        input_tokens=_count(counts, "promptTokenCount") + _count(counts, "toolUsePromptTokenCount"),
-        cached_tokens=_count(counts, "cachedContentTokenCount"),
-        output_tokens=_count(counts, "candidatesTokenCount") + thoughts,
+        input_tokens=count_of(counts.get("promptTokenCount")) + count_of(counts.get("toolUsePromptTokenCount")),
+        cached_tokens=count_of(counts.get("cachedContentTokenCount")),
+        output_tokens=count_of(counts.get("candidatesTokenCount")) + thoughts,
         reasoning_tokens=thoughts,
         requests=1,
         cost=None,
     )
-
-
-def _count(counts: Json, key: str) -> int:
-    value = counts.get(key)
-    return value if isinstance(value, int) else 0
-
-
-def _object(value: object) -> Json:
-    if isinstance(value, dict):
-        return cast("Json", value)
-    raise unreadable()
-
-
-def _objects(value: object) -> list[Json]:
-    items = cast("list[object]", value) if isinstance(value, list) else [] if value is None else [value]
-    return [_object(item) for item in items]

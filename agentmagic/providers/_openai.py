@@ -6,8 +6,8 @@ chunk; asking for `object` instead yields plain dicts and keeps its authenticati
 
 import asyncio
 import base64
-import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -21,17 +21,16 @@ from agentmagic.providers._openai_errors import (
     Fault,
     broken,
     error_for,
-    retry_after,
     sentence,
     unreachable,
+    untrusted,
 )
+from agentmagic.providers._wire import Json, certificate_fault, clean, count_of, figures_of, retry_after
 from agentmagic.providers.base import ModelEvent
 from agentmagic.redact import redact, remember
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI, AsyncStream
-
-Json = dict[str, Any]
 
 OPENAI_URL = "https://api.openai.com/v1"
 NO_KEY = "none"
@@ -46,6 +45,15 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 
 PDF = "application/pdf"
 
+NOTHING = "(no words)"
+"""What a message of the user says that says nothing: an empty one is refused."""
+
+_FORMS = frozenset({"response_format", "text"})
+"""Where the two APIs take the form of an answer."""
+
+_FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
+"""What a server names that refuses a request because of the form its answer is to have."""
+
 
 class Decoder(Protocol):
     """Turns the chunks of one response into events; `close` comes after the last chunk.
@@ -54,8 +62,8 @@ class Decoder(Protocol):
     the response ended before its closing chunk.
     """
 
-    def feed(self, chunk: Json) -> Iterable[ModelEvent]:
-        """Return the events of a chunk."""
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:
+        """Return the events of a chunk, whatever JSON it is."""
         ...
 
     def close(self) -> Iterable[ModelEvent]:
@@ -78,8 +86,15 @@ class Server:
         self._client: AsyncOpenAI | None = None
         self._made_for: tuple[asyncio.AbstractEventLoop, str] | None = None
         self._key_refused = False
+        self.takes_forms = True
+        """Whether it may be sent the form of an answer; no longer once it refused a request because of one."""
         if api_key:
             remember(api_key)
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether it is OpenAI's own."""
+        return _is_openai(self.url)
 
     @property
     def url(self) -> str:
@@ -97,7 +112,7 @@ class Server:
             async with stream:
                 async for chunk in stream:
                     chunks += 1
-                    for event in decoder.feed(cast("Json", chunk)):
+                    for event in decoder.feed(chunk):
                         yield event
             if not chunks:
                 self._check_content_type(stream)
@@ -105,8 +120,7 @@ class Server:
                 yield event
         except _api_error() as error:
             raise self._broken(error) from error
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-            # A chunk that is no JSON, no UTF-8, or not of the shape that the API describes.
+        except (ValueError, RecursionError) as error:  # a chunk that is no JSON, no UTF-8, or nested without end
             raise broken(f"{self._who} sent something that cannot be read") from error
 
     async def aclose(self) -> None:
@@ -124,9 +138,16 @@ class Server:
         except _api_error() as error:
             failure = self._refused(error)
             self._key_refused = isinstance(failure, AuthenticationFailed)
+            self._take_no_forms(body, failure)
             raise failure from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
+
+    def _take_no_forms(self, body: Json, failure: ProviderError) -> None:
+        """Ask without a form from now on, where the form was why a request was refused: its words will have to do."""
+        if isinstance(failure, BadRequest) and _FORM_REFUSED.search(str(failure)) and body.keys() & _FORMS:
+            self.takes_forms = False
+            failure.retryable = True
 
     async def _connected(self) -> "AsyncOpenAI":
         made_for = (asyncio.get_running_loop(), self.url)
@@ -167,7 +188,8 @@ class Server:
         """Say why no stream came."""
         response = getattr(error, "response", None)
         if response is None:
-            return unreachable(self.url, _cause(error))
+            fault = certificate_fault(error)
+            return untrusted(self.url, fault) if fault else unreachable(self.url, _cause(error))
         fault = Fault(_words(error), _code(error), response.status_code, retry_after(response.headers))
         return error_for(fault, who=self._who, model=self.model)
 
@@ -192,7 +214,7 @@ def _cause(error: "APIError") -> str:
 
 
 def _code(error: "APIError") -> str:
-    return error.code or str(error.type or "")
+    return str(error.code or error.type or "")
 
 
 def _words(error: "APIError") -> str:
@@ -225,45 +247,26 @@ def _checked_url(url: str) -> str:
     raise BadRequest(redact(message))
 
 
-def read_arguments(text: str) -> Json:
-    """Parse a call's arguments; what is no JSON object stands as `{"_raw": text}`, nothing as no arguments."""
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return {"_raw": text}
-    return cast("Json", value) if isinstance(value, dict) else {"_raw": text}
-
-
-def _no_constant(name: str) -> None:
-    message = f"{name} is no JSON"
-    raise ValueError(message)
-
-
 _write_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:
     """Write a call's arguments as JSON text."""
-    return _write_json(dict(arguments))
+    return _write_json(clean(arguments))
 
 
-def read_usage(usage: Json | None, sent: str, written: str) -> Usage:
+def read_usage(usage: object, sent: str, written: str) -> Usage:
     """Read the tokens of one request; `sent` and `written` are the API's words for input and output.
 
-    The cost is unknown here, and figures that a server leaves out count as zero.
+    The cost is unknown here, and figures that a server leaves out, or garbles, count as zero.
     """
-
-    def count(side: str, detail: str = "") -> int:
-        figures: Json = (usage or {}).get(f"{side}_tokens_details") or {} if detail else usage or {}
-        return int(figures.get(detail or f"{side}_tokens") or 0)
-
+    figures = figures_of(usage)
+    details, own = (figures_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
     return Usage(
-        input_tokens=count(sent),
-        cached_tokens=count(sent, "cached_tokens"),
-        output_tokens=count(written),
-        reasoning_tokens=count(written, "reasoning_tokens"),
+        input_tokens=count_of(figures.get(f"{sent}_tokens")),
+        cached_tokens=count_of(details.get("cached_tokens")),
+        output_tokens=count_of(figures.get(f"{written}_tokens")),
+        reasoning_tokens=count_of(own.get("reasoning_tokens")),
         requests=1,
         cost=None,
     )
@@ -272,10 +275,3 @@ def read_usage(usage: Json | None, sent: str, written: str) -> Usage:
 def data_url(media: Media) -> str:
     """Write a blob as a data URL."""
     return f"data:{media.media_type};base64,{base64.b64encode(media.data).decode()}"
-
-
-def fit_id(call_id: str, longest: int) -> str:
-    """Shorten a call's id that another server made longer than this API takes; the same id every time."""
-    if len(call_id) <= longest:
-        return call_id
-    return f"call_{hashlib.sha256(call_id.encode()).hexdigest()[:32]}"

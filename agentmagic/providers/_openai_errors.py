@@ -4,12 +4,8 @@ https://developers.openai.com/api/docs/guides/error-codes; the codes that come i
 `ResponseError` in the SDK.
 """
 
-import math
 import re
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 from agentmagic.errors import (
     AuthenticationFailed,
@@ -20,6 +16,7 @@ from agentmagic.errors import (
     StreamBroken,
     Unavailable,
 )
+from agentmagic.providers._wire import clean_text
 from agentmagic.redact import redact
 
 KEY = "OPENAI_API_KEY"
@@ -40,14 +37,22 @@ class Fault:
 
 _STATUS_OF = {
     "invalid_api_key": 401,
+    "authentication_error": 401,
+    "permission_error": 403,
     "model_not_found": 404,
+    "not_found_error": 404,
     "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
     "insufficient_quota": 429,
     "server_error": 500,
     "internal_error": 500,
+    "api_error": 500,
+    "slow_down": 503,
+    "overloaded_error": 529,
     "vector_store_timeout": 500,
     "invalid_request_error": 400,
     "invalid_prompt": 400,
+    "content_filter": 400,
     "bio_policy": 400,
     "misalignment_policy_violation": 400,
     "data_residency_mismatch": 400,
@@ -68,7 +73,7 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     One that has no status and no known code is StreamBroken. A quota that is used up is not retryable.
     """
     kind, text = _explain(fault, who, model)
-    error = kind(redact(text), status=fault.status, retry_after=fault.retry_after)
+    error = kind(redact(clean_text(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not _is_used_up(fault)
     return error
 
@@ -104,10 +109,23 @@ def broken(why: str) -> StreamBroken:
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {_AGAIN}"))
 
 
+def filtered(who: str = "The provider") -> BadRequest:
+    """Say that an answer was withheld; half of it may have been seen."""
+    return BadRequest(f"{who} withheld the answer: its content filter stopped it. Word the request differently.")
+
+
 def unreachable(url: str, why: str) -> Unavailable:
     """Say that there is no connection to a server."""
     advice = f"Check the network, that the server runs, and the base URL ({BASE_URL})."
     return Unavailable(redact(f"{url} cannot be reached: {sentence(why)} {advice}"))
+
+
+def untrusted(url: str, why: str) -> Unavailable:
+    """Say that a server's encryption is at fault, which the next try would meet again."""
+    advice = f"Check the base URL ({BASE_URL}); where a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
+    error = Unavailable(redact(f"{url} cannot be reached safely: {sentence(why)} {advice}"))
+    error.retryable = False
+    return error
 
 
 def sentence(words: str) -> str:
@@ -134,17 +152,3 @@ def _is_too_long(fault: Fault, status: int | None) -> bool:
     if fault.code in _TOO_LONG or status == 413:  # noqa: PLR2004  (HTTP: content too large)
         return True
     return status in (None, 400, 422) and bool(_TOO_LONG_WORDS.search(fault.message))
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a response asks to wait, from `Retry-After` (seconds or a date) or its -ms form."""
-    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) / unit
-        except ValueError:
-            continue
-        return max(seconds, 0.0) if math.isfinite(seconds) else None
-    try:
-        return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return None

@@ -37,13 +37,15 @@ class ModelFinished:
     """The response is complete; `reason` is the provider's own word for why it ended.
 
     `usage` counts this one request; its cost is left for the registry to fill in. `cut` says that the
-    response stopped at a limit of length, so that its last part may be incomplete.
+    response stopped at a limit of length, so that its last part may be incomplete. `usage` may count a
+    conversation more than once, where a response takes several generations; `once` is then False.
     """
 
     type: ClassVar[str] = "model_finished"
     usage: Usage
     reason: str = ""
     cut: bool = False
+    once: bool = True
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
@@ -89,6 +91,16 @@ class FewTools(Protocol):
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
         """Return those of the tools that a turn with this question should have."""
+        ...
+
+
+@runtime_checkable
+class Hosted(Protocol):
+    """A model at an address, which decides what its tokens cost."""
+
+    @property
+    def base_url(self) -> str:
+        """The address requests are sent to."""
         ...
 
 

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from agentmagic import redact, settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
 from agentmagic.providers._gemini_decode import Decoder
-from agentmagic.providers._gemini_encode import PROVIDER, Json, encode, memo_for
-from agentmagic.providers._gemini_errors import BASE_URL, KEYS, quoted, refusal, unreadable
+from agentmagic.providers._gemini_encode import PROVIDER, encode, memo_for
+from agentmagic.providers._gemini_errors import BASE_URL, KEYS, not_gemini, quoted, refusal, untrusted
+from agentmagic.providers._wire import Json, certificate_fault, retry_after, unreadable
 from agentmagic.providers.base import Model, ModelEvent, Request
 
 if TYPE_CHECKING:
@@ -181,6 +182,9 @@ async def _bound_waiting(request: "httpx2.Request") -> None:
 
 async def _note_opened(response: "httpx2.Response") -> None:
     _opened.get().append(response)
+    kind = str(response.headers.get("content-type", ""))
+    if response.is_success and "html" in kind:  # a page for people, from a proxy or a wrong address
+        raise not_gemini(kind)
 
 
 async def _private_door(client: "Client", model: str, body: Json) -> AsyncGenerator[Any, None]:
@@ -211,7 +215,7 @@ async def _public_door(client: "Client", model: str, body: Json) -> AsyncGenerat
         async for chunk in await client.aio.models.generate_content_stream(model=model, contents=".", config=config):
             yield chunk.model_dump(mode="json", by_alias=True, exclude_none=True)
     except (AttributeError, TypeError, ValueError) as error:  # what the SDK makes of a chunk of another shape
-        raise unreadable() from error
+        raise unreadable(type(error).__name__) from error
 
 
 @contextmanager
@@ -225,13 +229,16 @@ def _provider_errors(model: str) -> Generator[None]:
         yield
     except APIError as error:
         said: Any = error
-        raise refusal(error.code, said.details, model, retry_after=_header(said.response, "retry-after")) from error
-    except UnknownApiResponseError as error:
-        raise unreadable() from error
+        code = said.code if isinstance(said.code, int) else None
+        raise refusal(code, said.details, model, retry_after=_wait(said.response)) from error
+    except (UnknownApiResponseError, UnicodeDecodeError, RecursionError) as error:
+        raise unreadable("it is no JSON, or nested without end") from error
     except (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as error:
         message = f"The connection to Gemini broke off ({quoted(str(error)) or type(error).__name__}). Ask again."
         raise StreamBroken(message) from error
     except httpx2.HTTPError as error:
+        if fault := certificate_fault(error):
+            raise untrusted(fault) from error
         reason = quoted(str(error)) or type(error).__name__
         message = f"Gemini cannot be reached ({reason}). Check the network, and {BASE_URL} where it is set."
         raise Unavailable(message) from error
@@ -240,5 +247,5 @@ def _provider_errors(model: str) -> Generator[None]:
         raise AuthenticationFailed(message) from error
 
 
-def _header(response: Any, name: str) -> str | None:
-    return None if response is None else response.headers.get(name)
+def _wait(response: Any) -> float | None:
+    return None if response is None else retry_after(response.headers)

@@ -5,11 +5,11 @@ encrypted, belongs before the call it led to, and is complete only in `response.
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import (
     Media,
     Message,
@@ -23,13 +23,16 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers import _openai
-from agentmagic.providers._openai import Json
-from agentmagic.providers._openai_errors import Fault, broken, error_for
-from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, Request
+from agentmagic.providers._openai_form import NAME, form
+from agentmagic.providers._openai_responses_decode import PROVIDER, Decoder
+from agentmagic.providers._wire import Json, clean, fit_id, fit_name
+from agentmagic.providers.base import Memo, ModelEvent, Request
 
-PROVIDER = "openai"
 LONGEST_ID = 64
 """Characters that a call's id may have."""
+
+_DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
+"""Models of OpenAI that refuse to be asked for reasoning, and to be given any."""
 
 
 class OpenAIResponses:
@@ -41,15 +44,22 @@ class OpenAIResponses:
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self._server = _openai.Server(model, base_url, api_key)
-        self._memo = Memo(_items)
+        self._memo = _memo(model)
 
     @property
     def name(self) -> str:
         """The full name, "openai:MODEL"."""
         return f"{PROVIDER}:{self._server.model}"
 
+    @property
+    def base_url(self) -> str:
+        """The address requests are sent to."""
+        return self._server.url
+
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield what comes back."""
+        if not self._server.takes_forms:
+            request = replace(request, output=None)
         body = encode(request, self._server.model, self._memo)
         return self._server.events("/responses", body, Decoder())
 
@@ -65,31 +75,33 @@ def make(model: str) -> OpenAIResponses:
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     """Write a request as the body of `POST /responses`; a memo spares writing the same messages again."""
-    body: Json = {
-        "model": model,
-        "input": (memo or Memo(_items))(request.messages),
-        "stream": True,
-        "store": False,
-        "include": ["reasoning.encrypted_content"],
-    }
+    messages = (memo or _memo(model))(request.messages)
+    body: Json = {"model": model, "input": messages, "stream": True, "store": False}
+    if _reasons(model):
+        body["include"] = ["reasoning.encrypted_content"]
     if request.instructions:
-        body["instructions"] = request.instructions
+        body["instructions"] = clean(request.instructions)
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _tool_choice(request.tool_choice)
+    if request.output:
+        body["text"] = {"format": {"type": "json_schema", **form(request.output)}}
     return body
+
+
+def _memo(model: str) -> Memo:
+    reasons = _reasons(model)
+    return Memo(lambda message: map(clean, _items(message, reasons=reasons)))
+
+
+def _reasons(model: str) -> bool:
+    return not _DOES_NOT_REASON.match(model)
 
 
 def _tool(tool: ToolDef) -> Json:
     # Strict mode is the default of this API, and takes only a small part of JSON Schema.
-    parameters = dict(tool.parameters)
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": parameters,
-        "strict": False,
-    }
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", **clean(function), "strict": False}
 
 
 def _tool_choice(choice: str) -> str | Json:
@@ -98,30 +110,47 @@ def _tool_choice(choice: str) -> str | Json:
     return {"type": "function", "name": choice}
 
 
-def _items(message: Message) -> Iterator[Json]:
+def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
     match message.role:
         case "user":
-            yield {"role": "user", "content": [_content(part) for part in message.parts if _is_content(part)]}
+            yield {"role": "user", "content": _said(message.parts)}
         case "assistant":
-            yield from _assistant_items(message)
+            yield from _assistant_items(message, reasons=reasons)
         case "tool":
             yield from (_output(part) for part in message.parts if isinstance(part, ToolResult))
 
 
-def _assistant_items(message: Message) -> Iterator[Json]:
+def _said(parts: Sequence[Part]) -> list[Json]:
+    said = [_content(part) for part in parts if _is_content(part) and part != Text("")]
+    return said or [_content(Text(_openai.NOTHING))]
+
+
+def _assistant_items(message: Message, *, reasons: bool) -> Iterator[Json]:
+    """Write an answer: what this API made goes back as it came, with the reasoning that led to it.
+
+    The API refuses reasoning without the item it led to, and that item, told by its id, without its reasoning.
+    A cut-off answer lacks the one; the other is lost on a model that does not reason.
+    """
     held: list[Json] = []
+    parted = False
     for part in message.parts:
         own = _own_item(part)
         if isinstance(part, Reasoning):
-            # The API refuses reasoning without the item it led to, which a cut-off answer lacks.
-            held += [own] if own else []
-        elif own:
+            usable = own is not None and reasons and _is_whole(own)
+            held += [own] if own and usable else []
+            parted = parted or not usable
+        elif own and not parted:
             yield from held
             yield own
             held = []
         elif fresh := _fresh_item(part):
             yield fresh
-            held = []
+            held, parted = [], parted or bool(held)
+
+
+def _is_whole(reasoning: Json) -> bool:
+    """Whether a reasoning item says what it stands for: nothing is stored that its id could find."""
+    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
 
 
 def _own_item(part: Part) -> Json | None:
@@ -134,8 +163,8 @@ def _fresh_item(part: Part) -> Json | None:
     match part:
         case ToolCall():
             arguments = _openai.write_arguments(part.arguments)
-            call_id = _openai.fit_id(part.id, LONGEST_ID)
-            return {"type": "function_call", "call_id": call_id, "name": part.name, "arguments": arguments}
+            call_id, name = fit_id(part.id, LONGEST_ID), fit_name(part.name, NAME)
+            return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning() | ToolResult():
             return None
         case _:
@@ -149,7 +178,7 @@ def _output(result: ToolResult) -> Json:
     if any(isinstance(part, Media) for part in result.content):
         head = [Text(prefix.strip())] if prefix else []
         output = [_content(part) for part in (*head, *result.content)]
-    call_id = _openai.fit_id(result.call_id, LONGEST_ID)
+    call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
@@ -166,119 +195,3 @@ def _content(part: Any) -> Json:
             return {"type": "input_file", "filename": name, "file_data": _openai.data_url(part)}
         case _:
             return {"type": "input_text", "text": as_text(part)}
-
-
-@dataclass(slots=True)
-class _Open:
-    """A part that is being written."""
-
-    index: int
-    kind: PartKind
-    item: Json
-    texts: list[str] = field(default_factory=list[str])
-
-
-_KINDS: dict[str, PartKind] = {"message": "text", "reasoning": "reasoning", "function_call": "tool_call"}
-_DELTAS = frozenset(
-    {
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.function_call_arguments.delta",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_text.delta",
-    }
-)
-_PARAGRAPH = "\n\n"
-
-
-class Decoder:
-    """Turns the events of one streamed response into ours; output items of other kinds are passed over."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, _Open] = {}
-        self._started = 0
-        self._finished = False
-
-    def feed(self, chunk: Json) -> Iterable[ModelEvent]:
-        """Return the events of a chunk; raises a ProviderError where it reports a failure."""
-        kind = chunk["type"]
-        if kind in _DELTAS:
-            return self._delta(chunk["output_index"], chunk["delta"])
-        match kind:
-            case "response.output_item.added":
-                return self._start(chunk["output_index"], chunk["item"])
-            case "response.reasoning_summary_part.added" if chunk["summary_index"]:
-                return self._delta(chunk["output_index"], _PARAGRAPH)
-            case "response.output_item.done":
-                return self._finish(chunk["output_index"], chunk["item"])
-            case "response.completed" | "response.incomplete":
-                return self._end(chunk["response"])
-            case "response.failed":
-                raise _failure(chunk["response"].get("error") or {})
-            case "error":
-                raise _failure(chunk)
-            case _:
-                return ()
-
-    def close(self) -> Iterable[ModelEvent]:
-        """Return nothing; raises StreamBroken where the response was not complete."""
-        if not self._finished:
-            raise broken("the response ended before it was complete")
-        return ()
-
-    def _start(self, place: int, item: Json) -> Iterator[ModelEvent]:
-        if kind := _KINDS.get(item["type"]):
-            self._open[place] = part = _Open(self._started, kind, item)
-            self._started += 1
-            yield PartStarted(part.index, kind, item["name"] if kind == "tool_call" else "")
-
-    def _delta(self, place: int, text: str) -> Iterable[ModelEvent]:
-        part = self._open.get(place)
-        if part is None or not text:
-            return ()
-        part.texts.append(text)
-        return (PartDelta(part.index, text),)
-
-    def _finish(self, place: int, item: Json) -> Iterator[ModelEvent]:
-        if place not in self._open:
-            yield from self._start(place, item)
-        if part := self._open.pop(place, None):
-            yield PartFinished(part.index, _part(item))
-
-    def _end(self, response: Json) -> Iterator[ModelEvent]:
-        for part in self._open.values():
-            yield PartFinished(part.index, _cut_part(part))
-        self._open.clear()
-        self._finished = True
-        details: Json = response.get("incomplete_details") or {}
-        reason = str(details.get("reason") or response.get("status") or "")
-        yield ModelFinished(_openai.read_usage(response.get("usage"), "input", "output"), reason)
-
-
-def _part(item: Json) -> Part:
-    data = ProviderData(PROVIDER, item)
-    match item["type"]:
-        case "message":
-            words = (entry.get("text") or entry.get("refusal") or "" for entry in item["content"])
-            return Text("".join(words), data)
-        case "reasoning":
-            entries = (*(item.get("summary") or ()), *(item.get("content") or ()))
-            return Reasoning(_PARAGRAPH.join(entry["text"] for entry in entries), data)
-        case _:
-            return ToolCall(item["call_id"], item["name"], _openai.read_arguments(item["arguments"]), data)
-
-
-def _cut_part(part: _Open) -> Part:
-    """Make a part of an item that the closing event left undone; there is nothing to send back verbatim."""
-    text = "".join(part.texts)
-    match part.kind:
-        case "text":
-            return Text(text)
-        case "reasoning":
-            return Reasoning(text)
-        case "tool_call":
-            return ToolCall(part.item["call_id"], part.item["name"], _openai.read_arguments(text))
-
-
-def _failure(error: Json) -> Exception:
-    return error_for(Fault(error.get("message") or "", error.get("code") or ""))

@@ -1,4 +1,4 @@
-"""Which providers there are, which model a name means, and what its tokens cost."""
+"""Which providers there are, which model a name means, what it can do, and what its tokens cost."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -7,16 +7,27 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from agentmagic import settings
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers.base import Model
+from agentmagic.providers import models
+from agentmagic.providers.base import Hosted, Model
+from agentmagic.providers.models import Kind, Listing, ModelInfo, register_model
 
-if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo as PriceModel
-    from genai_prices.types import Provider as PriceProvider
+__all__ = [
+    "ENTRY_POINTS",
+    "FREE",
+    "ModelInfo",
+    "Provider",
+    "default_model",
+    "info",
+    "priced",
+    "providers",
+    "register_model",
+    "resolve",
+]
 
 FREE = ""
 """In place of a price table's id: what the provider makes costs nothing."""
@@ -32,7 +43,8 @@ class Provider:
     `make` is "module:function", called with what follows the colon of a model's name. `default` is the
     model taken where none is named. `keys` are the environment variables that hold its key, `package` the
     module it stands on and `extra` the extra that installs that. `prices` is the provider's id in the price
-    table; FREE means that its tokens cost nothing, None that nobody knows.
+    table; FREE means that its tokens cost nothing, None that nobody knows. `base_url` is the environment
+    variable that puts another server in its place.
     """
 
     name: str
@@ -43,6 +55,7 @@ class Provider:
     package: str = ""
     extra: str = ""
     prices: str | None = None
+    base_url: str = ""
 
 
 _OURS = (
@@ -55,6 +68,7 @@ _OURS = (
         "openai",
         "openai",
         "openai",
+        "OPENAI_BASE_URL",
     ),
     Provider(
         "openai-chat",
@@ -65,6 +79,7 @@ _OURS = (
         "openai",
         "openai",
         "openai",
+        "OPENAI_BASE_URL",
     ),
     Provider(
         "gemini",
@@ -75,6 +90,7 @@ _OURS = (
         "google.genai",
         "gemini",
         "google",
+        "GOOGLE_GEMINI_BASE_URL",
     ),
     Provider(
         "local",
@@ -139,42 +155,74 @@ def default_model() -> str | None:
     return None
 
 
-def priced(name: str, usage: Usage) -> Usage:
-    """Fill in what a model's tokens cost; None where neither we nor the price table know the model.
+def address_of(model: Model) -> str | None:
+    """Return the address a model was made for, where it has one."""
+    return model.base_url if isinstance(model, Hosted) else None
 
-    Prices come from the `genai-prices` package.
+
+def info(name: str, base_url: str | None = None) -> ModelInfo:
+    """Return what is known of a model, with safe guesses for what is not; cheap from the second call on.
+
+    `base_url` is the server the model was made for, where that is not the one the environment names.
+    A script has no window and takes everything, a local model takes text.
     """
     provider, _, model = name.partition(":")
-    row = providers().get(provider)
-    if row is None or row.prices is None:
-        return replace(usage, cost=None)
-    return usage if row.prices == FREE else replace(usage, cost=_cost(row.prices, model, usage))
-
-
-def _cost(prices: str, model: str, usage: Usage) -> float | None:
-    from genai_prices import Usage as Tokens
-
-    found = _price_list(prices, model)
-    if found is None:
-        return None
-    provider, row = found
-    tokens = Tokens(
-        input_tokens=usage.input_tokens,
-        cache_read_tokens=usage.cached_tokens,
-        output_tokens=usage.output_tokens,
+    told, listing = models.registered(name), _listing(name, base_url)
+    takes: frozenset[Kind] = frozenset(
+        kind for kind in models.KINDS if told.takes.get(kind, kind in _takes(provider, model))
     )
-    try:
-        return float(row.calc_price(tokens, provider).total_price)
-    except ValueError:
+    known = bool(told.prices or _is_free(provider) or (listing and listing.price))
+    return ModelInfo(name, told.window or _window(provider, model, listing), takes, known)
+
+
+def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
+    """Fill in what a model's tokens cost; None where that is unknown.
+
+    A registered price counts first. The price table comes second, and knows a seller by its address: on a
+    server that it does not know nothing has a price, whatever its models are called. `base_url` is as in `info`.
+    """
+    told = models.registered(name).price
+    if told is None and _is_free(name.partition(":")[0]):
+        return usage
+    listing = _listing(name, base_url)
+    price = told or (listing.price if listing else None)
+    return replace(usage, cost=models.cost(price, usage) if price else None)
+
+
+def _listing(name: str, base_url: str | None) -> Listing | None:
+    """Say where the price table would have a model; None where its provider is not in it."""
+    provider, _, model = name.partition(":")
+    row = providers().get(provider)
+    if row is None or not row.prices:
         return None
+    if row.prices == "google":
+        model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
+    url = (base_url or settings.variable(row.base_url) or "").strip()
+    return Listing(model, url=url) if url else Listing(model, seller=row.prices)
 
 
-@cache
-def _price_list(prices: str, model: str) -> "tuple[PriceProvider, PriceModel] | None":
-    """Find a model in the price table, once: its names are matched one by one, which takes a millisecond."""
-    from genai_prices.data_snapshot import get_snapshot
+def _is_free(provider: str) -> bool:
+    row = providers().get(provider)
+    return row is not None and row.prices == FREE
 
-    try:
-        return get_snapshot().find_provider_model(model, None, prices, None)
-    except LookupError:
-        return None
+
+def _takes(provider: str, model: str) -> frozenset[Kind]:
+    match provider:
+        case "scripted":
+            return models.KINDS
+        case "local":
+            return frozenset()
+        case _:
+            return models.family(model).takes
+
+
+def _window(provider: str, model: str, listing: Listing | None) -> int | None:
+    match provider:
+        case "scripted":
+            return None
+        case "local":
+            from agentmagic.providers.local.runtime import CONTEXT
+
+            return CONTEXT
+        case _:
+            return models.window(model, listing)

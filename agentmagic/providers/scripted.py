@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict, cast
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
+from agentmagic.providers._wire import clean, read_arguments
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 
 
@@ -21,12 +22,16 @@ class ScriptedCall(TypedDict):
 
 
 class ScriptedStep(TypedDict):
-    """One response of a script; `pace` is how many seconds pass before each piece of it."""
+    """One response of a script; `pace` is how many seconds pass before each piece of it.
+
+    `cut` plays a response that stopped at its limit of length.
+    """
 
     text: NotRequired[str]
     reasoning: NotRequired[str]
     calls: NotRequired[list[ScriptedCall]]
     pace: NotRequired[float]
+    cut: NotRequired[bool]
 
 
 Step = str | ScriptedStep | Exception
@@ -51,12 +56,13 @@ class Scripted:
         step = self._next()
         if isinstance(step, Exception):
             raise step
-        whole: ScriptedStep = {"text": step} if isinstance(step, str) else step
+        whole: ScriptedStep = clean({"text": step} if isinstance(step, str) else step)
         pace = whole.get("pace", 0.0)
         for event in self._events(whole):
             await asyncio.sleep(pace)  # also for 0 seconds, so that a script can be cancelled as a real model can
             yield event
-        yield ModelFinished(_usage(request, whole), "stop")
+        cut = whole.get("cut", False)
+        yield ModelFinished(_usage(request, whole), "length" if cut else "stop", cut)
 
     async def aclose(self) -> None:
         """Do nothing: a script holds nothing open."""
@@ -76,7 +82,7 @@ class Scripted:
         for call in step.get("calls", []):
             self._calls += 1
             written = call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"])
-            part = ToolCall(f"call_{self._calls}", call["name"], _arguments(written))
+            part = ToolCall(f"call_{self._calls}", call["name"], read_arguments(written))
             yield from _part(index, "tool_call", call["name"], [written], part)
             index += 1
 
@@ -88,14 +94,30 @@ def make(model: str) -> Scripted:
     """
     path = Path(model)
     try:
-        steps = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        steps = clean(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError) as error:
         message = f"The script {model or '(no file named)'} cannot be read: {error}. Write scripted:FILE.json."
         raise ConfigError(message) from error
-    if not isinstance(steps, list):
+    if not isinstance(steps, list) or not all(map(_is_step, cast("list[object]", steps))):
         message = f"The script {model} is no list of steps. Write a JSON list of strings and objects."
         raise ConfigError(message)
     return Scripted(cast("list[Step]", steps), path.stem)
+
+
+def _is_step(step: object) -> bool:
+    """Whether a step of a file can be played, as far as its calls go."""
+    if not isinstance(step, dict):
+        return isinstance(step, str)
+    calls = cast("dict[str, object]", step).get("calls", [])
+    return isinstance(calls, list) and all(map(_is_call, cast("list[object]", calls)))
+
+
+def _is_call(call: object) -> bool:
+    match call:
+        case {"name": str(), "arguments": dict() | str()}:
+            return True
+        case _:
+            return False
 
 
 def _part(index: int, kind: PartKind, name: str, pieces: Sequence[str], part: Part) -> Iterator[ModelEvent]:
@@ -111,14 +133,6 @@ def _written(kind: str, text: str) -> Part:
 
 def _pieces(text: str) -> list[str]:
     return re.findall(r"\S+\s*|\s+", text)
-
-
-def _arguments(written: str) -> dict[str, Any]:
-    try:
-        value = json.loads(written)
-    except ValueError:
-        value = None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_raw": written}
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:

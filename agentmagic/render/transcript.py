@@ -18,6 +18,7 @@ from agentmagic.events import (
     PromptAdded,
     QuestionAnswered,
     QuestionAsked,
+    Sampled,
     StepFinished,
     StepRetried,
     StepStarted,
@@ -27,7 +28,7 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall
+from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
 from agentmagic.render.blocks import (
     SETTLED,
     Block,
@@ -103,6 +104,8 @@ class Transcript:
                 self.blocks.append(NoticeBlock(event.level, event.text))
             case PromptAdded():
                 self.blocks.append(PromptBlock(event.prompt))
+            case Sampled():
+                self._sample(event)
             case Compacted():
                 self._compact(event)
             case TurnStarted():
@@ -145,9 +148,7 @@ class Transcript:
             last.interrupted = True
             last.version += 1
         self._parts = {}
-        if self.running:
-            self.running.usage += event.usage
-            self.running.version += 1
+        self._spend(event.usage)
 
     def _finish_turn(self, event: TurnFinished) -> None:
         result = event.result
@@ -156,7 +157,8 @@ class Transcript:
                 self._give_up(block)
         self._show_final_text(result.final_text)
         if result.error:
-            self.blocks.append(NoticeBlock("error", result.error))
+            level = "warning" if result.stop_reason == "budget" else "error"
+            self.blocks.append(NoticeBlock(level, result.error))
         model = self.running.model if self.running else ""
         self.blocks.append(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
         self.running = None
@@ -265,8 +267,17 @@ class Transcript:
         what = "Older turns were summarised" if event.summary else "Older results were shortened"
         text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
         self.blocks.append(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _sample(self, event: Sampled) -> None:
+        spent = event.usage.input_tokens + event.usage.output_tokens
+        text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
+        self.blocks.append(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _spend(self, usage: Usage) -> None:
         if self.running:
-            self.running.usage += event.usage
+            self.running.usage += usage
             self.running.version += 1
 
     def _answer(self, event: QuestionAnswered) -> None:

@@ -32,7 +32,7 @@ STOPS: dict[StopReason, str] = {
     "answer": "",
     "done": "",
     "limit": "stopped at the limit of steps",
-    "budget": "stopped at the cost limit",
+    "budget": "stopped at the budget",
     "timeout": "timed out",
     "cancelled": "interrupted",
     "no_tools": "no tools to call",

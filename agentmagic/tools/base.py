@@ -1,14 +1,26 @@
 """What every tool is, and how one call of it becomes one result, whatever happens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, get_args, runtime_checkable
+from uuid import uuid4
 
 from agentmagic import schema
 from agentmagic.deadline import Deadline, being_cancelled
-from agentmagic.errors import ServerError, ToolError
-from agentmagic.messages import Content, ResultStatus, ToolCall, ToolDef, ToolResult, parts_of
+from agentmagic.errors import ServerError, ToolError, UsageError, said
+from agentmagic.messages import (
+    Content,
+    Media,
+    Message,
+    Resource,
+    ResultStatus,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    parts_of,
+)
 from agentmagic.redact import redact
 
 TIMEOUT = 60.0
@@ -31,6 +43,19 @@ class Done:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model answered to a tool: its words, its name, and whether the words were cut at the limit."""
+
+    text: str
+    model: str
+    cut: bool = False
+
+
+Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
+"""Has a model answer messages, under instructions, in at most so many tokens."""
+
+
 class ToolContext:
     """What a running tool may know and ask of its surroundings.
 
@@ -45,11 +70,13 @@ class ToolContext:
         deps: Any = None,
         ask: Callable[[str], Awaitable[str]],
         progress: Callable[[str, float, float | None, str], None],
+        complete: Complete | None = None,
     ) -> None:
         self.call = call
         self.deps = deps
         self._ask = ask
         self._progress = progress
+        self._complete = complete
         self.deadline = Deadline(None)
         self.unstoppable = False
         self._cancelled = False
@@ -78,6 +105,16 @@ class ToolContext:
         with self.deadline.paused():
             return await self._ask(question)
 
+    async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
+        """Have the turn's model answer something beside the conversation, within the turn's time and budgets.
+
+        Raises ToolError where there is no model to answer or a budget is used up, and ProviderError.
+        """
+        if self._complete is None:
+            message = "There is no model here to answer."
+            raise ToolError(message)
+        return await self._complete(messages, instructions, max_tokens)
+
 
 Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
@@ -88,7 +125,8 @@ class Tool:
 
     `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds.
     `parallel=False` keeps other calls of the step from running beside it. `ask` says whether a person
-    is asked before it runs where no rule of the policy speaks.
+    is asked before it runs where no rule of the policy speaks. `code` marks a tool that runs code the model
+    wrote: it asks, and no default and no variable lets it run, only a rule or a person (SECURITY-1).
     """
 
     definition: ToolDef
@@ -96,6 +134,7 @@ class Tool:
     timeout: float | None = TIMEOUT
     parallel: bool = True
     ask: bool = False
+    code: bool = False
 
     @property
     def name(self) -> str:
@@ -136,9 +175,9 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
     context.deadline = Deadline(tool.timeout)
     try:
         async with context.deadline:
-            return await tool.invoke(call, context)
+            return checked(call, await tool.invoke(call, context))
     except TaskComplete as done:
-        return result(call, str(done.message), done=str(done.message))
+        return result(call, said(done), done=said(done))
     except ServerError:
         raise
     except asyncio.CancelledError as error:
@@ -154,6 +193,31 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
         return failure(call, _sentence(error))
 
 
+async def call_by_hand(
+    toolsets: Iterable["Toolset"], name: str, arguments: Mapping[str, Any], deps: Any = None
+) -> ToolResult:
+    """Carry out one tool of some sources without a model; nobody is asked, and its progress is not followed.
+
+    Raises UsageError where there is no such tool, and ServerError where its server is gone.
+    """
+    listed = await asyncio.gather(*(source.tools() for source in toolsets))
+    tools = {tool.name: tool for tools in reversed(listed) for tool in tools}
+    if name not in tools:
+        message = f"There is no tool {name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
+        raise UsageError(message)
+    call = ToolCall(f"call_{uuid4().hex}", name, arguments)
+    return await call_tool(tools[name], call, ToolContext(call, deps=deps, ask=_nobody, progress=_unheard))
+
+
+async def _nobody(_question: str) -> str:
+    message = "Nobody is there to answer the question."
+    raise ToolError(message)
+
+
+def _unheard(_call_id: str, _done: float, _total: float | None, _message: str) -> None:
+    """Take progress that nobody follows."""
+
+
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
     """Say in a sentence why the arguments cannot be used, or return None."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
@@ -161,8 +225,42 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
     return schema.problem(definition.name, definition.parameters, arguments)
 
 
+def checked(call: ToolCall, value: object) -> ToolResult:
+    """Return what a tool returned as the result of its call.
+
+    Raises ToolError for what is no result, or holds something that cannot be kept.
+    """
+    if not isinstance(value, ToolResult):
+        message = f"The tool returned {a_type(value)}, which is no result."
+        raise ToolError(message)
+    content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
+    parts = tuple(_part(part) for part in content)
+    done = value.done if value.done is None else str(value.done)
+    status = value.status if value.status in get_args(ResultStatus) else "error"
+    return replace(value, call_id=call.id, name=call.name, content=parts, status=status, done=done)
+
+
+def _part(part: object) -> Content:
+    match part:
+        case str():
+            return Text(part)
+        case Text(text=str()) | Media(media_type=str(), data=bytes(), name=str()):
+            return part
+        case Resource(uri=str(), name=str(), media_type=str(), text=str()):
+            return part
+        case _:
+            message = f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
+            raise ToolError(message)
+
+
+def a_type(value: object) -> str:
+    """Name the type of a value as a sentence does: "a list", "an int"."""
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _sentence(error: BaseException) -> str:
-    words = str(error).strip()
+    words = said(error)
     if isinstance(error, ToolError):
         return words or "The tool failed without saying why."
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

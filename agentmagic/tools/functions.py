@@ -232,7 +232,7 @@ class _Invocation:
         # A function that waits for its turn is not yet running: its own clock stands until then.
         context.deadline.pause()
         main = engine().main
-        if self.options.thread_safe or not (main.holds_tools and main.reachable):
+        if self.options.thread_safe or not main.takes_tools:
             return await engine().in_pool(work, begin)
         return await main.run(work, lambda: void(loop.call_soon_threadsafe(context.deadline.resume)))
 
@@ -315,7 +315,10 @@ def _table(value: Any) -> str | None:
 def _json(value: Any) -> str:
     from pydantic_core import to_jsonable_python
 
-    data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True)
+    try:
+        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True)
+    except UnicodeDecodeError:  # bytes that are no text
+        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True, bytes_mode="base64")
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
 
 

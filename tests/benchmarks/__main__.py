@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from agentmagic import Agent, Session, tool
 from agentmagic.events import PartDelta
 from agentmagic.providers.scripted import Scripted
+from tests.benchmarks import long
 from tests.benchmarks.floor import Floor
 
 PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench")
@@ -191,3 +192,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     asyncio.run(main())
+    long.main()

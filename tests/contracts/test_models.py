@@ -322,7 +322,7 @@ def test_a_bad_request_is_told_in_the_server_s_words_without_the_key(name):
 
 @every_http_model
 def test_a_stream_that_broke_is_tried_again_as_a_whole(name, monkeypatch):
-    monkeypatch.setattr("agentmagic.loop._backoff", wait_none())
+    monkeypatch.setattr("agentmagic.asking._backoff", wait_none())
     case = CASES[name]()
     whole = "".join(case.speaking)
     with Loopback([Exchange(whole, cut_at=len(case.speaking[0])), Exchange(whole)]) as server:

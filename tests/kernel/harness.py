@@ -5,6 +5,7 @@ Whatever is waited for is a message of the kernel; nothing sleeps.
 
 import os
 import queue
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -98,12 +99,9 @@ class Kernel:
     def __init__(self, python: str, env: Mapping[str, str], cwd: Path) -> None:
         self._manager = _Manager()
         self._manager.python = python
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1", **env}
-        self._manager.start_kernel(env=variables, cwd=str(cwd))
-        self._client = self._manager.blocking_client()
-        self._client.start_channels()
-        self._client.wait_for_ready(timeout=TIMEOUT)
-        self._cells: dict[str, Cell] = {}
+        ours = {"PYTHONPATH": str(ROOT), "JUPYTER_PLATFORM_DIRS": "1", "JPY_SESSION_NAME": ""}
+        self._manager.start_kernel(env={**os.environ, **ours, **env}, cwd=str(cwd))
+        self._connect()
 
     @property
     def pid(self) -> int:
@@ -165,6 +163,16 @@ class Kernel:
     def interrupt(self) -> None:
         self._manager.interrupt_kernel()
 
+    def kill(self) -> None:
+        """Kill it as nothing can be refused: with SIGKILL."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Start it anew, in the same folder and environment."""
+        self._client.stop_channels()
+        self._manager.restart_kernel(now=True)
+        self._connect()
+
     def value(self, expression: str) -> str:
         """Return the repr of an expression."""
         return self.run(expression).displays[-1]["text/plain"]
@@ -182,6 +190,12 @@ class Kernel:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _connect(self) -> None:
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=TIMEOUT)
+        self._cells: dict[str, Cell] = {}
 
     def _take_messages(self) -> None:
         with suppress(queue.Empty):

@@ -47,6 +47,10 @@ def thread() -> str:
     threads.append(threading.current_thread().name)
     return "here"
 """
+PRICED = """
+play(*[calls("add", a=1, b=2)] * 9)
+agent.agent.model.name = "test:dear"
+"""
 INNER = """
 def ask_inside() -> str:
     "Ask."
@@ -284,7 +288,9 @@ def test_the_line_magic_tells_and_changes(kernel):
     assert kernel.run("%agent history").stream == "  1  Is it?\n     yes\n"
     assert "  add  Add." in kernel.run("%agent tools").stream
     assert "1 request, " in kernel.run("%agent cost").stream
-    assert "local:qwen2.5-coder-1.5b" in kernel.run("%agent models").stream
+    listed = kernel.run("%agent models").stream
+    assert "local:qwen2.5-coder-1.5b" in listed
+    assert "scripted:FILE.json" in listed
     assert kernel.run("%agent undo").stream == "Forgotten: Is it?\n"
     assert kernel.value("agent.messages") == "()"
 
@@ -293,3 +299,15 @@ def test_a_model_is_chosen_for_the_session(kernel):
     kernel.run("import json, pathlib\npathlib.Path('script.json').write_text(json.dumps(['scripted']))\nplay('never')")
     assert kernel.run("%agent models scripted:script.json").stream == "The session's model: scripted:script.json\n"
     assert "scripted" in kernel.run("%%agent\nhello").text
+
+
+def test_a_turn_that_reaches_its_limit_of_cost_shows_it_and_does_not_fail(kernel):
+    kernel.run("from agentmagic.providers.registry import register_model")
+    kernel.run("register_model('test:dear', input_price=1e6, output_price=1e6)  # a dollar a token")
+    kernel.run(ADD + PRICED)
+    cell = kernel.run("%%agent --max-cost 2\nAdd, and add again.")
+    assert cell.ok, cell.error
+    assert "max_cost is $2.0000" in cell.text
+    assert "stopped at the budget" in cell.text
+    assert kernel.value("agent.usage.requests") == "1"
+    assert "Give US dollars above 0" in kernel.run("%%agent --max-cost 0\nhello").error

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentmagic.errors import UsageError
-from agentmagic.kernel import command
+from agentmagic.kernel import command, subcommands
 from agentmagic.kernel.parser import Help
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
@@ -20,6 +20,59 @@ def test_options_become_fields():
     assert parsed == command.Ask(
         name="tutor", model="local:x", instructions="Be kind.", tools=("a", "b"), timeout=2.5, new=True, bg=True
     )
+
+
+def test_a_limit_of_cost_is_a_number_of_dollars():
+    assert command.parse_ask("--max-cost 0.25") == command.Ask(max_cost=0.25)
+
+
+@pytest.mark.parametrize(
+    ("line", "parsed"),
+    [
+        ("sessions", subcommands.ListSessions()),
+        ("load", subcommands.Load()),
+        ("load agent.1 -s bob", subcommands.Load(session="bob", saved="agent.1")),
+        ("save talk.jsonl", subcommands.Save(target="talk.jsonl")),
+        ("-s bob fork carol --turns 2", subcommands.Fork(session="bob", name="carol", turns=2)),
+        ("export 'my talk.md' --overwrite", subcommands.Export(target="my talk.md", overwrite=True)),
+        ("debug", subcommands.Debug()),
+        ("debug on", subcommands.Debug(detail="on")),
+        ("history --search two words -s bob", subcommands.ListHistory(session="bob", search=("two", "words"))),
+    ],
+)
+def test_a_subcommand_about_conversations_becomes_a_value(line, parsed):
+    assert command.parse_line(line, "agent") == parsed
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fork", "required: NEW"),
+        ("fork my-talk", "'my-talk' cannot name a session"),
+        ("fork carol --turns -1", "--turns is -1"),
+        ("debug maybe", "invalid choice"),
+        ("save", "required: FILE"),
+        ("-s bob sessions", "no option '-s'"),
+        ("help", "%agent --help tells the subcommands"),
+    ],
+)
+def test_a_subcommand_that_cannot_be_read_says_why(line, said):
+    with pytest.raises(UsageError) as error:
+        command.parse_line(line, "agent")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["save --plan x", "load --he", "status who"])
+def test_only_what_is_close_is_offered_and_never_the_help(line):
+    with pytest.raises(UsageError) as error:
+        command.parse_line(line, "agent")
+    assert "Did you mean" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["-h", "save -h", "-s bob export -h"])
+def test_help_has_a_short_form_too(line):
+    assert isinstance(command.parse_line(line, "agent"), Help)
 
 
 @pytest.mark.parametrize("line", ["--help", "tutor --help", "--new --help --modle"])
@@ -47,23 +100,23 @@ def test_a_line_that_cannot_be_read_says_why(line, said):
 
 
 def test_a_session_may_be_named_before_and_behind_the_subcommand():
-    assert command.parse_line("-s bob history", "agent") == command.ListHistory(session="bob")
-    assert command.parse_line("history -s bob", "agent") == command.ListHistory(session="bob")
+    assert command.parse_line("-s bob history", "agent") == subcommands.ListHistory(session="bob")
+    assert command.parse_line("history -s bob", "agent") == subcommands.ListHistory(session="bob")
 
 
 def test_the_first_subcommand_is_meant_where_none_is_named():
-    assert command.parse_line("", "agent") == command.Status()
-    assert command.parse_line("-s bob", "agent") == command.Status(session="bob")
-    assert command.parse_line("", "mcp") == command.ListServers()
+    assert command.parse_line("", "agent") == subcommands.Status()
+    assert command.parse_line("-s bob", "agent") == subcommands.Status(session="bob")
+    assert command.parse_line("", "mcp") == subcommands.ListServers()
 
 
 def test_the_command_of_a_server_keeps_its_own_options():
     parsed = command.parse_line("add files npx -y server --help /data", "mcp")
-    assert parsed == command.AddServer("files", ("npx", "-y", "server", "--help", "/data"))
+    assert parsed == subcommands.AddServer("files", ("npx", "-y", "server", "--help", "/data"))
 
 
 def test_every_subcommand_has_help_of_its_own():
-    for table, words in command.SUBCOMMANDS.items():
+    for table, words in subcommands.SUBCOMMANDS.items():
         for word in words:
             assert isinstance(command.parse_line(f"{word} --help", table), Help)
 

@@ -168,7 +168,7 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
 
 
 def test_a_terminal_is_told_of_a_retry(monkeypatch):
-    monkeypatch.setattr("agentmagic.loop.FIRST_WAIT", 0.0)
+    monkeypatch.setattr("agentmagic.asking.FIRST_WAIT", 0.0)
     text = printed(RateLimited("busy", retry_after=0.0), "there")
     assert "busy, trying again" in text
     assert text.index("busy") < text.index("there")

@@ -129,7 +129,10 @@ def test_a_configuration_file_is_loaded(fresh, tmp_path):
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     config = {"mcpServers": {"raw": {"command": sys.executable, "args": [str(server)], "allow": ["*"]}}}
     fresh.run(f"import json, pathlib\npathlib.Path('.mcp.json').write_text(json.dumps({config!r}))")
-    fresh.run("%load_ext agentmagic")
-    cell = fresh.run("%mcp load .mcp.json")
+    fresh.run(f"%load_ext agentmagic\nimport os\nos.environ['XDG_DATA_HOME'] = {str(tmp_path)!r}")
+    cell = fresh.send("%mcp load .mcp.json")
+    assert "Without asking you, it may run: *" in fresh.asked(cell)["prompt"]
+    fresh.type("y")
+    fresh.finish(cell)
     assert "raw" in cell.stream
     assert "ready" in cell.stream

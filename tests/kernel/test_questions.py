@@ -31,6 +31,13 @@ def test_the_prompt_shows_tool_server_and_all_arguments():
     assert prompt.startswith('Run move (files) with\n  source: a.txt\n  options: {"force": true}\n[y]es')
 
 
+def test_the_prompt_says_why_it_asks_where_that_is_no_rule():
+    call = ToolCall("1", "pay", {"amount": 5})
+    asked = ApprovalAsked("q", call, "bank", "It was under way when the kernel stopped.")
+    assert describe(asked, brief=True).startswith("It was under way when the kernel stopped. Run pay (bank)? [y]es")
+    assert describe(asked).startswith("It was under way when the kernel stopped. Run pay (bank) with\n  amount: 5")
+
+
 def test_arguments_cannot_act_on_the_terminal_nor_flood_it():
     call = ToolCall("1", "move", {"source": "\x1b[2J\u202egood.txt", "text": "x" * 10 * LONGEST_ARGUMENTS})
     prompt = describe(ApprovalAsked("q", call, "files"))

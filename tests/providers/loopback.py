@@ -28,7 +28,7 @@ class Exchange:
 
     `body` is sent as it is, in HTTP chunks. With `stall_at` the server sends that many bytes, sets
     `Loopback.stalled` and waits for `Loopback.release()`; with `cut_at` it sends that many and drops
-    the connection without ending the body.
+    the connection without ending the body. With `dropped` it drops the connection without a word.
     """
 
     body: str
@@ -37,6 +37,7 @@ class Exchange:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     stall_at: int | None = None
     cut_at: int | None = None
+    dropped: bool = False
     request: Any = None
 
 
@@ -109,8 +110,8 @@ class Loopback:
         """Forget a connection."""
         self._open.discard(connection)
 
-    def next_exchange(self) -> Exchange:
-        """Take the next exchange off the list."""
+    def answer(self, received: Received) -> Exchange:
+        """Return what a request is answered with: the next exchange of the list, whatever it asks."""
         if self._left:
             return self._left.popleft()
         return Exchange('{"error": {"message": "no exchange is left"}}', 500, "application/json")
@@ -128,6 +129,7 @@ class Loopback:
 class _Connection(BaseHTTPRequestHandler):
     loopback: Loopback
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else the end of a body waits 40 ms for the client to acknowledge its start
 
     def setup(self) -> None:
         super().setup()
@@ -152,8 +154,13 @@ class _Connection(BaseHTTPRequestHandler):
     def _play(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.loopback.requests.append(Received(self.command, self.path, headers, body))
-        exchange = self.loopback.next_exchange()
+        received = Received(self.command, self.path, headers, body)
+        self.loopback.requests.append(received)
+        exchange = self.loopback.answer(received)
+        if exchange.dropped:
+            self.close_connection = True
+            _shut(self.connection)
+            return
         self.send_response(exchange.status)
         self.send_header("content-type", exchange.content_type)
         self.send_header("transfer-encoding", "chunked")

@@ -3,6 +3,8 @@ import json
 import re
 from base64 import b64encode, urlsafe_b64decode
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from time import monotonic
 from typing import Any
 
@@ -16,6 +18,7 @@ from agentmagic.errors import (
     AuthenticationMissing,
     BadRequest,
     ContextTooLong,
+    MalformedCall,
     ProviderError,
     RateLimited,
     StreamBroken,
@@ -39,7 +42,7 @@ from agentmagic.providers import gemini
 from agentmagic.providers._gemini_decode import Decoder
 from agentmagic.providers._gemini_encode import encode, memo_for
 from agentmagic.providers._gemini_errors import refusal
-from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.base import Model, ModelFinished, OutputSchema, Request
 from agentmagic.providers.gemini import Gemini, make
 from tests.providers.loopback import Exchange, Loopback, recorded, sse
 
@@ -166,8 +169,8 @@ CALLS = st.builds(call, id=st.sampled_from(["a", "b"]), signature=st.sampled_fro
 @given(st.lists(st.lists(PLAIN_PARTS | SIGNED_PARTS | CALLS, max_size=3), max_size=4))
 def test_whatever_gemini_answers_goes_back_as_it_came_but_for_the_seams_of_plain_words(chunks):
     sent = [part for parts in chunks for part in parts]
-    parts = parts_of(decode(*(chunk(*parts) for parts in chunks), chunk(reason="STOP")))
-    assert (replay(parts) if parts else []) == joined(sent)
+    parts = parts_of(decode(*(chunk(*parts) for parts in chunks), chunk({"text": "."}, reason="STOP")))
+    assert replay(parts, "gemini-2.5-pro") == joined([*sent, {"text": "."}])
 
 
 def joined(parts):
@@ -213,21 +216,48 @@ def test_a_stream_without_a_finish_reason_is_broken(chunks):
 
 
 @pytest.mark.parametrize(
-    "reason",
-    [
-        "MALFORMED_FUNCTION_CALL",
-        "UNEXPECTED_TOOL_CALL",
-        "TOO_MANY_TOOL_CALLS",
-        "MALFORMED_RESPONSE",
-        "MISSING_THOUGHT_SIGNATURE",
-        "OTHER",
-    ],
+    "reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"]
 )
-def test_an_answer_gemini_could_not_write_may_be_asked_for_again(reason):
-    with pytest.raises(StreamBroken, match=reason) as caught:
+def test_an_answer_gemini_could_not_write_is_malformed(reason):
+    with pytest.raises(MalformedCall, match=reason) as caught:
         decode({"candidates": [{"finishReason": reason, "finishMessage": "print(default_api.x"}]})
     assert caught.value.retryable
     assert "default_api.x" in str(caught.value)
+
+
+def test_an_answer_that_stopped_for_no_reason_may_be_asked_for_again():
+    with pytest.raises(StreamBroken, match="OTHER"):
+        decode({"candidates": [{"finishReason": "OTHER"}]})
+
+
+def test_a_history_without_its_signatures_would_be_refused_again():
+    with pytest.raises(BadRequest, match="MISSING_THOUGHT_SIGNATURE"):
+        decode({"candidates": [{"finishReason": "MISSING_THOUGHT_SIGNATURE"}]})
+
+
+def test_an_answer_that_stopped_at_its_length_is_cut():
+    events = decode(chunk({"text": "It is"}, reason="MAX_TOKENS"))
+    assert parts_of(events) == [Text("It is")]
+    assert (events[-1].cut, decode(chunk(reason="STOP"))[-1].cut) == (True, False)
+
+
+def test_a_call_of_nothing_cannot_be_read():
+    with pytest.raises(MalformedCall, match="without naming it"):
+        decode(chunk(call(name="")))
+
+
+def test_a_part_of_nothing_but_a_signature_says_nothing_and_goes_back():
+    signed = {"thoughtSignature": SIGNED}
+    hello, empty = parts_of(decode(chunk({"text": "Hello"}), chunk(signed, {}, reason="STOP")))
+    assert empty == Text("", ProviderData("gemini", signed))
+    assert replay([hello, empty]) == [{"text": "Hello"}, signed]
+
+
+def test_a_lone_surrogate_of_the_model_becomes_a_replacement_character():
+    parts = parts_of(decode(chunk({"text": "a\ud800"}, call(my_city="\ud800"), {"odd\ud800": 1}, reason="STOP")))
+    assert [parts[0].text, parts[1].arguments] == ["a\ufffd", {"my_city": "\ufffd"}]
+    assert "odd\ufffd" in parts[2].text
+    json.dumps(replay(parts), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("reason", ["SAFETY", "RECITATION", "PROHIBITED_CONTENT", "SPII", "BLOCKLIST", "LANGUAGE"])
@@ -242,9 +272,23 @@ def test_a_blocked_prompt_is_refused_with_the_reason():
         decode({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}})
 
 
-def test_an_error_in_the_stream_is_told_by_its_code():
-    with pytest.raises(Unavailable, match="overloaded"):
-        decode(chunk({"text": "a"}), {"error": {"code": 503, "message": "The model is overloaded."}})
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": 503, "message": "The model is overloaded."}, Unavailable),
+        ({"message": "Odd"}, Unavailable),
+        ({"status": "RESOURCE_EXHAUSTED"}, RateLimited),
+        ({"status": "UNAUTHENTICATED"}, AuthenticationFailed),
+        ({"code": 400, "message": "API key not valid."}, AuthenticationFailed),
+        ({"code": 400, "message": "The input token count (9) exceeds the maximum"}, ContextTooLong),
+        ({"code": "odd", "status": ["odd"], "details": {"odd": 1}}, Unavailable),
+        ("odd", Unavailable),
+    ],
+)
+def test_an_error_in_the_stream_is_told_by_its_code(error, kind):
+    with pytest.raises(ProviderError) as caught:
+        decode(chunk({"text": "a"}), {"error": error})
+    assert type(caught.value) is kind
 
 
 @pytest.mark.parametrize(
@@ -360,11 +404,79 @@ def test_the_first_call_of_another_provider_skips_the_check_of_signatures():
 
 
 def test_a_message_with_nothing_to_say_is_left_out():
-    messages = (user("Hi"), Message("assistant", (Reasoning("Hm"),)), Message("assistant", ()), user(""), user("Go on"))
-    assert [content["parts"] for content in encode(Request(messages), MODEL)["contents"]] == [
-        [{"text": "Hi"}],
-        [{"text": "Go on"}],
-    ]
+    thought = Reasoning("Hm", ProviderData("gemini", {"text": "Hm", "thought": True}))
+    signed = Text("", ProviderData("gemini", {"text": "", "thoughtSignature": SIGNED}))
+    silent = [(), (Reasoning("Hm"),), (thought,), (thought, signed), (Text(""),)]
+    for parts in silent:
+        messages = (user("Hi"), Message("assistant", parts, interrupted=True), user("Go on"))
+        assert [content["parts"] for content in encode(Request(messages), MODEL)["contents"]] == [
+            [{"text": "Hi"}],
+            [{"text": "Go on"}],
+        ]
+
+
+def test_a_message_of_the_user_that_says_nothing_is_not_sent_empty():
+    for nothing in (user(""), user()):
+        assert encode(Request((nothing,)), MODEL)["contents"] == [{"role": "user", "parts": [{"text": "(no words)"}]}]
+
+
+@pytest.mark.parametrize(
+    ("model", "checked"), [(MODEL, True), ("gemini-flash-latest", True), ("gemini-2.5-pro", False)]
+)
+def test_a_call_that_an_older_gemini_left_unsigned_skips_the_check_of_newer_ones(model, checked):
+    (part,) = replay(parts_of(decode(chunk(call(), reason="STOP"))), model)
+    assert ("thoughtSignature" in part) is checked
+
+
+def test_a_call_is_not_signed_anew_where_its_answer_is_signed_before_it():
+    parts = parts_of(decode(chunk({"text": "Hm", "thoughtSignature": SIGNED}, call(), reason="STOP")))
+    assert "thoughtSignature" not in replay(parts)[1]
+
+
+@pytest.mark.parametrize("name", ["a b/c", "ü" * 70, "x" * 200, "", "3d"])
+def test_a_name_that_gemini_would_refuse_is_made_legal_in_the_call_and_its_result(name):
+    own = ToolCall("b", name, {}, ProviderData("gemini", {"functionCall": {"id": "b", "name": name, "args": {}}}))
+    history = (
+        Message("assistant", (ToolCall("a", name, {}), own)),
+        Message("tool", (ToolResult("a", name, ()), ToolResult("b", name, ()))),
+    )
+    called, answered = encode(Request(history), MODEL)["contents"]
+    names = {part["functionCall"]["name"] for part in called["parts"]}
+    names |= {part["functionResponse"]["name"] for part in answered["parts"]}
+    assert len(names) == 1
+    assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}", names.pop())
+
+
+def test_what_no_encoding_can_write_is_replaced_wherever_it_stands():
+    lone = "\ud800"
+    history = (
+        Message("user", (Text(lone), Media("image/png", b"", lone))),
+        Message("assistant", (Text(lone), ToolCall(lone, lone, {lone: [lone, float("nan")]}))),
+        Message("tool", (ToolResult(lone, lone, (Text(lone),)),)),
+    )
+    tool = ToolDef("clock", lone, {"type": "object", "description": lone})
+    json.dumps(encode(Request(history, lone, (tool,)), MODEL), ensure_ascii=False, allow_nan=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "held"),
+    [
+        (MODEL, (), True),
+        (MODEL, (WEATHER,), True),
+        ("gemini-flash-latest", (WEATHER,), True),
+        ("gemini-2.5-flash", (), True),
+        ("models/gemini-2.5-flash", (WEATHER,), False),
+        ("gemma-3-27b-it", (), False),
+    ],
+)
+def test_the_form_of_an_answer_goes_to_the_models_that_take_one(model, tools, held):
+    schema = {"$schema": "x", "type": "object", "properties": {"n": {"type": "integer"}}}
+    body = encode(Request((user("Hi"),), tools=tools, output=OutputSchema("answer", schema)), model)
+    config = body.get("generationConfig", {})
+    asked = (config.get("responseMimeType"), config.get("responseJsonSchema"))
+    assert asked == (
+        ("application/json", {"type": "object", "properties": schema["properties"]}) if held else (None,) * 2
+    )
 
 
 def test_a_schema_loses_only_the_keywords_gemini_does_not_know():
@@ -450,9 +562,16 @@ def test_a_refusal_says_what_happened_and_what_to_do(status, payload, kind, word
 
 
 def test_the_delay_gemini_asks_for_is_kept():
-    assert refusal(429, QUOTA, MODEL, retry_after="9").retry_after == 34.07
-    assert refusal(429, {}, MODEL, retry_after="9").retry_after == 9.0
-    assert refusal(503, {}, MODEL, retry_after="Wed, 21 Oct 2026 07:28:00 GMT").retry_after is None
+    assert refusal(429, QUOTA, MODEL, retry_after=9.0).retry_after == 34.07
+    assert refusal(429, {}, MODEL, retry_after=9.0).retry_after == 9.0
+    assert refusal(503, {}, MODEL).retry_after is None
+
+
+def test_the_quota_of_a_day_is_not_worth_another_try():
+    violation = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}
+    daily = error("You exceeded your current quota.", 429, details=[{"violations": [violation]}])
+    assert not refusal(429, daily, MODEL).retryable
+    assert refusal(429, QUOTA, MODEL).retryable
 
 
 def test_a_secret_in_the_words_of_the_provider_is_blanked_and_long_words_cut():
@@ -584,10 +703,40 @@ def test_a_truncated_stream_is_broken():
 @pytest.mark.usefixtures("door")
 @pytest.mark.parametrize(
     "body",
-    ["", 'data: {"candidates": [{\n\n', "<html>a proxy</html>", "data: [1]\n\n", 'data: {"candidates": [7]}\n\n'],
+    [
+        "",
+        f"data: {'[' * 100_000}\n\n",
+        'data: {"candidates": [{\n\n',
+        "<html>a proxy</html>",
+        "data: [1]\n\n",
+        'data: {"candidates": [7]}\n\n',
+    ],
 )
 def test_what_is_no_event_stream_is_broken(body):
     assert isinstance(refused_by(Exchange(body)), StreamBroken)
+
+
+@pytest.mark.usefixtures("door")
+def test_a_page_in_place_of_an_answer_names_the_base_url_and_is_not_asked_for_again():
+    page = refused_by(Exchange("<html>Sign in</html>", 200, "text/html; charset=utf-8"))
+    assert isinstance(page, BadRequest)
+    assert "GOOGLE_GEMINI_BASE_URL" in str(page)
+
+
+@pytest.mark.usefixtures("door")
+def test_a_server_that_does_not_speak_tls_is_not_tried_again():
+    with Loopback([]) as server:
+        model = Gemini(MODEL, base_url=server.url.replace("http", "https"))
+        with pytest.raises(Unavailable, match="TLS") as caught:
+            asyncio.run(collect(model, HELLO))
+    assert not caught.value.retryable
+    assert "GOOGLE_GEMINI_BASE_URL" in str(caught.value)
+
+
+@pytest.mark.usefixtures("door")
+def test_a_stream_without_a_byte_for_too_long_is_broken(monkeypatch):
+    monkeypatch.setattr(gemini, "SILENCE_TIMEOUT", 0.05)
+    assert isinstance(refused_by(answer(chunk({"text": "Hello"}), stall_at=60)), StreamBroken)
 
 
 @pytest.mark.usefixtures("door")
@@ -595,9 +744,11 @@ def test_refusals_reach_the_caller():
     limited = refused_by(Exchange(json.dumps(QUOTA), 429, "application/json"))
     assert isinstance(limited, RateLimited)
     assert limited.retry_after == 34.07
-    busy = refused_by(Exchange("busy", 503, "text/plain", {"retry-after": "7"}))
-    assert isinstance(busy, Unavailable)
-    assert busy.retry_after == 7.0
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    for headers, seconds in ({"retry-after": "7"}, 7.0), ({"retry-after-ms": "500"}, 0.5), ({"retry-after": later}, 60):
+        busy = refused_by(Exchange("busy", 503, "text/plain", headers))
+        assert isinstance(busy, Unavailable)
+        assert busy.retry_after == pytest.approx(seconds, abs=5)
     assert isinstance(refused_by(Exchange(json.dumps(BAD_KEY), 400, "application/json")), AuthenticationFailed)
     assert isinstance(refused_by(answer(chunk({"text": "a"}), error("Busy.", 503))), Unavailable)
 

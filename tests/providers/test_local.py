@@ -19,12 +19,12 @@ from filelock import FileLock
 from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
-from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing, Request
+from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, Preparing, Request
 from agentmagic.providers.local import Local, files, hub, make, prompts, pypi, runtime
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.progress import shown
 from agentmagic.providers.local.prompts import Made, Prompt, Talk
-from agentmagic.providers.local.runtime import Finished, Runtime
+from agentmagic.providers.local.runtime import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.weights import Stopped
 
 PATIENCE = 10.0
@@ -212,9 +212,10 @@ def test_whatever_a_server_sends_is_narrowed_to_an_object(schema):
 class Replies:
     """A loaded model that says the given replies, one a prompt; an exception is raised in place of one."""
 
-    def __init__(self, *replies):
+    def __init__(self, *replies, reason="stop"):
         self.replies = list(replies)
         self.prompts = []
+        self.reason = reason
 
     async def generate(self, prompt):
         self.prompts.append(prompt)
@@ -223,7 +224,7 @@ class Replies:
             raise reply
         for word in re.findall(r"\S+\s*", reply):
             yield word
-        yield Finished(Usage(10, 4, 2), "stop")
+        yield Finished(Usage(10, 4, 2), self.reason)
 
 
 def local(replies):
@@ -262,7 +263,7 @@ def test_a_planned_tool_becomes_a_call():
         PartStarted(0, "tool_call", "weather"),
         PartDelta(0, '{"city": "Rome"}'),
         PartFinished(0, call),
-        ModelFinished(Usage(20, 8, 4, requests=1), "tool_calls"),
+        ModelFinished(Usage(20, 8, 4, requests=1), "tool_calls", once=False),
     ]
 
 
@@ -273,7 +274,7 @@ def test_an_answer_streams_as_one_text_part():
         PartDelta(0, "Good "),
         PartDelta(0, "morning."),
         PartFinished(0, Text("Good morning.")),
-        ModelFinished(Usage(20, 8, 4, requests=1), "stop"),
+        ModelFinished(Usage(20, 8, 4, requests=1), "stop", once=False),
     ]
 
 
@@ -314,10 +315,43 @@ def test_required_and_named_tools_are_called_even_where_the_plan_is_done():
 
 
 def test_a_schema_that_the_runtime_refuses_is_asked_for_as_any_object():
-    replies = Replies("weather", ValueError("no grammar for this"), '{"city":"Rome"}')
+    replies = Replies("weather", RefusedForm("no grammar for this"), '{"city":"Rome"}')
     events = listen(local(replies), user("Rome?"), tools=(WEATHER,))
     assert events[2].part.arguments == {"city": "Rome"}
     assert replies.prompts[-1].schema == {"type": "object"}
+
+
+RECORD = OutputSchema("record", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+
+
+def test_an_answer_is_held_to_its_form():
+    history = (user("?"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
+    replies = Replies("weather", '{"city": "Rome"}', '{"city": "Rome"}')
+    events = listen(local(replies), *history, tools=(WEATHER,), output=RECORD)
+    assert events[-2].part == Text('{"city": "Rome"}')
+    prompt = replies.prompts[-1]
+    assert prompt.schema == narrow(RECORD.schema)
+    assert "as a JSON object" in prompt.messages[-1][1]
+
+
+def test_a_form_that_the_runtime_refuses_is_any_object():
+    replies = Replies(RefusedForm("no grammar"), "{}")
+    assert listen(local(replies), user("Hi"), output=RECORD)[-2].part == Text("{}")
+    assert replies.prompts[-1].schema == {"type": "object"}
+
+
+def test_a_prompt_without_a_schema_that_is_refused_is_not_asked_again():
+    with pytest.raises(RefusedForm):
+        listen(local(Replies(RefusedForm("no"))), user("Hi"))
+
+
+def test_an_answer_and_a_call_that_stopped_at_their_length_are_cut():
+    half = local(Replies("Half an", reason="length"))
+    assert listen(half, user("Hi"))[-1] == ModelFinished(Usage(10, 4, 2, requests=1), "length", cut=True, once=False)
+    call = listen(local(Replies("weather", '{"city": "Ro', reason="length")), user("?"), tools=(WEATHER,))
+    assert call[2].part.arguments == {"_raw": '{"city": "Ro'}
+    assert call[-1].cut
+    assert not listen(local(Replies("tables", reason="length")), user("?"), tools=(TABLES,))[-1].cut
 
 
 # ---- the runtime, over a double of its server
@@ -400,8 +434,18 @@ def test_a_prompt_over_the_context_says_how_long_it_is():
 def test_failures_of_the_runtime_reach_the_one_who_asked():
     with pytest.raises(ProviderError, match="out of memory"):
         say(Server({"error": {"message": "out of memory"}}))
-    with pytest.raises(ValueError, match="no grammar"):
+    with pytest.raises(ProviderError, match="odd"):
+        say(Server({"error": "odd"}))
+    with pytest.raises(ProviderError, match="segment"):
+        say(Server(RuntimeError("segment")))
+    with pytest.raises(RefusedForm, match="no grammar"):
         say(Server(ValueError("no grammar")))
+
+
+def test_what_is_no_chunk_is_broken():
+    for odd in (7, {"choices": 7}, {"choices": [{"delta": []}]}):
+        with pytest.raises(StreamBroken):
+            say(Server(odd))
 
 
 def test_closing_or_cancelling_a_generation_stops_it():

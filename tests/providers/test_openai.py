@@ -4,6 +4,8 @@ import asyncio
 import socket
 import time
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 
@@ -21,6 +23,7 @@ from agentmagic.errors import (
 )
 from agentmagic.events import PartDelta
 from agentmagic.messages import Message, Text, user
+from agentmagic.providers import _openai
 from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.openai_chat import OpenAIChat
 from agentmagic.providers.openai_responses import OpenAIResponses
@@ -167,7 +170,13 @@ def test_an_unknown_model_is_named(provider):
     assert "'gpt-5.4'" in str(error)
 
 
-@pytest.mark.parametrize("status", [408, 409, 500, 502, 503])
+def test_a_rate_limit_may_name_a_date(provider):
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    error = refused(provider, 429, "rate_limit_exceeded", **{"Retry-After": later})
+    assert error.retry_after == pytest.approx(60, abs=5)
+
+
+@pytest.mark.parametrize("status", [408, 409, 500, 502, 503, 529])
 def test_a_server_in_trouble_can_be_tried_again(provider, status):
     error = failure(provider, Exchange("<html>Bad gateway</html>", status, "text/html", {"Retry-After-Ms": "250"}))
     assert type(error) is Unavailable
@@ -177,6 +186,10 @@ def test_a_server_in_trouble_can_be_tried_again(provider, status):
 
 def test_a_long_and_many_lined_message_is_shortened(provider):
     assert len(str(refused(provider, 400, None, "word\n" * 10_000))) < 700
+
+
+def test_the_words_of_a_server_can_be_written(provider):
+    assert "odd\ufffd" in str(refused(provider, 400, "code\ud800", "odd\ud800"))
 
 
 def test_a_key_in_a_server_message_is_blanked(provider):
@@ -192,6 +205,25 @@ def test_a_refused_connection_names_the_address_and_what_to_check(provider):
     assert type(caught.value) is Unavailable
     assert url in str(caught.value)
     assert "OPENAI_BASE_URL" in str(caught.value)
+
+
+def test_a_name_that_nobody_knows_can_be_tried_again(provider):
+    with pytest.raises(Unavailable, match="OPENAI_BASE_URL") as caught:
+        ask(provider("gpt-5.4", base_url="http://nobody.invalid/v1", api_key=KEY), REQUEST)
+    assert caught.value.retryable
+
+
+def test_a_server_that_does_not_speak_tls_is_not_tried_again(provider):
+    with Loopback([]) as server, pytest.raises(Unavailable, match="OPENAI_BASE_URL") as caught:
+        ask(provider("gpt-5.4", base_url=f"{server.url.replace('http', 'https')}/v1", api_key=KEY), REQUEST)
+    assert "TLS" in str(caught.value)
+    assert not caught.value.retryable
+
+
+def test_a_stream_without_a_byte_for_too_long_is_broken(provider, monkeypatch):
+    monkeypatch.setattr(_openai, "SILENCE_TIMEOUT", 0.05)
+    whole = ANSWERS[provider]
+    assert type(failure(provider, Exchange(whole, stall_at=len(whole) // 2))) is StreamBroken
 
 
 @pytest.mark.parametrize("url", ["api.example.com/v1", "ftp://example.com", "http://[::1", "http://"])
@@ -211,10 +243,11 @@ def test_a_key_no_header_can_hold_is_refused_before_it_is_sent(provider):
         ask(provider("gpt-5.4", api_key="sk-“quoted”"), REQUEST)
 
 
-def test_a_request_that_is_no_unicode_is_refused_before_it_is_sent(provider):
-    request = Request((Message("user", (Text("\ud800"),)),))
-    with pytest.raises(BadRequest, match="cannot be sent"):
-        ask(provider("gpt-5.4", base_url="http://127.0.0.1:9/v1", api_key=KEY), request)
+def test_a_request_that_is_no_unicode_is_sent_with_replacement_characters(provider):
+    request = Request((Message("user", (Text("a\ud800"),)),))
+    with Loopback([Exchange(ANSWERS[provider])]) as server:
+        ask(provider("gpt-5.4", base_url=f"{server.url}/v1", api_key=KEY), request)
+    assert "a\ufffd" in server.requests[0].body.decode()
 
 
 def test_a_stream_that_ends_early_is_broken(provider):
@@ -231,7 +264,17 @@ def test_a_connection_that_drops_midway_is_a_broken_stream(provider):
     assert "closed the connection" in str(error)
 
 
-@pytest.mark.parametrize("rubbish", ["data: {not json\n\n", "data: 5\n\n", "data: {}\n\n", 'data: {"choices": 5}\n\n'])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        "data: {not json\n\n",
+        "data: 5\n\n",
+        "data: {}\n\n",
+        "data: null\n\n",
+        'data: {"choices": 5, "type": "response.output_item.added"}\n\n',
+        f"data: {'[' * 100_000}\n\n",
+    ],
+)
 def test_a_corrupted_chunk_is_a_broken_stream(provider, rubbish):
     error = failure(provider, Exchange(rubbish))
     assert type(error) is StreamBroken
@@ -243,6 +286,13 @@ def test_a_corrupted_chunk_is_a_broken_stream(provider, rubbish):
         ({"message": "Slow down", "code": "rate_limit_exceeded"}, RateLimited),
         ({"message": "Upstream", "code": 502}, Unavailable),
         ({"message": "Odd"}, StreamBroken),
+        ({"message": "Who?", "code": "invalid_api_key"}, AuthenticationFailed),
+        ({"message": "Who?", "type": "authentication_error"}, AuthenticationFailed),
+        ({"message": "Busy", "type": "overloaded_error"}, Unavailable),
+        ({"message": "Broke", "type": "insufficient_quota", "code": None}, RateLimited),
+        ({"message": "Much", "code": "context_length_exceeded"}, ContextTooLong),
+        ({"message": ["odd"], "code": {"odd": 1}}, StreamBroken),
+        (["odd"], StreamBroken),
         ("only words", StreamBroken),
     ],
 )

@@ -1,12 +1,14 @@
 """Chat Completions: what is sent, what is made of what comes back, and what compatible servers do differently."""
 
 import json
+import re
 from base64 import b64decode
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from agentmagic.errors import StreamBroken
+from agentmagic.errors import BadRequest, MalformedCall, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import (
     Media,
@@ -21,9 +23,10 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
-from agentmagic.providers.openai_chat import Decoder, OpenAIChat, encode, make
-from tests.providers.loopback import Loopback, ask, recorded
+from agentmagic.providers._openai_chat_decode import Decoder
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
+from agentmagic.providers.openai_chat import OpenAIChat, encode, make
+from tests.providers.loopback import Exchange, Loopback, ask, recorded, sse
 
 USAGE = {
     "prompt_tokens": 58,
@@ -194,6 +197,54 @@ def test_a_stream_without_a_finish_reason_is_broken():
         decode(says(content="It is"))
 
 
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "model_length"])
+def test_an_answer_that_stopped_at_its_length_is_cut(reason: str):
+    assert decode(says(content="It is"), says(reason))[-1] == ModelFinished(Usage(requests=1, cost=None), reason, True)
+
+
+def test_a_call_that_was_cut_off_is_finished_with_what_came_and_one_without_a_name_is_dropped():
+    half, nameless = piece(0, "a", "clock", '{"zone": "U'), piece(1, "b")
+    events = decode(calls(half), calls(nameless), says("length"))
+    assert parts(events) == (ToolCall("a", "clock", {"_raw": '{"zone": "U'}),)
+    assert events[-1] == ModelFinished(Usage(requests=1, cost=None), "length", True)
+
+
+@pytest.mark.parametrize("nameless", [piece(0, "a"), piece(0, "a", "", "{}"), piece(0, None, None, '{"a": 1}')])
+def test_a_call_of_nothing_cannot_be_read(nameless: dict[str, Any]):
+    with pytest.raises(MalformedCall, match="without naming it"):
+        decode(calls(nameless), says("tool_calls"))
+
+
+def test_an_answer_that_was_filtered_is_refused():
+    with pytest.raises(BadRequest, match="content filter"):
+        decode(says(content="It is"), says("content_filter"))
+
+
+@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
+def test_an_answer_that_the_server_could_not_finish_is_broken(reason: str):
+    with pytest.raises(StreamBroken, match=reason):
+        decode(says(content="It is"), says(reason))
+
+
+def test_an_answer_of_nothing_is_finished_without_parts():
+    assert decode(says("stop"))[0] == ModelFinished(Usage(requests=1, cost=None), "stop")
+
+
+def test_another_choice_is_not_mixed_into_the_answer():
+    other = {"choices": [{"index": 1, "delta": {"content": "Or not."}, "finish_reason": None}]}
+    assert parts(decode(says(content="Noon."), other, says("stop"))) == (Text("Noon."),)
+
+
+def test_a_lone_surrogate_of_the_model_becomes_a_replacement_character():
+    events = decode(says(content="a\ud800"), calls(piece(0, "a", "clock", '{"zone": "\\ud800"}')), says("stop"))
+    assert parts(events) == (Text("a\ufffd"), ToolCall("a", "clock", {"zone": "\ufffd"}))
+
+
+@pytest.mark.parametrize("arguments", ["[" * 5000, '{"a": ' * 200 + "1" + "}" * 200, '{"a": 1e999}', '{"a": NaN}', "7"])
+def test_arguments_that_nobody_can_walk_or_write_are_kept_raw(arguments: str):
+    assert tool_calls(calls(piece(0, "a", "clock", arguments)))[0].arguments == {"_raw": arguments}
+
+
 def test_a_request_asks_for_the_usage_of_its_stream():
     assert encode(Request((user("Hi"),), "Be terse.", (TOOL,)), "gpt-5.4") == {
         "model": "gpt-5.4",
@@ -241,6 +292,76 @@ def test_reasoning_goes_back_to_the_model_that_wrote_it_and_to_no_other(led_to: 
 def test_an_interrupted_answer_of_nothing_but_reasoning_is_left_out():
     half = Message("assistant", (Reasoning("Hm."),), interrupted=True)
     assert encode(Request((user("Hi"), half)), "m")["messages"] == [{"role": "user", "content": "Hi"}]
+
+
+def test_a_message_of_the_user_that_says_nothing_is_not_sent_empty():
+    for nothing in (user(""), user(), Message("user", (Text(""), Text("")))):
+        assert encode(Request((nothing,)), "m")["messages"] == [{"role": "user", "content": "(no words)"}]
+
+
+def test_a_summary_before_the_prompt_is_one_text_with_it():
+    assert encode(Request((user("So far: tea.", "And now?"),)), "m")["messages"][0]["content"] == (
+        "So far: tea.\n\nAnd now?"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.b/c", "ü" * 70, "x" * 65, ""])
+def test_the_name_of_a_call_that_openai_would_refuse_is_made_legal(name: str):
+    (message,) = encode(Request((Message("assistant", (ToolCall("a", name, {}),)),)), "m")["messages"]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", message["tool_calls"][0]["function"]["name"])
+
+
+def test_what_no_encoding_can_write_is_replaced_wherever_it_stands():
+    lone = "\ud800"
+    history = (
+        Message("user", (Text(lone), Media("image/png", b"", lone))),
+        Message("assistant", (Text(lone), ToolCall(lone, lone, {lone: [lone, float("nan")]}))),
+        Message("tool", (ToolResult(lone, lone, (Text(lone),)),)),
+    )
+    tool = ToolDef("clock", lone, {"type": "object", "description": lone})
+    json.dumps(encode(Request(history, lone, (tool,)), "m"), ensure_ascii=False, allow_nan=False).encode()
+
+
+CLOSED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+
+
+def test_the_form_of_an_answer_is_a_json_schema():
+    body = encode(Request((user("Hi"),), output=OutputSchema("answer", CLOSED)), "m")
+    assert body["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": CLOSED, "strict": True},
+    }
+
+
+def sent_to_server(request: Request, *exchanges: Exchange) -> list[dict[str, Any]]:
+    """Ask a server other than OpenAI's, once for each exchange; return the bodies that it got."""
+    with Loopback(exchanges) as server:
+        model = OpenAIChat("qwen", base_url=f"{server.url}/v1")
+        for _ in exchanges:
+            try:
+                ask(model, request)
+            except BadRequest as error:
+                assert error.retryable  # noqa: PT017  (an answer follows)
+    return [got.json for got in server.requests]
+
+
+NOON = Exchange(sse(says(content="Noon."), says("stop"), done=True))
+FORMED = Request((user("Hi"),), output=OutputSchema("answer", CLOSED))
+
+
+def test_a_server_is_asked_for_a_form_but_not_beside_tools_that_it_may_call():
+    with_tools, without_calls = replace(FORMED, tools=(TOOL,)), replace(FORMED, tools=(TOOL,), tool_choice="none")
+    assert "response_format" in sent_to_server(FORMED, NOON)[0]
+    assert "response_format" in sent_to_server(without_calls, NOON)[0]
+    assert "response_format" not in sent_to_server(with_tools, NOON)[0]
+
+
+def test_a_server_that_refuses_a_form_is_asked_again_without_one():
+    refusal = Exchange('{"error": {"message": "This response_format type is unavailable"}}', 400, "application/json")
+    first, second, third = sent_to_server(FORMED, refusal, NOON, NOON)
+    assert "response_format" in first
+    assert "response_format" not in second
+    assert "response_format" not in third
 
 
 def test_images_of_the_user_go_as_they_are_and_sounds_are_named():
@@ -335,7 +456,10 @@ def normal_message(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content") or []
     entries: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
     values = [part.get("text") or part["image_url"]["url"] for part in entries]
-    return {**message, "content": values}
+    return {
+        **message,
+        "content": values if len(values) < 2 or values[-1].startswith("data:") else ["\n\n".join(values)],
+    }
 
 
 def test_the_recorded_text_is_read():

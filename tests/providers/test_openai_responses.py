@@ -1,12 +1,13 @@
 """The Responses API: what is sent, and what is made of what comes back."""
 
 import json
+import re
 from base64 import b64decode
 from typing import Any
 
 import pytest
 
-from agentmagic.errors import BadRequest, ContextTooLong, RateLimited, StreamBroken, Unavailable
+from agentmagic.errors import BadRequest, ContextTooLong, MalformedCall, RateLimited, StreamBroken, Unavailable
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import (
     Media,
@@ -22,8 +23,9 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
-from agentmagic.providers.openai_responses import Decoder, OpenAIResponses, encode, make
+from agentmagic.providers._openai_responses_decode import Decoder
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
+from agentmagic.providers.openai_responses import OpenAIResponses, encode, make
 from tests.providers.loopback import Loopback, ask, recorded
 
 USAGE = {
@@ -187,8 +189,58 @@ def test_a_response_cut_by_its_length_ends_with_that_reason_and_the_text_that_ca
     )
     assert events[2:] == [
         PartFinished(0, Text("It is")),
-        ModelFinished(Usage(requests=1, cost=None), "max_output_tokens"),
+        ModelFinished(Usage(requests=1, cost=None), "max_output_tokens", True),
     ]
+
+
+def incomplete(reason: str) -> dict[str, Any]:
+    response = {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    return {"type": "response.incomplete", "response": response}
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_was_cut_off_is_finished_and_not_sent_back_as_an_item(closed: bool):
+    item = call_item('{"zone": "U') | {"status": "incomplete"}
+    begun = (added(call_item("")), delta("function_call_arguments", '{"zone": "U'))
+    events = decode(*begun, *([done(item)] if closed else []), incomplete("max_output_tokens"))
+    assert parts(events) == (ToolCall("call_0", "clock", {"_raw": '{"zone": "U'}),)
+    assert events[-1] == ModelFinished(Usage(requests=1, cost=None), "max_output_tokens", True)
+
+
+def test_an_answer_that_was_filtered_is_refused():
+    with pytest.raises(BadRequest, match="content filter"):
+        decode(added(message_item("")), delta("output_text", "It is"), incomplete("content_filter"))
+
+
+def test_an_item_comes_out_once_and_nothing_after_the_end():
+    item = call_item("{}")
+    events = decode(added(item), added(item), done(item), done(item), added(item), completed(), completed(), done(item))
+    assert [type(event) for event in events] == [PartStarted, PartFinished, ModelFinished]
+
+
+def test_a_call_of_nothing_cannot_be_read():
+    with pytest.raises(MalformedCall, match="without naming it"):
+        decode(done(call_item("{}") | {"name": ""}), completed())
+
+
+def test_a_call_without_an_id_gets_one_and_is_sent_back_under_it():
+    item = call_item("{}") | {"call_id": None}
+    (call,) = parts(decode(done(item), completed()))
+    assert isinstance(call, ToolCall)
+    (sent,) = encode(Request((Message("assistant", (call,)),)), "m")["input"]
+    assert sent["call_id"] == call.id != ""
+
+
+def test_an_item_that_changes_its_type_is_broken():
+    with pytest.raises(StreamBroken):
+        decode(added(message_item("")), done(call_item("{}")), completed())
+
+
+def test_a_lone_surrogate_of_the_model_becomes_a_replacement_character_in_the_item_too():
+    (text,) = parts(decode(done(message_item("a\ud800")), completed()))
+    assert isinstance(text, Text)
+    assert text.text == "a\ufffd"
+    json.dumps(text.provider_data.data, ensure_ascii=False).encode()  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_a_stream_without_a_closing_event_is_broken():
@@ -286,6 +338,70 @@ def test_an_answer_cut_off_by_the_user_is_sent_as_text_without_the_reasoning_tha
         {"role": "assistant", "content": "It is"},
         {"role": "user", "content": [{"type": "input_text", "text": "Go on."}]},
     ]
+
+
+def test_reasoning_that_cannot_be_found_again_is_left_out_and_what_it_led_to_goes_without_its_id():
+    bare = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": None}
+    answer = Message("assistant", (Reasoning("", own(bare)), ToolCall("call_0", "clock", {}, own(call_item("{}")))))
+    (call,) = encode(Request((answer,)), "gpt-5.4")["input"]
+    assert call == {"type": "function_call", "call_id": "call_0", "name": "clock", "arguments": "{}"}
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1", "ft:gpt-4o:mine", "gpt-5-chat-latest"])
+def test_a_model_that_does_not_reason_is_neither_sent_reasoning_nor_asked_for_it(model: str):
+    answer = Message(
+        "assistant", (Reasoning("Hm.", own(reasoning_item("Hm."))), Text("Noon.", own(message_item("Noon."))))
+    )
+    body = encode(Request((answer,)), model)
+    assert body["input"] == [{"role": "assistant", "content": "Noon."}]
+    assert "include" not in body
+
+
+def test_reasoning_whose_call_got_another_id_is_left_out():
+    renamed = ToolCall("call_other", "clock", {})
+    second = ToolCall("call_1", "clock", {}, own(call_item("{}", 1)))
+    answer = Message("assistant", (Reasoning("Hm.", own(reasoning_item("Hm."))), renamed, second))
+    items = encode(Request((answer,)), "gpt-5.4")["input"]
+    assert [item["type"] for item in items] == ["function_call", "function_call"]
+    assert all("id" not in item for item in items)
+
+
+def test_an_interrupted_answer_of_nothing_but_reasoning_is_left_out():
+    half = Message("assistant", (Reasoning("Hm.", own(reasoning_item("Hm."))),), interrupted=True)
+    assert len(encode(Request((user("Hi"), half, user("Go on."))), "gpt-5.4")["input"]) == 2
+
+
+def test_a_message_of_the_user_that_says_nothing_is_not_sent_empty():
+    for nothing in (user(""), user()):
+        (item,) = encode(Request((nothing,)), "m")["input"]
+        assert item["content"] == [{"type": "input_text", "text": "(no words)"}]
+
+
+@pytest.mark.parametrize("name", ["a.b/c", "ü" * 70, "x" * 65, ""])
+def test_the_name_of_a_call_that_openai_would_refuse_is_made_legal(name: str):
+    (item,) = encode(Request((Message("assistant", (ToolCall("a", name, {}),)),)), "m")["input"]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", item["name"])
+
+
+def test_what_no_encoding_can_write_is_replaced_wherever_it_stands():
+    lone = "\ud800"
+    history = (
+        Message("user", (Text(lone), Media("image/png", b"", lone))),
+        Message("assistant", (Text(lone), ToolCall(lone, lone, {lone: [lone, float("nan")]}))),
+        Message("tool", (ToolResult(lone, lone, (Text(lone),)),)),
+    )
+    tool = ToolDef("clock", lone, {"type": "object", "description": lone})
+    json.dumps(encode(Request(history, lone, (tool,)), "m"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def test_the_form_of_an_answer_is_a_json_schema():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    body = encode(Request((user("Hi"),), output=OutputSchema("answer", schema)), "m")
+    assert body["text"] == {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}}
+
+
+def own(item: dict[str, Any]) -> ProviderData:
+    return ProviderData("openai", item)
 
 
 def test_images_and_documents_of_the_user_go_as_they_are_and_the_rest_is_named():

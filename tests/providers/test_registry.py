@@ -1,7 +1,10 @@
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 
 import pytest
+from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import TieredPrices
 
 from agentmagic.errors import ConfigError, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
@@ -93,11 +96,13 @@ def test_the_price_comes_from_the_table():
     assert registry.priced("openai-chat:gpt-4o", TOKENS) == registry.priced("openai:gpt-4o", TOKENS)
 
 
-def test_cached_tokens_cost_less():
-    fresh, cached = (
-        registry.priced("openai:gpt-4o", Usage(1_000_000, cached, 0, 0, 1)).cost or 0.0 for cached in (0, 1_000_000)
-    )
-    assert 0 < cached < fresh
+def listed(model, seller):
+    """The prices of input, cached input and output in dollars per million, and of each beyond the last threshold."""
+    prices = get_snapshot().find_provider_model(model, None, seller, None)[1].get_prices(datetime.now(UTC))
+    figures = (prices.input_mtok, prices.cache_read_mtok, prices.output_mtok)
+    tiered = [figure if isinstance(figure, TieredPrices) else TieredPrices(figure, []) for figure in figures]
+    last = [figure.tiers[-1].price if figure.tiers else figure.base for figure in tiered]
+    return [float(figure.base) for figure in tiered], [float(price) for price in last]
 
 
 @pytest.mark.parametrize("name", ["local:qwen2.5-coder-1.5b", "scripted:script"])
@@ -112,3 +117,77 @@ def test_the_first_provider_whose_key_is_set_is_the_default(monkeypatch, tmp_pat
     assert registry.default_model().startswith("gemini:")
     monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
     assert registry.default_model().startswith("openai:")
+
+
+PRICES = [("openai:gpt-4o", "openai"), ("openai:gpt-5.4", "openai"), ("gemini:gemini-3.5-flash", "google")]
+
+
+@pytest.mark.parametrize(("name", "seller"), PRICES)
+def test_cached_tokens_cost_less_and_reasoning_is_output(name, seller):
+    sent, cached, written = listed(name.partition(":")[2], seller)[0]
+    usage = Usage(100_000, 60_000, 10_000, 9_000, 1)
+    assert registry.priced(name, usage).cost == pytest.approx(0.04 * sent + 0.06 * cached + 0.01 * written)
+    assert cached < sent
+
+
+def test_a_prompt_of_over_272_000_tokens_costs_more_for_all_its_tokens():
+    first, last = listed("gpt-5.4", "openai")
+    at, over = (registry.priced("openai:gpt-5.4", Usage(size, 100_000, 1_000, 0, 1)) for size in (272_000, 272_001))
+    assert at.cost == pytest.approx(0.172 * first[0] + 0.1 * first[1] + 0.001 * first[2])
+    assert over.cost == pytest.approx(0.172001 * last[0] + 0.1 * last[1] + 0.001 * last[2])
+    assert last[0] > first[0]
+
+
+@pytest.mark.parametrize("name", ["openai:GPT-5.4", "openai:gpt-5.4-2026-03-05", "openai:gpt-5.4-20260305"])
+def test_a_price_is_found_by_other_spellings(name):
+    assert registry.priced(name, TOKENS) == registry.priced("openai:gpt-5.4", TOKENS)
+
+
+@pytest.mark.parametrize("name", ["openai:ft:gpt-5.4:acme::abc123", "openai:gpt-5.4-2031-01-31"])
+def test_a_tuned_or_newer_model_may_cost_something_else(name):
+    assert registry.priced(name, TOKENS).cost is None
+
+
+def test_a_fine_tuned_model_that_is_listed_has_a_price_of_its_own():
+    tuned = registry.priced("openai:ft:gpt-4o-2024-08-06:acme::abc123", TOKENS)
+    assert tuned.cost
+    assert tuned != registry.priced("openai:gpt-4o", TOKENS)
+
+
+@pytest.mark.parametrize("name", ["openai:whisper-1", "openai:text-embedding-3-small"])
+def test_what_is_not_sold_by_tokens_in_and_out_has_no_known_price(name):
+    assert registry.priced(name, TOKENS).cost is None
+    assert not registry.info(name).priced
+
+
+@pytest.mark.parametrize("usage", [Usage(0, 0, 0, 0, 1), Usage(10, 20, 5, 0, 1), Usage(-10, 0, 5, 0, 1)])
+def test_figures_that_are_missing_or_cannot_be_have_no_cost(usage):
+    assert registry.priced("openai:gpt-4o", usage).cost is None
+
+
+@pytest.mark.parametrize("name", ["openai:gpt-5.4", "openai-chat:gpt-5.4"])
+def test_on_another_server_a_price_is_that_server_s(monkeypatch, name):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
+    assert registry.priced(name, TOKENS).cost is None
+    assert not registry.info(name).priced
+    assert registry.priced(name, TOKENS, "https://api.openai.com/v1").cost
+    monkeypatch.setenv("OPENAI_BASE_URL", " https://api.openai.com/v1/ ")
+    assert registry.info(name).priced
+
+
+def test_a_server_that_is_listed_is_known_by_its_address():
+    resold = registry.priced("openai-chat:openai/gpt-5.4", TOKENS, "https://openrouter.ai/api/v1")
+    assert resold.cost
+    assert registry.priced("openai-chat:gpt-5.4", TOKENS, "https://openrouter.ai/api/v1").cost is None
+
+
+def test_another_server_in_place_of_gemini_has_no_known_price(monkeypatch):
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://localhost:8080")
+    assert registry.priced("gemini:gemini-3.5-flash", TOKENS).cost is None
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "https://europe-west4-aiplatform.googleapis.com")
+    assert registry.priced("gemini:gemini-3.5-flash", TOKENS).cost
+
+
+@pytest.mark.parametrize("name", ["nobody:gpt-5.4", "gpt-5.4", "", ":"])
+def test_a_name_without_a_provider_has_no_price_by_chance(name):
+    assert registry.priced(name, TOKENS).cost is None

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from agentmagic.errors import BadRequest
+from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, user
 from agentmagic.providers.base import ModelFinished, Request
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import Scripted, make
 
 HELLO = Request((user("Say hello to everybody."),), "Be kind.")
 
@@ -40,11 +40,29 @@ def test_the_calls_of_a_script_have_ids_of_their_own():
     assert len({part.id for part in parts}) == 4
 
 
-@pytest.mark.parametrize("written", ["{not json", "[1, 2]", ""])
+@pytest.mark.parametrize("written", ["{not json", "[1, 2]"])
 def test_a_script_can_play_a_model_that_writes_bad_json(written):
     events = play(Scripted([{"calls": [{"name": "look", "arguments": written}]}]))
     assert events[1] == PartDelta(0, written)
     assert events[2].part.arguments == {"_raw": written}
+
+
+def test_a_script_can_play_an_answer_that_was_cut_off():
+    half, whole = (play(Scripted([step]))[-1] for step in ({"text": "It is", "cut": True}, "It is noon."))
+    assert (half.cut, half.reason, whole.cut, whole.reason) == (True, "length", False, "stop")
+
+
+def test_a_lone_surrogate_of_a_script_becomes_a_replacement_character():
+    step = {"text": "a\ud800", "calls": [{"name": "look", "arguments": {"at": "\ud800"}}]}
+    parts = [event.part for event in play(Scripted([step])) if isinstance(event, PartFinished)]
+    assert parts == [Text("a\ufffd"), ToolCall("call_1", "look", {"at": "\ufffd"})]
+
+
+@pytest.mark.parametrize("steps", ["7", "[7]", '[{"calls": 7}]', '[{"calls": [{"name": "look"}]}]', "{", "[" * 100_000])
+def test_a_file_that_is_no_script_is_refused(steps, tmp_path):
+    (tmp_path / "script.json").write_text(steps)
+    with pytest.raises(ConfigError):
+        make(str(tmp_path / "script.json"))
 
 
 def test_an_exception_is_raised():

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from agentmagic.errors import UnknownModel
@@ -13,7 +14,7 @@ from agentmagic.messages import Text, ToolCall, ToolDef, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.providers.local import files, prompts, runtime
 from agentmagic.providers.local.prompts import Prompt, Talk
-from agentmagic.providers.local.runtime import Finished, Generator
+from agentmagic.providers.local.runtime import Finished, Generator, RefusedForm
 
 MODEL = "qwen2.5-coder-1.5b"
 WHO = (
@@ -107,14 +108,25 @@ class Local:
             yield PartStarted(0, "tool_call", call.name)
             yield PartDelta(0, arguments)
             yield PartFinished(0, call)
-            reason = "tool_calls"
+            reason, cut = "tool_calls", prompts.RAW in call.arguments
         else:
-            prompt = prompts.answer(prompts.read(request), request.instructions, self._who)
-            async with aclosing(_say(generator, prompt, meter)) as events:
+            async with aclosing(self._answer(generator, request, meter)) as events:
                 async for event in events:
                     yield event
-            reason = meter.reason
-        yield ModelFinished(meter.usage + Usage(requests=1), reason)
+            reason, cut = meter.reason, meter.reason == "length"
+        yield ModelFinished(meter.usage + Usage(requests=1), reason, cut, once=False)
+
+    async def _answer(self, generator: Generator, request: Request, meter: _Meter) -> AsyncGenerator[ModelEvent]:
+        """Stream the answer as one text part, held to its form where one is asked for."""
+        talk = prompts.read(request)
+        prompt = prompts.answer(talk, request.instructions, self._who, request.output)
+        text = ""
+        yield PartStarted(0, "text")
+        async with aclosing(_formed(generator, prompt, meter)) as pieces:
+            async for piece in pieces:
+                text += piece
+                yield PartDelta(0, piece)
+        yield PartFinished(0, Text(text))
 
     async def _next_call(self, generator: Generator, request: Request, meter: _Meter) -> ToolCall | None:
         """Return the call to make now, or None where the answer is due."""
@@ -145,28 +157,26 @@ class Local:
 
 
 async def _arguments(generator: Generator, talk: Talk, tool: ToolDef, meter: _Meter) -> dict[str, object]:
-    try:
-        reply = await _reply(generator, prompts.arguments(talk, tool), meter)
-    except ValueError:  # the runtime cannot turn this schema into a grammar
-        reply = await _reply(generator, prompts.arguments(talk, tool, free=True), meter)
-    return prompts.parsed(reply)
+    return prompts.parsed(await _reply(generator, prompts.arguments(talk, tool), meter))
 
 
 async def _reply(generator: Generator, prompt: Prompt, meter: _Meter) -> str:
     """Return a whole reply."""
-    pieces: Sequence[str] = [piece async for piece in _pieces(generator, prompt, meter)]
-    return "".join(pieces)
+    return "".join([piece async for piece in _formed(generator, prompt, meter)])
 
 
-async def _say(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncGenerator[ModelEvent]:
-    """Stream a reply as one text part."""
-    text = ""
-    yield PartStarted(0, "text")
-    async with aclosing(_pieces(generator, prompt, meter)) as pieces:
-        async for piece in pieces:
-            text += piece
-            yield PartDelta(0, piece)
-    yield PartFinished(0, Text(text))
+async def _formed(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncGenerator[str]:
+    """Yield a reply; where the runtime makes no grammar of a schema, any JSON object will do."""
+    try:
+        async with aclosing(_pieces(generator, prompt, meter)) as pieces:
+            async for piece in pieces:
+                yield piece
+    except RefusedForm:
+        if prompt.schema is None or prompt.schema == prompts.ANY_OBJECT:
+            raise
+        async with aclosing(_pieces(generator, replace(prompt, schema=prompts.ANY_OBJECT), meter)) as pieces:
+            async for piece in pieces:
+                yield piece
 
 
 async def _pieces(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncGenerator[str]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Request
+from agentmagic.providers._wire import read_arguments
+from agentmagic.providers.base import OutputSchema, Request
 from agentmagic.providers.local.narrow import narrow
 
 MAX_TOOLS = 5
@@ -29,6 +30,8 @@ REPAIRS = 1
 PLAN_TOKENS = 100
 ARGUMENTS_TOKENS = 384
 ANSWER_TOKENS = 512
+FORM_TOKENS = 1024
+"""JSON takes more tokens than words, and is worth nothing where it is cut off."""
 
 QUESTION_CLIP = 500
 RESULT_CLIP = 800
@@ -40,6 +43,10 @@ INSTRUCTIONS_CLIP = 2000
 
 ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in programming?", "Thanks a lot!")
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+RAW = "_raw"
+"""The one argument of a call whose arguments were no JSON object."""
 
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -212,8 +219,8 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
     return steps[done] if done < len(steps) else None
 
 
-def arguments(talk: Talk, tool: ToolDef, *, free: bool = False) -> Prompt:
-    """Ask for the arguments of the next call; with `free` any JSON object will do."""
+def arguments(talk: Talk, tool: ToolDef) -> Prompt:
+    """Ask for the arguments of the next call."""
     properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP)
     task = (
         f"You write the JSON arguments of a call to {tool.name}.\n{signature(tool)}\n"
@@ -223,8 +230,7 @@ def arguments(talk: Talk, tool: ToolDef, *, free: bool = False) -> Prompt:
     for example in tool.examples[:1]:
         messages.extend(_shot(example.question, json.dumps(dict(example.arguments), ensure_ascii=False)))
     messages.append(("user", _arguments_question(talk, tool)))
-    schema = {"type": "object"} if free else narrow(tool.parameters)
-    return Prompt(tuple(messages), ARGUMENTS_TOKENS, schema=schema)
+    return Prompt(tuple(messages), ARGUMENTS_TOKENS, schema=narrow(tool.parameters))
 
 
 def _arguments_question(talk: Talk, tool: ToolDef) -> str:
@@ -244,11 +250,7 @@ def takes_nothing(tool: ToolDef) -> bool:
 
 def parsed(reply: str) -> dict[str, Any]:
     """Read the reply to an arguments prompt; what is no JSON object stands as `{"_raw": "..."}`."""
-    try:
-        value = json.loads(reply)
-    except ValueError:
-        return {"_raw": reply}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"_raw": reply}
+    return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
@@ -256,21 +258,23 @@ def repeats(talk: Talk, call: ToolCall) -> bool:
     return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
 
 
-def answer(talk: Talk, instructions: str, who: str) -> Prompt:
-    """Ask for the answer: from the results where there are any, else from what the model knows."""
+def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> Prompt:
+    """Ask for the answer, in a form where there is one: from the results, else from what the model knows."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP)}"
     messages: list[Said] = [("system", task)]
     if talk.made:
         facts = "\n".join(made.line for made in talk.made)
-        use = f"Use only these facts to answer in one or two sentences: {talk.question}"
-        messages.append(("user", f"Facts:\n{facts}\n\n{use}"))
+        how = "as a JSON object" if output else "in one or two sentences"
+        messages.append(("user", f"Facts:\n{facts}\n\nUse only these facts to answer {how}: {talk.question}"))
     else:
         for question, reply in talk.earlier:
             messages.extend(_shot(question, reply))
         messages.append(("user", talk.question))
-    return Prompt(tuple(messages), ANSWER_TOKENS)
+    if output is None:
+        return Prompt(tuple(messages), ANSWER_TOKENS)
+    return Prompt(tuple(messages), FORM_TOKENS, schema=narrow(output.schema))
 
 
 def signature(tool: ToolDef) -> str:

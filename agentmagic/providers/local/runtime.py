@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 
 from agentmagic.errors import ContextTooLong, MissingExtra, ProviderError, StreamBroken
 from agentmagic.messages import Usage
+from agentmagic.providers._wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
 from agentmagic.providers.local.prompts import Prompt
 
 CONTEXT = 8192
@@ -42,11 +43,18 @@ class Finished:
     reason: str
 
 
+class RefusedForm(ProviderError):
+    """The runtime cannot hold a reply to the grammar or the schema of its prompt."""
+
+
 class Generator(Protocol):
     """What answers prompts: the loaded model, or a double of it."""
 
     def generate(self, prompt: Prompt) -> AsyncGenerator[str | Finished]:
-        """Yield the reply piece by piece and last of all a `Finished`; closing it ends the generation."""
+        """Yield the reply piece by piece and last of all a `Finished`; closing it ends the generation.
+
+        Raises RefusedForm before the first piece for a form that it cannot keep to.
+        """
         ...
 
 
@@ -73,25 +81,29 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
 
     Raises ContextTooLong for a prompt over the context, ProviderError for every other failure.
     """
-    if "error" in chunk:
-        raise _failure(chunk["error"])
-    choices: list[dict[str, Any]] = chunk.get("choices") or [{}]
-    choice = choices[0]
-    if text := choice.get("delta", {}).get("content"):
-        yield text
-    if reason := choice.get("finish_reason"):
-        yield Finished(_usage(chunk.get("timings", {})), reason)
+    if error := chunk.get("error"):
+        raise _failure(error)
+    for choice in objects_of(chunk.get("choices"))[:1]:
+        if text := text_of(object_of(choice.get("delta")).get("content")):
+            yield text
+        if reason := text_of(choice.get("finish_reason")):
+            yield Finished(_usage(figures_of(chunk.get("timings"))), reason)
 
 
 def _usage(timings: Mapping[str, Any]) -> Usage:
-    cached = timings.get("cache_n", 0)
-    return Usage(cached + timings.get("prompt_n", 0), cached, timings.get("predicted_n", 0))
+    cached = count_of(timings.get("cache_n"))
+    return Usage(cached + count_of(timings.get("prompt_n")), cached, count_of(timings.get("predicted_n")))
 
 
-def _failure(told: Mapping[str, Any]) -> ProviderError:
+def _failure(error: object) -> ProviderError:
+    told = figures_of(error)
     if told.get("type") == "exceed_context_size_error":
         return _too_long(f"{told.get('n_prompt_tokens', 'too many')} tokens")
-    return ProviderError(f"The local model failed: {str(told.get('message', told))[:300]}")
+    return _failed(told.get("message", error))
+
+
+def _failed(why: object) -> ProviderError:
+    return ProviderError(f"The local model failed: {clean_text(str(why))[:300]}")
 
 
 def _too_long(size: str) -> ContextTooLong:
@@ -126,7 +138,7 @@ class Runtime:
             while (chunk := await chunks.get()) is not None:
                 if isinstance(chunk, Exception):
                     raise chunk
-                for piece in decode(chunk):
+                for piece in decode(object_of(chunk)):
                     yield piece
                     if isinstance(piece, Finished):
                         return
@@ -153,8 +165,10 @@ class Runtime:
             try:
                 if not stop.is_set():
                     self._server.handle_chat_completions(body, receive)
+            except ValueError as error:
+                post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
             except Exception as error:  # noqa: BLE001  (whatever the runtime raises is the asking task's to see)
-                post(error)
+                post(_failed(error))
         post(None)
 
 

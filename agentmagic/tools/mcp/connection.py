@@ -10,21 +10,24 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.errors import MissingExtra, ServerError, ToolError
+from agentmagic.errors import ServerError, ToolError
 from agentmagic.redact import redact
-from agentmagic.tools.mcp import faults, stdio, streamable_http
-from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.mcp import catalogue, client, faults, stdio, trust
+from agentmagic.tools.mcp.asking import Asking, InFlight
+from agentmagic.tools.mcp.config import ServerConfig
+from agentmagic.tools.mcp.host import Host, Typed
+from agentmagic.tools.mcp.screen import Screen
+from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import Client, types
 
-State = Literal["stopped", "starting", "ready", "died", "failed"]
-Progress = Callable[[float, float | None, str], None]
+T = TypeVar("T")
+State = Literal["stopped", "starting", "ready", "died", "failed", "needs approval"]
 
 CLOSE = 4.0
 """Seconds to leave a connection in good order; after that it is cut."""
@@ -35,19 +38,8 @@ CUT = 0.5
 LAST_WORDS = 4000
 """Characters of a server's stderr to show."""
 
-PAGES = 50
-"""Pages of tools asked of one server; a server may never come to an end."""
-
-
-def warm() -> None:
-    """Import the mcp library, which takes a second; a thread may do it before it is needed.
-
-    Raises MissingExtra where it is not installed.
-    """
-    try:
-        import_module("mcp.client.streamable_http")
-    except ImportError as error:
-        raise MissingExtra("MCP servers", "mcp") from error
+LONGEST_PROGRESS = 500
+"""Characters of a message about progress."""
 
 
 @dataclass(slots=True)
@@ -56,6 +48,7 @@ class _Life:
 
     ready: "asyncio.Future[Client]"
     tail: stdio.Tail = field(default_factory=stdio.Tail)
+    screen: Screen = field(default_factory=Screen)
     end: asyncio.Event = field(default_factory=asyncio.Event)
     calls: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     owner: asyncio.Task[None] | None = None
@@ -70,15 +63,22 @@ class Connection:
     """A server by the user's name for it; all methods belong to one event loop.
 
     `state` is "failed" where it could not be reached and "died" where it was lost; both are tried again,
-    once, by the next call. `error` is the last thing that went wrong, "" if nothing did.
+    once, by the next call. "needs approval" stands for a server of a file that nobody let start yet.
+    `error` is the last thing that went wrong, "" if nothing did. `host` answers what the server asks.
     """
 
-    def __init__(self, name: str, config: ServerConfig) -> None:
+    def __init__(
+        self, name: str, config: ServerConfig, host: Host | None = None, store: trust.TrustStore | None = None
+    ) -> None:
         self.name = name
         self.config = config
         self.state: State = "stopped"
         self.error = ""
         self.tools: Sequence[types.Tool] | None = None
+        self.host = host or Typed()
+        self.asking = Asking(name, self.host, config.roots)
+        self._store = store or trust.TrustStore()
+        self._gate = asyncio.Lock()
         self._life: _Life | None = None
         self._wanted = False
         self._changes = 0
@@ -89,6 +89,17 @@ class Connection:
         """The last words of the server: the end of its stderr, and what it printed that was no message."""
         return self._life.tail.text()[-LAST_WORDS:] if self._life else ""
 
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why tools of the last listing are not among the server's tools, by name."""
+        return self._life.screen.left_out if self._life else {}
+
+    @property
+    def connected(self) -> "Client | None":
+        """The library's client, where the server is ready."""
+        life = self._life
+        return life.ready.result() if life is not None and self.state == "ready" and not life.over else None
+
     async def list_tools(self) -> "Sequence[types.Tool]":
         """Return the server's tools, connecting it where it is not.
 
@@ -96,23 +107,37 @@ class Connection:
         ServerError where it cannot be started, or does not answer in time.
         """
         self._wanted = True
+        self.asking.new_turn()
         life = await self._living()
         if self.tools is not None and not self._unwatched:
             return self.tools
         changes = self._changes
+        tools = await self.ask_for("list its tools", catalogue.tools)
+        self.tools = tools if changes == self._changes and life is self._life else None
+        return tools
+
+    async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
+        """Send a request that changes nothing, within the time of a call, connecting the server where it is not.
+
+        `what` completes "it did not ...". Raises ServerError.
+        """
+        self._wanted = True
+        life = await self._living()
         try:
             async with asyncio.timeout(self.config.timeout):
-                tools = await _all_pages(life.ready.result())
+                return await send(life.ready.result())
         except TimeoutError:
-            raise self._unreachable(f"it did not list its tools within {self.config.timeout:g} s") from None
+            raise self._unreachable(f"it did not {what} within {self.config.timeout:g} s") from None
         except Exception as error:
             if faults.is_lost(error):
                 life.end.set()
+            elif faults.is_refusal(error):
+                raise ServerError(
+                    redact(f"The MCP server {self.name!r} did not {what}: {line(str(error), 500)}.")
+                ) from None
             raise self._unreachable(self._reason(error)) from error
-        self.tools = tools if changes == self._changes else None
-        return tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], tell: Progress) -> "types.CallToolResult":
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":
         """Call a tool once; a call that went out is never sent again.
 
         There is no limit of time here: cancel it, and the server is told. Raises ToolError where the call
@@ -127,10 +152,20 @@ class Connection:
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            tell(progress, total, (message or "")[:500])
+            context.progress(progress, total, line(message or "", LONGEST_PROGRESS))
 
-        client = life.ready.result()
-        return await self._outcome(life, tool, client.call_tool(tool, dict(arguments), progress_callback=on_progress))
+        in_flight = InFlight(context)
+        self.asking.in_flight.append(in_flight)
+        send = life.ready.result().call_tool(tool, dict(arguments), progress_callback=on_progress)
+        try:
+            answer = await self._outcome(life, tool, send)
+        except ToolError as error:
+            visited = await self.asking.visit_first(error.__cause__)
+            raise ToolError(" ".join(filter(None, (str(error), visited, *in_flight.notes)))) from error
+        finally:
+            self.asking.in_flight.remove(in_flight)
+            in_flight.end()
+        return _with_notes(answer, in_flight.notes)
 
     async def aclose(self) -> None:
         """End the connection within `CLOSE` and `CUT` seconds; no process is left behind."""
@@ -150,12 +185,36 @@ class Connection:
     async def _renew(self, last: _Life | None) -> _Life:
         if last is not None:
             await self._leave(last)
-        await asyncio.to_thread(warm)
+        await asyncio.to_thread(client.warm)
+        async with self._gate:
+            await self._may_start()
         if not self._wanted:
             raise ServerError(f"The server {self.name!r} was disconnected.")
         if self._life is None or self._life.over:  # nobody else was faster
             self._life = self._begin()
         return self._life
+
+    async def _may_start(self) -> None:
+        """Ask a person, once, about a server that a file names. Raises ServerError where nobody agreed."""
+        origin = self.config.origin
+        if origin is None or await asyncio.to_thread(self._store.approved, origin):
+            return
+        shown = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
+        if await self.host.may_start(self.name, shown):
+            await asyncio.to_thread(self.approve)
+            return
+        self.state = "needs approval"
+        self.error = (
+            f"The MCP server {self.name!r} was not started, for nobody has approved it yet: {shown}\n"
+            f"%mcp approve {self.name} lets it start; McpServers.approve does so in code."
+        )
+        raise ServerError(self.error)
+
+    def approve(self) -> None:
+        """Remember that a person let this server start as it is configured now."""
+        self._store.approve(self.name, self.config)
+        if self.state == "needs approval":
+            self.state, self.error = "stopped", ""
 
     def _begin(self) -> _Life:
         life = _Life(asyncio.get_running_loop().create_future())
@@ -184,12 +243,12 @@ class Connection:
         patience = loop.call_later(self.config.connect_timeout, self._give_up, life)
         reason = "it ended"
         try:
-            async with self._client(life) as client:
+            async with self._client(life) as entered:
                 patience.cancel()
-                client.session.validate_tool_result = _accept
+                entered.session.validate_tool_result = client.accept
                 self.state = "ready"
-                life.ready.set_result(client)
-                await self._until_end(life, client)
+                life.ready.set_result(entered)
+                await self._until_end(life, entered)
         except asyncio.CancelledError:
             reason = "it was disconnected"
         except Exception as error:  # noqa: BLE001  (whatever a transport raises, this connection is over)
@@ -220,45 +279,29 @@ class Connection:
         life.owner.cancel()
 
     def _client(self, life: _Life) -> "Client":
-        from mcp import Client
-
-        match self.config.transport:
-            case Stdio() as program:
-                transport = stdio.connect(program, life.tail, life.end.set)
-            case Http() as server:
-                transport = streamable_http.connect(server, lambda status: setattr(life, "status", status))
-            case InProcess(server=server):
-                transport = server
-        return Client(transport, cache=None, message_handler=self._on_message)
-
-    async def _on_message(self, message: Any) -> None:
-        from mcp import types
-
-        if isinstance(message, types.ToolListChangedNotification):
-            self._forget_tools()
+        return client.make(
+            self.config,
+            self.asking,
+            life.screen,
+            tail=life.tail,
+            on_end=life.end.set,
+            on_status=lambda status: setattr(life, "status", status),
+            on_changed=self._forget_tools,
+        )
 
     def _forget_tools(self) -> None:
         self._changes += 1
         self.tools = None
 
-    async def _until_end(self, life: _Life, client: "Client") -> None:
+    async def _until_end(self, life: _Life, entered: "Client") -> None:
         async with asyncio.TaskGroup() as beside:
-            watcher = beside.create_task(self._watch_tools(client))
+            watchers = (beside.create_task(self._watch(entered)), beside.create_task(client.ask_for_log(entered)))
             await life.end.wait()
-            watcher.cancel()
+            for watcher in watchers:
+                watcher.cancel()
 
-    async def _watch_tools(self, client: "Client") -> None:
-        """Listen for changed tools where the protocol (2026-07-28) sends them only to those who listen."""
-        from mcp.types.version import MODERN_PROTOCOL_VERSIONS
-
-        offered = client.server_capabilities.tools
-        if offered is None or not offered.list_changed or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return
-        with suppress(Exception):  # refused, or lost midway: then they are listed each time
-            async with client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self._forget_tools()
-        self._unwatched = True
+    async def _watch(self, entered: "Client") -> None:
+        self._unwatched = await client.watch_tools(entered, self._forget_tools)
 
     async def _outcome(
         self, life: _Life, tool: str, answer: "Awaitable[types.CallToolResult]"
@@ -286,7 +329,7 @@ class Connection:
             return self._lost(tool)
         if isinstance(error, ValidationError):
             return ToolError(f"{tool} answered in a form that is not MCP, so its result cannot be read.")
-        return ToolError(f"{tool} failed: {str(error)[:2000] or type(error).__name__}")
+        return ToolError(f"{tool} failed: {clean(str(error)[:2000]) or type(error).__name__}")
 
     def _lost(self, tool: str) -> ToolError:
         return ToolError(
@@ -303,22 +346,12 @@ class Connection:
         return faults.reason(self.config.transport, error, self._life.status if self._life else 0)
 
 
-async def _all_pages(client: "Client") -> "Sequence[types.Tool]":
-    tools: list[types.Tool] = []
-    cursor: str | None = None
-    seen: set[str | None] = set()
-    while cursor not in seen and len(seen) < PAGES:
-        seen.add(cursor)
-        page = await client.list_tools(cursor=cursor)
-        tools += page.tools
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    return tools
+def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":
+    """Tell model and person what the server asked for and did not get."""
+    from mcp import types
 
-
-async def _accept(name: str, result: "types.CallToolResult") -> None:
-    """Stand in for the library's check of a result's schema: a server's pattern could hold the GIL for seconds."""
+    answer.content += [types.TextContent(type="text", text=f"[agentmagic: {note}]") for note in notes]
+    return answer
 
 
 def _check_text(arguments: Mapping[str, Any]) -> None:

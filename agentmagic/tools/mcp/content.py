@@ -4,9 +4,11 @@ import base64
 import binascii
 import json
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from agentmagic.messages import Content, Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -16,6 +18,9 @@ MOST_TEXT = 5_000_000
 
 MOST_MEDIA = 20_000_000
 """Bytes of images, sounds and other blobs kept of one result, over all its parts."""
+
+MOST_PARTS = 1000
+"""Parts kept of one result."""
 
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
@@ -27,7 +32,7 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     over the bounds is cut, with a note in its place.
     """
     budget = _Budget()
-    content = [budget.take(_part(block)) for block in answer.content]
+    content = budget.take_all(_part(block) for block in answer.content[: MOST_PARTS + 1])
     structured = answer.structured_content
     if structured is not None:
         text = json.dumps(structured, ensure_ascii=False, default=str)
@@ -44,6 +49,12 @@ class _Budget:
         self.text_left = MOST_TEXT
         self.media_left = MOST_MEDIA
 
+    def take_all(self, parts: Iterable[Content]) -> list[Content]:
+        taken = [self.take(part) for part in parts]
+        if len(taken) > MOST_PARTS:
+            taken[MOST_PARTS:] = [Text(f"[cut: more than {MOST_PARTS} parts]")]
+        return taken
+
     def take(self, part: Content) -> Content:
         match part:
             case Text():
@@ -59,10 +70,21 @@ class _Budget:
     def _cut(self, text: str) -> str:
         kept, over = text[: self.text_left], len(text) - self.text_left
         self.text_left -= len(kept)
+        kept = clean(kept)
         return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
 
 
-def _part(block: "types.ContentBlock") -> Content:
+def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
+    """Turn content of a prompt or a message into parts, within the bounds of one result."""
+    return tuple(_Budget().take_all(_part(block) for block in blocks[: MOST_PARTS + 1]))
+
+
+def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
+    """Turn what was read of a resource into parts, within the bounds of one result."""
+    return tuple(_Budget().take_all(_embedded(one) for one in contents[: MOST_PARTS + 1]))
+
+
+def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Content:
     match block.type:
         case "text":
             return Text(block.text)
@@ -71,11 +93,13 @@ def _part(block: "types.ContentBlock") -> Content:
         case "resource":
             return _embedded(block.resource)
         case "resource_link":
-            return Resource(str(block.uri), block.title or block.name, _media_type(block.mime_type))
+            return Resource(line(block.uri, 2000), line(block.title or block.name, 200), _media_type(block.mime_type))
+        case "tool_use" | "tool_result":
+            return Text(f"[{block.type} left out]")
 
 
 def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
-    uri = str(contents.uri)
+    uri = line(contents.uri, 2000)
     # Told apart by what they hold, so that this module needs no mcp library to be imported.
     text = getattr(contents, "text", None)
     if text is not None:

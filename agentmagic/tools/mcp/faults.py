@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from agentmagic.tools.mcp.config import Http, InProcess, Stdio
+from agentmagic.tools.mcp.config import Http, InProcess, Sse, Stdio
 
 CLOSED = "Connection closed"
 _LOST = frozenset({CLOSED, "Session not found", "Session terminated"})
@@ -31,7 +31,14 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
-def reason(transport: Stdio | Http | InProcess, error: BaseException, status: int = 0) -> str:
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server answered, with an error."""
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and not is_lost(error)
+
+
+def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, status: int = 0) -> str:
     """Say why a server cannot be used; `status` is that of its last answer over HTTP, 0 for none."""
     from pydantic import ValidationError
 
@@ -43,7 +50,7 @@ def reason(transport: Stdio | Http | InProcess, error: BaseException, status: in
     match transport:
         case Stdio() if said := _of_program(transport, error):
             return said
-        case Http() if said := _of_address(transport, error, status):
+        case Http() | Sse() if said := _of_address(transport, error, status):
             return said
         case _ if str(error) == CLOSED:
             return "it ended without an answer"
@@ -63,8 +70,9 @@ def _of_program(program: Stdio, error: BaseException) -> str | None:
             return None
 
 
-def _of_address(server: Http, error: BaseException, status: int) -> str | None:
-    if type(error).__module__.startswith("httpx2"):
+def _of_address(server: Http | Sse, error: BaseException, status: int) -> str | None:
+    answered = getattr(error, "response", None) is not None
+    if type(error).__module__.startswith("httpx2") and not answered:
         return f"{server.url} cannot be reached ({type(error).__name__}); check the URL and that the server runs"
     if status in _REFUSED:
         return f"{server.url} refused the connection (HTTP {status}); check the headers of its entry"

@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import ServerError, UsageError
-from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.schema import check_schema
 from agentmagic.tools.base import Tool, ToolContext
-from agentmagic.tools.mcp import names
+from agentmagic.tools.mcp import catalogue, names, schemas
+from agentmagic.tools.mcp.asking import LogLine
+from agentmagic.tools.mcp.catalogue import Prompt, ResourceEntry
 from agentmagic.tools.mcp.config import ServerConfig
 from agentmagic.tools.mcp.connection import Connection, State
-from agentmagic.tools.mcp.content import to_result
+from agentmagic.tools.mcp.content import to_contents, to_result
+from agentmagic.tools.mcp.host import Host
+from agentmagic.tools.mcp.trust import TrustStore, describe, question
+from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -21,12 +26,17 @@ if TYPE_CHECKING:
 LONGEST_DESCRIPTION = 10_000
 """Characters kept of what a server says about a tool: every request to the model carries it."""
 
+LONGEST_INSTRUCTIONS = 5000
+"""Characters shown of what a server says about itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """How one server is doing.
 
-    `tools` counts those the model gets; `left_out` says, by name, why others are not among them.
+    `tools` counts those the model gets; `left_out` says, by name, why others are not among them, `disabled`
+    names those that the user took away. `address` is the command or URL in full, secrets blanked. `title`,
+    `protocol` and `instructions` are what the server says of itself, "" before it was connected.
     """
 
     name: str
@@ -35,79 +45,183 @@ class ServerState:
     left_out: Mapping[str, str]
     error: str
     stderr: str
+    disabled: tuple[str, ...] = ()
+    address: str = ""
+    title: str = ""
+    protocol: str = ""
+    instructions: str = ""
+
+
+@dataclass(slots=True)
+class _Server:
+    """A server and what became of its tools."""
+
+    connection: Connection
+    tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    disabled: tuple[str, ...] = ()
+
+    async def list(self) -> "list[types.Tool]":
+        """List the tools that can be used, connecting the server where it is not. Raises ServerError."""
+        listed = await self.connection.list_tools()
+        # Beside the engine: compiling the schemas of hundreds of tools takes a while.
+        self.tools, left_out = await asyncio.to_thread(_usable, listed)
+        self.left_out = {**self.connection.left_out, **left_out}
+        return [tool for tool in self.tools if not self.is_disabled(tool.name)]
+
+    def is_disabled(self, tool: str) -> bool:
+        return any(fnmatchcase(tool, pattern) for pattern in self.disabled)
 
 
 class McpServers:
     """MCP servers by the user's names for them, connected when first needed and kept until closed.
 
-    A `Toolset`. All coroutines belong to one event loop, the engine's; `servers` may be read anywhere.
+    A `Toolset`. All coroutines belong to one event loop, the engine's; the rest may be called anywhere.
+    `host` answers what servers ask of us; without one they are answered by typed questions through the call
+    that is running. `store` knows which servers of files a person has let start.
     """
 
-    def __init__(self, configs: Mapping[str, ServerConfig] | None = None) -> None:
-        self._connections = {name: Connection(name, config) for name, config in (configs or {}).items()}
-        self._counts: dict[str, int] = {}
-        self._left_out: dict[str, dict[str, str]] = {}
+    def __init__(
+        self,
+        configs: Mapping[str, ServerConfig] | None = None,
+        *,
+        host: Host | None = None,
+        store: TrustStore | None = None,
+    ) -> None:
+        self._host = host
+        self._store = store or TrustStore()
+        self._servers = {name: self._make(name, config) for name, config in (configs or {}).items()}
 
     @property
     def servers(self) -> list[ServerState]:
         """The servers in the order they were added."""
-        return [self._state(connection) for connection in list(self._connections.values())]
+        return [_state(server) for server in list(self._servers.values())]
+
+    def get(self, name: str) -> ServerState:
+        """Return how one server is doing. Raises UsageError for an unknown name."""
+        return _state(self._known(name))
 
     async def add(self, name: str, config: ServerConfig) -> None:
-        """Add a server and connect it now; one that fails is not kept.
+        """Add a server and connect it now; one that fails is not kept, unless it waits for approval.
 
         The same server once more, as a cell that is run again adds it, stays connected and what it allows is
-        added. Raises UsageError for a name that another server has, and ServerError.
+        added; one whose entry in a file has changed is taken for another. Raises UsageError for a name that
+        another server has, and ServerError.
         """
-        if (known := self._connections.get(name)) is not None:
-            if known.config.transport == config.transport:
+        if (known := self._servers.get(name)) is not None:
+            if known.connection.config.transport != config.transport:
+                raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
+            if known.connection.config.origin == config.origin:
                 self.allow(name, config.allow)
-                self._usable(name, await known.list_tools())
+                await known.list()
                 return
-            raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
-        connection = self._connections[name] = Connection(name, config)
-        try:
-            self._usable(name, await connection.list_tools())
-        except BaseException:
             await self.remove(name)
+        server = self._servers[name] = self._make(name, config)
+        try:
+            await server.list()
+        except BaseException:
+            if server.connection.state != "needs approval":
+                await self.remove(name)
             raise
 
     async def remove(self, name: str) -> None:
         """Disconnect a server and forget it. Raises UsageError for an unknown name."""
-        self.check(name)
-        connection = self._connections.pop(name)
-        self._counts.pop(name, None)
-        self._left_out.pop(name, None)
-        await connection.aclose()
+        server = self._known(name)
+        del self._servers[name]
+        await server.connection.aclose()
+
+    async def restart(self, name: str) -> None:
+        """Disconnect a server and connect it anew. Raises UsageError for an unknown name, and ServerError."""
+        server = self._known(name)
+        await server.connection.aclose()
+        await server.list()
 
     def check(self, name: str) -> None:
         """Raise UsageError for an unknown name."""
-        if name not in self._connections:
-            known = ", ".join(self._connections) or "there are none"
-            raise UsageError(f"There is no server {name!r}. Servers: {known}.")
+        self._known(name)
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
 
         Raises UsageError for an unknown name.
         """
-        self.check(name)
-        connection = self._connections[name]
+        connection = self._known(name).connection
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
+
+    def disable(self, name: str, patterns: Sequence[str]) -> None:
+        """Take tools of a server away from the model, by name or pattern, from the next turn on.
+
+        Raises UsageError for an unknown name of a server, and for a pattern that fits none of its tools.
+        """
+        server = self._known(name)
+        for pattern in patterns:
+            if server.tools and not any(fnmatchcase(tool.name, pattern) for tool in server.tools):
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {_listed(server)}.")
+        server.disabled = tuple(dict.fromkeys((*server.disabled, *patterns)))
+
+    def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
+        """Give tools back that were disabled, from the next turn on. Raises UsageError for an unknown server.
+
+        A pattern gives back every tool that it fits; of a wider one that was disabled the others stay away.
+        """
+        server = self._known(name)
+        away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
+        kept = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
+        server.disabled = tuple(kept)
+
+    def pending(self, name: str) -> str | None:
+        """Return what a person is to see before a server of a file starts, or None where it was approved.
+
+        Reads the store's file. Raises UsageError for an unknown name.
+        """
+        config = self._known(name).connection.config
+        if config.origin is None or self._store.approved(config.origin):
+            return None
+        return question(name, config, self._store)
+
+    def approve(self, name: str) -> None:
+        """Let a server of a file start, as it is configured now, from now on. Raises UsageError for an unknown name."""
+        self._known(name).connection.approve()
+
+    def logs(self, name: str) -> tuple[LogLine, ...]:
+        """Return the last lines of a server's log, oldest first. Raises UsageError for an unknown name."""
+        return tuple(self._known(name).connection.asking.log)
+
+    async def prompts(self, name: str | None = None) -> list[Prompt]:
+        """List the prompts of a server, or of all. Raises UsageError for an unknown name, and ServerError."""
+        return [one for server in self._chosen(name) for one in await _prompts(server.connection)]
+
+    async def prompt(self, name: str, prompt: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
+        """Return a server's prompt, filled in. Raises UsageError for an unknown server, and ServerError."""
+        connection = self._known(name).connection
+        answer = await connection.ask_for(
+            f"give the prompt {prompt!r}", lambda client: client.get_prompt(prompt, dict(arguments))
+        )
+        return catalogue.to_messages(answer)
+
+    async def resources(self, name: str | None = None) -> list[ResourceEntry]:
+        """List the resources and templates of a server, or of all. Raises UsageError and ServerError."""
+        return [one for server in self._chosen(name) for one in await _resources(server.connection)]
+
+    async def read(self, name: str, uri: str) -> tuple[Content, ...]:
+        """Read a resource of a server by its URI. Raises UsageError for an unknown server, and ServerError."""
+        connection = self._known(name).connection
+        answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
+        return to_contents(answer.contents)
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools of all servers, in the order of the servers, connecting those that are not.
 
         Raises ServerError, once all were tried, where any cannot be reached.
         """
-        connections = list(self._connections.values())
-        listed = await asyncio.gather(*(one.list_tools() for one in connections), return_exceptions=True)
+        servers = list(self._servers.values())
+        listed = await asyncio.gather(*(server.list() for server in servers), return_exceptions=True)
         errors = [outcome for outcome in listed if isinstance(outcome, BaseException)]
         if errors:
             raise _one_error(errors)
         usable = {
-            connection: self._usable(connection.name, outcome)
-            for connection, outcome in zip(connections, listed, strict=True)
+            server.connection: outcome
+            for server, outcome in zip(servers, listed, strict=True)
             if not isinstance(outcome, BaseException)
         }
         shown = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
@@ -115,28 +229,52 @@ class McpServers:
 
     async def aclose(self) -> None:
         """Disconnect all servers, side by side; `tools` would connect them again."""
-        await asyncio.gather(*(connection.aclose() for connection in list(self._connections.values())))
+        await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
 
-    def _usable(self, name: str, listed: "Sequence[types.Tool]") -> "list[types.Tool]":
-        left_out: dict[str, str] = {}
-        usable: dict[str, types.Tool] = {}
-        for tool in listed:
-            if tool.name in usable:
-                continue
-            if reason := _unusable(tool):
-                left_out[tool.name] = reason
-            else:
-                usable[tool.name] = tool
-        self._left_out[name] = left_out
-        self._counts[name] = len(usable)
-        return list(usable.values())
+    def _make(self, name: str, config: ServerConfig) -> _Server:
+        return _Server(Connection(name, config, self._host, self._store))
 
-    def _state(self, connection: Connection) -> ServerState:
-        name = connection.name
-        left_out = self._left_out.get(name, {})
-        return ServerState(
-            name, connection.state, self._counts.get(name, 0), left_out, connection.error, connection.stderr
-        )
+    def _known(self, name: str) -> _Server:
+        if name not in self._servers:
+            known = ", ".join(self._servers) or "there are none"
+            raise UsageError(f"There is no server {name!r}. Servers: {known}.")
+        return self._servers[name]
+
+    def _chosen(self, name: str | None) -> list[_Server]:
+        return list(self._servers.values()) if name is None else [self._known(name)]
+
+
+async def _prompts(connection: Connection) -> list[Prompt]:
+    return await connection.ask_for("list its prompts", lambda client: catalogue.prompts(client, connection.name))
+
+
+async def _resources(connection: Connection) -> list[ResourceEntry]:
+    return await connection.ask_for("list its resources", lambda client: catalogue.resources(client, connection.name))
+
+
+def _state(server: _Server) -> ServerState:
+    connection = server.connection
+    count = sum(not server.is_disabled(tool.name) for tool in server.tools)
+    away = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
+    client = connection.connected
+    info = client.server_info if client else None
+    return ServerState(
+        connection.name,
+        connection.state,
+        count,
+        server.left_out,
+        connection.error,
+        connection.stderr,
+        away,
+        describe(connection.config),
+        line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
+        client.protocol_version if client else "",
+        clean((client.instructions or "")[:LONGEST_INSTRUCTIONS]) if client else "",
+    )
+
+
+def _listed(server: _Server) -> str:
+    return ", ".join(tool.name for tool in server.tools[:20]) or "none"
 
 
 def _one_error(errors: Sequence[BaseException]) -> BaseException:
@@ -146,22 +284,40 @@ def _one_error(errors: Sequence[BaseException]) -> BaseException:
     return lost[0] if len(lost) == 1 else ServerError("\n".join(str(error) for error in lost))
 
 
+def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":
+    """Part tools in those that can be used, no two alike, and why others cannot."""
+    left_out: dict[str, str] = {}
+    usable: dict[str, types.Tool] = {}
+    for tool in listed:
+        if tool.name in usable:
+            continue
+        if reason := _unusable(tool):
+            left_out[line(tool.name, 80)] = reason
+        else:
+            usable[tool.name] = tool
+    return list(usable.values()), left_out
+
+
 def _unusable(tool: "types.Tool") -> str | None:
     if tool.input_schema.get("type") != "object":
         return f"The schema of {tool.name} does not describe an object."
+    if reason := schemas.problem(tool.input_schema):
+        return f"The schema of {tool.name} cannot be used: {reason}."
     return check_schema(tool.name, tool.input_schema)
 
 
 def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
-    description = (tool.description or tool.title or "")[:LONGEST_DESCRIPTION]
-    definition = ToolDef(shown, description, tool.input_schema, server=connection.name)
+    description = clean((tool.description or tool.title or "")[:LONGEST_DESCRIPTION])
+    definition = ToolDef(
+        shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
+    )
     ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
     return Tool(definition, _invoke(connection, tool.name), timeout=connection.config.timeout, ask=ask)
 
 
 def _invoke(connection: Connection, tool: str) -> Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]:
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
-        answer: Any = await connection.call(tool, call.arguments, context.progress)
+        answer: Any = await connection.call(tool, call.arguments, context)
         return to_result(call, answer)
 
     return invoke

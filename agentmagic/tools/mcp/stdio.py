@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from agentmagic.redact import redact
 from agentmagic.tools.mcp.config import Stdio
+from agentmagic.tools.mcp.values import MOST_VALUES, Values
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -52,7 +53,7 @@ _ID_AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line over the limit, of which only the request it answers is known, if that."""
+    """A line over a limit, of which only the request it answers is known, if that."""
 
     request: int | str | None
 
@@ -65,6 +66,7 @@ class Lines:
         self._parts: list[bytes] = []
         self._size = 0
         self._head = b""
+        self._values: Values | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
         """Yield the lines that this chunk completes."""
@@ -77,16 +79,27 @@ class Lines:
     def _add(self, part: bytes) -> None:
         self._parts.append(part)
         self._size += len(part)
-        if self._size > self._longest:
+        self._count(part)
+        if self._is_over():
             joined = b"".join(self._parts)
             self._head = self._head or joined[:_ENDS]
             self._parts = [joined[-_ENDS:]]
 
+    def _count(self, part: bytes) -> None:
+        if self._values is not None:
+            self._values.feed(part)
+        elif self._size > MOST_VALUES:  # fewer bytes cannot hold too many
+            self._values = Values()
+            self._values.feed(b"".join(self._parts))
+
+    def _is_over(self) -> bool:
+        return self._size > self._longest or (self._values is not None and self._values.too_many)
+
     def _line(self) -> bytes | TooLong:
-        line, too_long = b"".join(self._parts), self._size > self._longest
-        found = (_ID_AT_START.match(self._head) or _ID_AT_END.search(line)) if too_long else None
-        self._parts, self._size, self._head = [], 0, b""
-        if not too_long:
+        line, is_over = b"".join(self._parts), self._is_over()
+        found = (_ID_AT_START.match(self._head) or _ID_AT_END.search(line)) if is_over else None
+        self._parts, self._size, self._head, self._values = [], 0, b"", None
+        if not is_over:
             return line.strip()
         if found is None:
             return TooLong(None)
@@ -196,7 +209,9 @@ def _message(line: bytes | TooLong, tail: Tail) -> "SessionMessage | None":
     if isinstance(line, TooLong):
         if line.request is None:
             return None
-        problem = types.ErrorData(code=TOO_LONG, message=f"the answer is over {LONGEST_LINE} bytes and was dropped")
+        problem = types.ErrorData(
+            code=TOO_LONG, message=f"the answer is over {LONGEST_LINE} bytes or {MOST_VALUES} values and was dropped"
+        )
         return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=line.request, error=problem))
     if not line:
         return None

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import os
+import select
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
 
 from agentmagic.messages import ToolCall, ToolResult
@@ -58,3 +59,13 @@ def is_alive(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not (status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def are_gone(pids: Collection[int]) -> bool:
+    """Whether processes that were killed have ended; a busy machine takes a moment over it."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            ended = os.pidfd_open(pid)
+            select.select([ended], [], [], PATIENCE)
+            os.close(ended)
+    return not any(map(is_alive, pids))

@@ -18,7 +18,7 @@ from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import Toolset, call_tool
 from agentmagic.tools.mcp import McpServers, config, connection, stdio
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
-from tests.tools.mcp.calling import PATIENCE, SERVERS, call, connected, context, is_alive, raw, workshop
+from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
 
 
@@ -346,13 +346,10 @@ def test_a_tool_with_an_unusable_schema_is_left_out_and_named():
     run(main())
 
 
-def test_a_listing_that_is_not_mcp_is_said_in_a_sentence():
+def test_a_schema_that_lacks_its_type_is_taken_for_an_object():
     async def main():
         async with connected(raw=raw("foreign")) as servers:
-            with pytest.raises(
-                ServerError, match=r"what it sent is not MCP \(tools.0.inputSchema.type: Field required\)"
-            ):
-                await servers.tools()
+            assert (await call(servers, "no_type")).text == "called no_type"
 
     run(main())
 
@@ -394,6 +391,50 @@ def test_the_same_server_once_more_stays_connected_and_allows_more():
             await servers.add("a", replace(raw(), allow=("pid",)))
             assert (await call(servers, "pid")).text == pid
             assert [tool.name for tool in await servers.tools() if not tool.ask] == ["pid"]
+
+    run(main())
+
+
+def test_tools_can_be_taken_away_and_given_back():
+    async def main():
+        async with connected(raw=raw()) as servers:
+            await servers.tools()
+            servers.disable("raw", ["echo", "*cel*"])
+            assert not {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
+            assert (state(servers).tools, state(servers).disabled) == (10, ("echo", "cancelled"))
+            servers.enable("raw", ["ec*"])
+            assert {"echo"} == {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
+            servers.enable("raw")
+            assert state(servers).disabled == ()
+            with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Its tools: echo, pid"):
+                servers.disable("raw", ["ehco"])
+
+    run(main())
+
+
+def test_a_server_can_be_restarted():
+    async def main():
+        async with connected(raw=raw(), other=raw()) as servers:
+            before = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
+            await servers.restart("raw")
+            assert state(servers).state == "ready"
+            after = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
+            assert (before[0] != after[0], before[1] == after[1]) == (True, True)
+            with pytest.raises(UsageError, match="There is no server 'none'"):
+                await servers.restart("none")
+
+    run(main())
+
+
+def test_a_server_says_how_it_is_reached_and_what_it_is():
+    async def main():
+        async with connected(raw=raw(env={"TOKEN": "abc"})) as servers:
+            assert servers.get("raw").title == ""
+            await servers.tools()
+            seen = servers.get("raw")
+            assert (seen.title, seen.protocol) == ("raw 1", "2025-11-25")
+            assert seen.address.startswith("'TOKEN=[redacted]' ")
+            assert servers.logs("raw") == ()
 
     run(main())
 
@@ -446,7 +487,7 @@ def test_closing_leaves_no_process_not_even_one_that_refuses():
             begun = time.monotonic()
             await servers.aclose()
             assert time.monotonic() - begun < 5
-            assert not any(is_alive(pid) for pid in pids)
+            assert are_gone(pids)
 
     run(main())
 
@@ -458,7 +499,7 @@ def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(monkeypatch):
         async with connected(raw=raw("stubborn")) as servers:
             pid = int((await call(servers, "pid")).text)
             await servers.aclose()
-            assert not is_alive(pid)
+            assert are_gone([pid])
 
     run(main())
 

@@ -16,10 +16,10 @@ from tests.tools.mcp.test_servers import use_all_of
 
 
 @contextmanager
-def serving_workshop():
+def serving_workshop(kind="streamable_http_app"):
     # The socket listens before the server runs, so that a client need not wait for it.
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = workshop.make().streamable_http_app()
+        app = getattr(workshop.make(), kind)()
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -71,7 +71,7 @@ def test_a_session_the_server_forgot_is_opened_anew_and_no_call_is_sent_twice():
 def test_a_server_that_left_ends_first_a_call_then_the_turn():
     async def main(server):
         async with connected(web=entry(server)) as servers:
-            (tool,) = await servers.tools()
+            tool = (await servers.tools())[0]
             server.leave()
             request = ToolCall("call-1", "visit", {})
             assert "went away" in (await call_tool(tool, request, context(request))).text
@@ -101,3 +101,44 @@ def test_an_address_that_is_no_mcp_server_is_said():
 
     with serving_workshop() as url:
         asyncio.run(main(url))
+
+
+def test_an_old_server_over_sse_works_in_every_way():
+    async def main(url):
+        entry = {"url": url.replace("/mcp", "/sse"), "type": "sse"}
+        async with connected(workshop=config.parse(entry)) as servers:
+            await use_all_of(servers)
+
+    with serving_workshop("sse_app") as url:
+        asyncio.run(main(url))
+
+
+def test_an_address_that_speaks_no_sse_is_said():
+    async def main(url):
+        async with connected(web=config.parse({"url": f"{url}/elsewhere", "type": "sse"})) as servers:
+            with pytest.raises(ServerError, match="HTTP 404; check the URL"):
+                await servers.tools()
+
+    with serving_workshop("sse_app") as url:
+        asyncio.run(main(url))
+
+
+def test_a_body_without_end_costs_its_call_only():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            assert "the answer is over 33554432 bytes" in (await call(servers, "flood")).text
+            assert (await call(servers, "visit")).text == "session-1"
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_a_compressed_body_that_was_not_asked_for_is_not_unpacked():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            answer = await call(servers, "flood", compressed=True)
+            assert answer.status == "error"
+            assert (await call(servers, "visit")).text.startswith("session-")
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KEY = "Bearer let-me-in-please"
@@ -79,11 +79,26 @@ class Handler(BaseHTTPRequestHandler):
 
     def serve(self, request):
         if request["method"] == "tools/list":
-            result = {"tools": [{"name": "visit", "inputSchema": {"type": "object"}}]}
+            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("visit", "flood")]}
+        elif request["params"]["name"] == "flood":
+            self.flood(request)
+            return
         else:
             self.server.called += 1
             result = {"content": [{"type": "text", "text": self.headers["Mcp-Session-Id"]}]}
         self.reply(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+    def flood(self, request):
+        """Answer with a body that never ends, in plain JSON or compressed."""
+        compressed = request["params"]["arguments"].get("compressed")
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        if compressed:
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b"x" * 1_000_000)
 
 
 @contextmanager

@@ -1,0 +1,12 @@
+"""A conversation for others to read, send or run: Markdown, JSON, provider messages, a notebook.
+
+Turns or messages go in, text or plain JSON comes out, and only `save` touches the disk. Secrets are blanked in
+everything.
+"""
+
+from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses
+from agentmagic.export.files import save
+from agentmagic.export.markdown import to_markdown
+from agentmagic.export.notebook import to_notebook
+
+__all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]

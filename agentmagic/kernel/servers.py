@@ -1,0 +1,248 @@
+"""`%mcp`: what each of its subcommands does; each returns what to say."""
+
+from collections.abc import Callable, Mapping, Sequence
+from getpass import getpass
+from typing import TYPE_CHECKING, Any
+
+from agentmagic.engine import engine
+from agentmagic.errors import ServerError, UsageError
+from agentmagic.kernel import reports, subcommands
+from agentmagic.kernel.frontend import agreed
+from agentmagic.kernel.namespace import Namespace
+from agentmagic.messages import Content, Message, Text, ToolDef
+from agentmagic.paths import path_of
+from agentmagic.tools.base import Toolset
+
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import McpServers, ServerConfig
+    from agentmagic.tools.mcp.catalogue import Argument
+    from agentmagic.tools.mcp.config import Input
+
+Put = Callable[[str, Message], None]
+"""Asks a session, named, a prompt."""
+
+
+class Servers:
+    """The servers of the notebook: those of `%mcp`, and those of its sessions' agents.
+
+    `attended` says whether somebody can type in the cell under way; `put` asks a session.
+    """
+
+    def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Put) -> None:
+        self._namespace = namespace
+        self._attended = attended
+        self._put = put
+
+    def answer(self, command: Any) -> str:
+        """Do what a subcommand says. Raises UsageError and ServerError."""
+        arms: Mapping[type[Any], Callable[[Any], str]] = {
+            subcommands.ListServers: self._list,
+            subcommands.GetServer: self._get,
+            subcommands.AddServer: self._add,
+            subcommands.LoadServers: self._load,
+            subcommands.ApproveServer: self._approve,
+            subcommands.RemoveServer: self._remove,
+            subcommands.RestartServer: self._restart,
+            subcommands.AllowTools: self._allow,
+            subcommands.EnableTools: self._enable,
+            subcommands.DisableTools: self._disable,
+            subcommands.ServerTools: self._tools,
+            subcommands.ServerLog: self._log,
+            subcommands.ListPrompts: self._prompts,
+            subcommands.UsePrompt: self._prompt,
+            subcommands.ListResources: self._resources,
+        }
+        return arms[type(command)](command)
+
+    # -- coming and going ----------------------------------------------------------------------
+
+    def _list(self, _: subcommands.ListServers) -> str:
+        return listed(self._groups())
+
+    def _get(self, command: subcommands.GetServer) -> str:
+        return reports.server(self._holding(command.name).get(command.name))
+
+    def _add(self, command: subcommands.AddServer) -> str:
+        from agentmagic.tools.mcp import config
+
+        program, *arguments = command.command
+        is_url = program.lower().startswith(("http://", "https://"))
+        entry: Any = program if is_url and not arguments else {"command": program, "args": arguments}
+        servers = self._namespace.need_servers()
+        engine().call(servers.add(command.name, config.parse(entry)))
+        return listed((servers,), command.name)
+
+    def _load(self, command: subcommands.LoadServers) -> str:
+        from agentmagic.tools.mcp import config
+
+        servers = self._namespace.need_servers()
+        ask = _typed_input if self._attended() else None
+        found = config.read(path_of(command.file), ask=ask)
+        problems = [self._connect(servers, name, one) for name, one in found.items()]
+        return "\n".join([listed((servers,)), *filter(None, problems)])
+
+    def _connect(self, servers: "McpServers", name: str, config: "ServerConfig") -> str:
+        """Connect a server of a file, once a person has let it start; return what went wrong."""
+        try:
+            engine().call(servers.add(name, config))
+        except (ServerError, UsageError) as error:
+            waits = any(one.name == name and one.state == "needs approval" for one in servers.servers)
+            shown = servers.pending(name) if waits else None
+            if shown is None or not self._attended():
+                return str(error)
+            if not agreed(f"Start the MCP server {name!r}, which the project names?\n{shown}\n[y/N] "):
+                return f"{name} was not started. %mcp approve {name} lets it start."
+            return self._started(servers, name)
+        return ""
+
+    def _started(self, servers: "McpServers", name: str) -> str:
+        """Approve a server and connect it; return what went wrong."""
+        servers.approve(name)
+        try:
+            engine().call(servers.restart(name))
+        except ServerError as error:
+            return str(error)
+        return ""
+
+    def _approve(self, command: subcommands.ApproveServer) -> str:
+        servers, name = self._holding(command.name), command.name
+        shown = servers.pending(name)
+        if shown is None:
+            return f"{name} needs no approval."
+        problem = self._started(servers, name)
+        return "\n".join(filter(None, (f"{name} may start: {shown}", problem, listed((servers,), name))))
+
+    def _remove(self, command: subcommands.RemoveServer) -> str:
+        engine().call(self._namespace.need_servers().remove(command.name))
+        return f"{command.name} is disconnected."
+
+    def _restart(self, command: subcommands.RestartServer) -> str:
+        servers = self._holding(command.name)
+        engine().call(servers.restart(command.name))
+        return listed((servers,), command.name)
+
+    # -- their tools ---------------------------------------------------------------------------
+
+    def _allow(self, command: subcommands.AllowTools) -> str:
+        self._holding(command.name).allow(command.name, command.patterns or ("*",))
+        return f"Of {command.name}, {', '.join(command.patterns) or 'every tool'} runs without asking."
+
+    def _enable(self, command: subcommands.EnableTools) -> str:
+        servers = self._holding(command.name)
+        servers.enable(command.name, command.patterns or ("*",))
+        return _without(command.name, servers.get(command.name).disabled)
+
+    def _disable(self, command: subcommands.DisableTools) -> str:
+        servers = self._holding(command.name)
+        servers.disable(command.name, command.patterns)
+        return _without(command.name, servers.get(command.name).disabled)
+
+    def _tools(self, command: subcommands.ServerTools) -> str:
+        groups = self._groups() if command.name is None else (self._holding(command.name),)
+        return reports.tools([one for one in definitions(groups) if command.name in (None, one.server)])
+
+    def _log(self, command: subcommands.ServerLog) -> str:
+        servers = self._holding(command.name)
+        lines = [(one.level, one.logger, one.text) for one in servers.logs(command.name)]
+        return reports.server_log(lines, servers.get(command.name).stderr)
+
+    # -- prompts and resources -----------------------------------------------------------------
+
+    def _prompts(self, command: subcommands.ListPrompts) -> str:
+        found = [one for servers in self._asked(command.name) for one in engine().call(servers.prompts(command.name))]
+        return reports.prompts(
+            (one.server, one.name, " ".join(map(_written, one.arguments)), one.description) for one in found
+        )
+
+    def _resources(self, command: subcommands.ListResources) -> str:
+        found = [one for servers in self._asked(command.name) for one in engine().call(servers.resources(command.name))]
+        return reports.resources((one.server, one.uri, one.description or one.name) for one in found)
+
+    def _prompt(self, command: subcommands.UsePrompt) -> str:
+        servers = self._holding(command.name)
+        arguments = dict(_pair(written) for written in command.arguments)
+        messages = engine().call(servers.prompt(command.name, command.prompt, arguments))
+        if not command.ask:
+            return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
+        self._put(command.session, as_one(messages))
+        return ""
+
+    # -- which there are -----------------------------------------------------------------------
+
+    def _groups(self) -> "Sequence[McpServers]":
+        """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
+        from agentmagic.tools.mcp import McpServers
+
+        own = (self._namespace.servers,) if self._namespace.servers else ()
+        of_sessions = (source for one in self._namespace.sessions().values() for source in one.toolsets())
+        return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
+
+    def _holding(self, name: str) -> "McpServers":
+        """Return the servers among which one is, the ones of `%mcp` first. Raises UsageError for an unknown name."""
+        groups = self._groups()
+        names = [state.name for servers in groups for state in servers.servers]
+        if name not in names:
+            message = f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}."
+            raise UsageError(message)
+        return next(servers for servers in groups if name in {state.name for state in servers.servers})
+
+    def _asked(self, name: str | None) -> "Sequence[McpServers]":
+        return self._groups() if name is None else (self._holding(name),)
+
+
+def listed(toolsets: Sequence[Toolset], name: str | None = None) -> str:
+    """Say how the servers among sources of tools are doing, or one of them."""
+    from agentmagic.tools.mcp import McpServers
+
+    states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
+    return reports.servers(
+        (one.name, one.state, str(one.tools), one.error) for one in states if name in (None, one.name)
+    )
+
+
+def definitions(toolsets: Sequence[Toolset]) -> list[ToolDef]:
+    """List the tools of toolsets as a turn would, connecting servers where need be."""
+    return [tool.definition for toolset in toolsets for tool in engine().call(_list(toolset))]
+
+
+def as_one(messages: Sequence[Message]) -> Message:
+    """Make one prompt of a server's messages; who speaks is said where there is more than one."""
+    if len(messages) == 1:
+        return Message("user", messages[0].parts)
+    parts: list[Content] = []
+    for message in messages:
+        parts.append(Text(f"{message.role}: "))
+        parts += [part for part in message.parts if isinstance(part, Content)]
+    return Message("user", tuple(parts))
+
+
+async def _list(toolset: Toolset) -> Any:
+    return await toolset.tools()
+
+
+def _without(name: str, disabled: Sequence[str]) -> str:
+    if not disabled:
+        return f"Of {name}, the model gets every tool from the next turn on."
+    return f"Of {name}, the model does not get: {', '.join(disabled)}."
+
+
+def _pair(written: str) -> tuple[str, str]:
+    key, equals, value = written.partition("=")
+    if not equals:
+        message = f"{written!r} is no argument of a prompt. Write NAME=VALUE."
+        raise UsageError(message)
+    return key, value
+
+
+def _written(argument: "Argument") -> str:
+    return f"{argument.name}=" if argument.required else f"[{argument.name}=]"
+
+
+def _typed_input(asked: "Input") -> str:
+    """Have a value typed that a file of VS Code asks for, hidden where it is a secret."""
+    choices = f" ({', '.join(asked.options)})" if asked.options else ""
+    prompt = f"{asked.description or asked.id}{choices}: "
+    try:
+        return getpass(prompt) if asked.password else input(prompt)
+    except EOFError:
+        return ""

@@ -1,0 +1,191 @@
+"""Messages from elsewhere, or from a damaged file, made into a history that every provider takes.
+
+What the loop makes is valid as it is, and passes through unchanged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from agentmagic.events import (
+    Event,
+    PartFinished,
+    RunResult,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.fold import INTERRUPTED
+from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage, user
+
+CONTINUED = "(continued)"
+"""Stands in for the prompt of a history that begins in the middle."""
+
+_PARTS: dict[Role, tuple[type[Part], ...]] = {
+    "user": (Text, Media, Resource),
+    "assistant": (Text, Reasoning, Media, ToolCall),
+    "tool": (),  # results are placed by the calls they answer
+}
+
+
+def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages as a history that every provider takes; a valid one stays as it is.
+
+    A call without a result gets an "interrupted" one, a result without a call is dropped, results come
+    right after their calls and in their order, of two calls of one id in a message the second gets
+    another, parts that do not belong to a role and messages without parts are dropped, and a history that
+    does not begin with the user gets a stand-in prompt.
+    """
+    return repair(messages)[0]
+
+
+def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """Do what `repaired` does, and say in sentences what was lost or made up."""
+    repairing = _Repair()
+    for message in messages:
+        repairing.take(message)
+    repairing.answer()
+    return tuple(repairing.out), tuple(repairing.notes())
+
+
+@dataclass(slots=True)
+class _Repair:
+    """Goes through a history once; what follows a message with calls waits until their results are placed."""
+
+    out: list[Message] = field(default_factory=list[Message])
+    _calls: tuple[ToolCall, ...] = ()
+    _asked: tuple[str, ...] = ()
+    _replies: list[Message] = field(default_factory=list[Message])
+    _unanswered: int = 0
+    _orphans: int = 0
+    _misplaced: int = 0
+    _headless: bool = False
+
+    def take(self, message: Message) -> None:
+        if message.role != "assistant":
+            self._replies.append(message)
+            return
+        self.answer()
+        self._asked = tuple(call.id for call in message.calls)
+        message = _with_own_ids(self._without_misplaced(message))
+        if message.parts:
+            self._put(message)
+            self._calls = message.calls
+
+    def answer(self) -> None:
+        """Place what has come since the last message of the assistant: its results first, then the rest."""
+        results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
+        answers = tuple(
+            self._result(asked, call, results) for asked, call in zip(self._asked, self._calls, strict=True)
+        )
+        self._orphans += len(results)
+        if answers:
+            first = self._replies[0] if self._replies else None
+            same = first is not None and first.role == "tool" and _same(first.parts, answers)
+            self.out.append(first if first is not None and same else Message("tool", answers))
+        for reply in self._replies:
+            rest = self._without_misplaced(reply)
+            if rest.parts:
+                self._put(rest)
+        self._replies, self._asked, self._calls = [], (), ()
+
+    def notes(self) -> Iterator[str]:
+        for number, words in (
+            (self._unanswered, "Tool calls had no result, and the model is told that they were interrupted"),
+            (self._orphans, "Tool results answer no call and were left out"),
+            (self._misplaced, "Parts stood in a message that cannot hold them and were left out"),
+        ):
+            if number:
+                yield f"{words}: {number}."
+        if self._headless:
+            yield f'The history did not begin with a prompt; "{CONTINUED}" stands in for it.'
+
+    def _result(self, asked: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
+        for result in results:
+            if result.call_id == asked:
+                results.remove(result)
+                return result if asked == call.id else replace(result, call_id=call.id)
+        self._unanswered += 1
+        return ToolResult(call.id, call.name, (Text(INTERRUPTED),), "interrupted")
+
+    def _without_misplaced(self, message: Message) -> Message:
+        kept = tuple(part for part in message.parts if isinstance(part, _PARTS[message.role]))
+        if len(kept) == len(message.parts):
+            return message
+        self._misplaced += sum(not isinstance(part, (*_PARTS[message.role], ToolResult)) for part in message.parts)
+        return replace(message, parts=kept)
+
+    def _put(self, message: Message) -> None:
+        if not self.out and message.role != "user":
+            self.out.append(user(CONTINUED))
+            self._headless = True
+        self.out.append(message)
+
+
+def _same(parts: Sequence[Part], others: Sequence[Part]) -> bool:
+    return len(parts) == len(others) and all(part is other for part, other in zip(parts, others, strict=True))
+
+
+def _with_own_ids(message: Message) -> Message:
+    ids = [call.id for call in message.calls]
+    if len(set(ids)) == len(ids):
+        return message
+    taken = set(ids)
+    seen: set[str] = set()
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolCall) and part.id in seen:
+            part = replace(part, id=_free(part.id, taken), provider_data=None)  # noqa: PLW2901  (the same part)
+            taken.add(part.id)
+        if isinstance(part, ToolCall):
+            seen.add(part.id)
+        parts.append(part)
+    return replace(message, parts=tuple(parts))
+
+
+def _free(call_id: str, taken: set[str]) -> str:
+    return next(name for number in count(2) if (name := f"{call_id}_{number}") not in taken)
+
+
+def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
+    """Return the turns that a history stands for, each as the log of events that folds to its messages.
+
+    The history is repaired first. `model` is named as the one that was asked.
+    """
+    turns: list[list[Message]] = []
+    for message in repaired(messages):
+        if message.role == "user":
+            turns.append([])
+        turns[-1].append(message)
+    return tuple(tuple(_log(turn, model)) for turn in turns)
+
+
+def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
+    events = [TurnStarted(messages[0], model), *_steps(messages[1:], model)]
+    answer = messages[-1] if messages[-1].role == "assistant" else None
+    result = RunResult(
+        final_text=answer.text if answer else "",
+        history_delta=tuple(messages),
+        events=tuple(events),
+        iterations_used=sum(message.role == "assistant" for message in messages),
+        timed_out=False,
+        stop_reason="answer" if answer and not answer.interrupted else "cancelled",
+        usage=Usage(),
+    )
+    yield from (*events, TurnFinished(result))
+
+
+def _steps(messages: Sequence[Message], model: str) -> Iterator[Event]:
+    step = 0
+    for message in messages:
+        if message.role == "assistant":
+            step += 1
+            yield StepStarted(step, model)
+            for index, part in enumerate(message.parts):
+                yield PartFinished(index, part)
+            yield StepFinished(step, Usage(), interrupted=message.interrupted)
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                yield ToolFinished(part)

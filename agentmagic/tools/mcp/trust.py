@@ -1,0 +1,105 @@
+"""Which servers of configuration files a person has let start; kept between sessions.
+
+A file of a project says what to run on this machine, and comes with a download. So each of its entries is
+shown in full once, and again after any change.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from agentmagic.redact import BLANK, redact
+from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, is_secret
+from agentmagic.tools.mcp.words import clean
+
+FILE = "trusted-servers.json"
+
+
+class TrustStore:
+    """Remembers approvals in a file of the user's data folder, by the hash of all of an entry.
+
+    `path` names another file. A file that cannot be read approves nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+
+    @property
+    def path(self) -> Path:
+        """Where approvals are kept."""
+        from platformdirs import user_data_path
+
+        return self._path or user_data_path("agentmagic", appauthor=False) / FILE
+
+    def approved(self, origin: Origin) -> bool:
+        """Whether this very entry was approved."""
+        return origin.digest in self._read()
+
+    def approve(self, server: str, config: ServerConfig) -> None:
+        """Remember that a person let this entry start; what was approved of the same name before is forgotten.
+
+        Raises OSError where it cannot be written.
+        """
+        from filelock import FileLock
+
+        if (origin := config.origin) is None:
+            return
+        entry = {"server": server, "file": str(origin.file), "command": entry_of(config)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self.path}.lock"):
+            kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
+            beside = self.path.with_suffix(".new")
+            beside.write_text(json.dumps(kept | {origin.digest: entry}, indent=1), encoding="utf-8")
+            beside.replace(self.path)
+
+    def before(self, server: str, origin: Origin) -> str:
+        """Return the command that was approved for this name of this file, "" if none was."""
+        asked = {"server": server, "file": str(origin.file)}
+        return next((str(one.get("command", "")) for one in self._read().values() if _same(one, asked)), "")
+
+    def _read(self) -> dict[str, Mapping[str, Any]]:
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        entries = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        return {digest: one for digest, one in entries.items() if isinstance(one, dict)}
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return (one.get("server"), one.get("file")) == (other["server"], other["file"])
+
+
+def describe(config: ServerConfig) -> str:
+    """Say in full what would be started or reached, secrets blanked."""
+    match config.transport:
+        case Stdio(command=command, args=args, env=env, cwd=cwd):
+            settings = [f"{name}={_shown(name, value)}" for name, value in env.items()]
+            text = shlex.join([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
+        case InProcess(server=server):
+            text = f"a {type(server).__name__} of this process"
+        case address:
+            names = ", ".join(address.headers)
+            text = address.url + (f"  (with {names})" if names else "")
+    return redact(clean(text))
+
+
+def question(server: str, config: ServerConfig, store: TrustStore) -> str:
+    """Say what a person is to approve: the command, the file it is from, and what it was before."""
+    if (origin := config.origin) is None:
+        return describe(config)
+    before = store.before(server, origin)
+    changed = f"\nIt has changed. Before it was: {before}" if before else ""
+    return f"{entry_of(config)}\nThe file {origin.file} names it.{changed}"
+
+
+def entry_of(config: ServerConfig) -> str:
+    """Say what an entry asks for: what would be started or reached, and which of its tools would not ask."""
+    unasked = f"\nWithout asking you, it may run: {', '.join(config.allow)}" if config.allow else ""
+    return f"{describe(config)}{clean(unasked)}"
+
+
+def _shown(name: str, value: str) -> str:
+    return BLANK if is_secret(name) else value

@@ -1,0 +1,187 @@
+"""Long tool results: the model gets a preview with a handle, and a tool that reads the rest (CONTEXT-2).
+
+Nothing is stored twice. The history keeps every result whole; the handle is the id of the call.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from agentmagic.errors import ToolError
+from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.tools.base import Tool, ToolContext, result
+
+READER = "read_result"
+SLICE = 4_000
+"""Characters that one reading returns unless it asks for more or fewer."""
+MOST = 20_000
+"""Characters that one reading returns at most."""
+HEAD = 150
+"""Characters kept free for the line above what was read."""
+AROUND = 120
+"""Characters of surroundings to each side of a hit."""
+MOST_HITS = 10
+LONGEST_SEARCH = 200
+
+Find = Callable[[str], ToolResult | None]
+
+
+def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
+    """Bound a result to `limit` characters of text: its beginning, how to read on, and its end.
+
+    Media stay beside the text, which names them; with `media=False` the names are all that is left of
+    them. A result that need not change is returned as it is.
+    """
+    text = whole.text
+    kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
+    if len(text) > limit:
+        return replace(whole, content=(Text(shorten(text, limit, _how_to_read(whole.call_id, len(text)))), *kept))
+    if media or not any(isinstance(part, Media) for part in whole.content):
+        return whole
+    return replace(whole, content=(Text(text),))
+
+
+def shorten(text: str, limit: int, note: Callable[[int, int], str]) -> str:
+    """Cut the middle out of a text so that no more than `limit` characters are left, the note among them.
+
+    `note` tells, of the two positions between which the text is left out, what stands there instead.
+    """
+    if len(text) <= limit:
+        return text
+    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # whether it tells places or how much
+    room = limit - longest
+    if room < 0:
+        return text[: max(limit - 1, 0)] + "…"[:limit]
+    end = len(text) - room // 3
+    start = room - room // 3
+    return text[:start] + note(start, end) + text[end:]
+
+
+def _how_to_read(call_id: str, length: int) -> Callable[[int, int], str]:
+    handle = json.dumps(call_id, ensure_ascii=False)
+
+    def note(start: int, end: int) -> str:
+        return (
+            f"\n[Characters {start} to {end} of {length} are left out. {READER}(id={handle}, start={start}) reads on, "
+            f'{READER}(id={handle}, search="words") finds words.]\n'
+        )
+
+    return note
+
+
+def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
+    """Return the newest result of that id in a history, or None."""
+    results = (part for message in reversed(messages) if message.role == "tool" for part in message.parts)
+    return next((part for part in results if isinstance(part, ToolResult) and part.call_id == call_id), None)
+
+
+def reader(find: Find, limit: int | None = None) -> Tool:
+    """Make the tool that reads what previews leave out.
+
+    `find` looks a result up by the id of its call. `limit` is the one that previews are made with: a reading
+    stays within it, so that it is never itself previewed.
+    """
+    most = MOST if limit is None else min(limit, MOST)
+
+    async def read(call: ToolCall, _: ToolContext) -> ToolResult:
+        whole = find(call.arguments["id"])
+        if whole is None:
+            raise ToolError(_no_such(call.arguments["id"]))
+        return replace(result(call, _read(whole.text, call.arguments, most)), server=whole.server)
+
+    return Tool(DEFINITION, read)
+
+
+DEFINITION = ToolDef(
+    READER,
+    "Read more of an earlier tool result of which only a preview was shown; the preview names its id and where to "
+    "read on. Give `start` to read a piece of the whole text, or `search` to find words in it (plain words, upper and "
+    "lower case alike) and their positions.",
+    {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "The id that the preview names."},
+            "start": {
+                "type": "integer",
+                "minimum": 0,
+                "default": 0,
+                "description": "The character to begin at, counted from 0.",
+            },
+            "length": {
+                "type": "integer",
+                "minimum": 1,
+                "default": SLICE,
+                "description": "How many characters to read; fewer come where that is too many.",
+            },
+            "search": {
+                "anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST_SEARCH}, {"type": "null"}],
+                "default": None,
+                "description": "Words to find instead of reading; only hits from `start` on are shown.",
+            },
+        },
+        "required": ["id"],
+    },
+    examples=(
+        Example("Read on in result call_7 from character 4000.", {"id": "call_7", "start": 4000}),
+        Example('Where does result call_7 mention "timeout"?', {"id": "call_7", "search": "timeout"}),
+    ),
+)
+
+
+def _no_such(call_id: str) -> str:
+    shown = json.dumps(call_id[:80], ensure_ascii=False)
+    return f"There is no result with the id {shown}. Use the id that a preview names, exactly as it stands there."
+
+
+def _read(text: str, arguments: Any, most: int) -> str:
+    start = int(arguments.get("start", 0))  # 4000.0 is an integer too, says JSON Schema
+    if start and start >= len(text):
+        message = f"The result has {len(text)} characters; choose a start below that."
+        raise ToolError(message)
+    if words := arguments.get("search"):
+        return _hits(text, words, start, most)
+    length = min(int(arguments.get("length", SLICE)), max(most - HEAD, 1))
+    end = min(start + length, len(text))
+    more = f"; start={end} reads on" if end < len(text) else ", the end"
+    return f"[Characters {start} to {end} of {len(text)}{more}]\n{text[start:end]}"[:most]
+
+
+def _hits(text: str, words: str, start: int, most: int) -> str:
+    # Plain words are found in linear time, and counted without a list of where they are.
+    low, wanted = _folded(text), _folded(words)
+    count = low.count(wanted, start)
+    if not count:
+        return f"[The words are not found between character {start} and the end, {len(text)}]"[:most]
+    places = list(islice(_places(low, wanted, start), MOST_HITS + 1))
+    lines = (_surroundings(text, place, len(words)) for place in places[:MOST_HITS])
+    shown = list(_fitting(lines, max(most - HEAD, 1)))
+    more = f"; start={places[len(shown)]} shows the next" if len(shown) < len(places) else ""
+    head = f"[{len(shown)} of {count} hits from character {start} on{more}]"
+    return "\n".join([head, *shown])[:most]
+
+
+def _places(low: str, wanted: str, start: int) -> Iterator[int]:
+    place = low.find(wanted, start)
+    while place >= 0:
+        yield place
+        place = low.find(wanted, place + len(wanted))
+
+
+def _folded(text: str) -> str:
+    """Return the text in lower case, every character at its place: this one alone would become two."""
+    return text.replace("\u0130", "I").lower()
+
+
+def _surroundings(text: str, place: int, length: int) -> str:
+    return f"[{place}] …{text[max(place - AROUND, 0) : place + length + AROUND]}…"
+
+
+def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
+    """Yield as many lines as fit into so many characters, the first always."""
+    for number, line in enumerate(lines):
+        room -= len(line) + 1
+        if number and room < 0:
+            return
+        yield line

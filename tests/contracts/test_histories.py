@@ -1,0 +1,239 @@
+"""A history goes on with any provider, whoever made it and however it was cut, undone, forked or edited."""
+
+from itertools import permutations
+
+import pytest
+
+from agentmagic import Agent
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import PATIENCE, invalid_history
+from tests.contracts.conversing import (
+    GOES_ON,
+    Conversation,
+    api_case,
+    check_events,
+    every_api,
+    tools,
+    words_of,
+)
+from tests.providers.strict.script import TOO_LONG, call, fault, say
+from tests.providers.strict.server import APIS
+from tests.turns import calls, scripted
+
+UTC = ("clock", {"zone": "UTC"})
+CET = ("clock", {"zone": "CET"})
+ANSWER = "It is noon."
+PAIRS = [
+    pytest.param(
+        *(api_case(name).values[0] for name in pair),
+        id=" to ".join(pair),
+        marks=[mark for name in pair for mark in api_case(name).marks],
+    )
+    for pair in permutations(["openai", "openai-chat", "gemini"], 2)
+]
+every_pair = pytest.mark.parametrize(("maker", "heir"), PAIRS)
+
+
+def eventful(talk: Conversation) -> None:
+    """Give a conversation all that is hard to hand over: two turns, the second of them cut off."""
+    talk.server.script(
+        call(UTC, CET, think="I need two times.", says="Let me look."),
+        call(("faulty", {}), ("camera", {}), ("clok", {"zone": "UTC"}), ("clock", {"place": "UTC"}), think="And more."),
+        say(ANSWER, think="That is all."),
+    )
+    _, error = talk.ask("What time is it here and there?")
+    assert error is None, error
+    interrupt(talk, call(UTC, think="Once more."), call(CET, UTC, think="Hm.", says="And th", ends="stall"))
+
+
+def interrupt(talk: Conversation, *steps) -> None:
+    """Run a turn that stands still, and cancel it there."""
+    talk.server.stalled.clear()
+    talk.server.script(*steps)
+    run = talk.session.start("And now?")
+    assert talk.server.stalled.wait(PATIENCE)
+    run.cancel()
+    assert run.wait().stop_reason == "cancelled"
+
+
+def hand_over(talk: Conversation, heir: Conversation) -> None:
+    """Let the model of another conversation go on with one, with calls of its own."""
+    heir.server.script(call(UTC, CET, think="Let me see."), say(GOES_ON))
+    result, error = talk.ask("Go on.", agent=Agent(heir.model, tools=tools(talk.ran)))
+    assert (error, heir.server.refusals) == (None, [])
+    assert result.final_text == GOES_ON
+    assert invalid_history(talk.session.messages) is None
+    check_events(result)
+
+
+@every_api
+def test_an_eventful_history_goes_on_with_the_provider_that_made_it(conversation, api):
+    with conversation(api) as talk:
+        eventful(talk)
+        talk.goes_on()
+
+
+@every_pair
+def test_a_history_goes_on_with_another_provider_and_back(conversation, maker, heir):
+    with conversation(maker) as talk, conversation(heir) as other:
+        eventful(talk)
+        hand_over(talk, other)
+        talk.goes_on()
+        hand_over(talk, other)
+
+
+@every_pair
+def test_a_history_with_a_name_that_the_heir_does_not_take_goes_on(conversation, maker, heir):
+    odd = ("default_api.clock", {"zone": "UTC"})
+    with conversation(maker, call(odd), say(ANSWER)) as talk, conversation(heir) as other:
+        _, error = talk.ask()
+        assert error is None, error
+        hand_over(talk, other)
+        talk.goes_on()
+
+
+@every_api
+def test_a_history_of_a_server_that_uses_its_call_ids_again_goes_on(conversation, api):
+    with conversation(api) as talk:
+        for _ in range(2):
+            counting_anew = Scripted([calls(UTC), "Done."])
+            talk.ask(agent=Agent(counting_anew, tools=tools(talk.ran)))
+        assert talk.ran == ["UTC", "UTC"]
+        hand_over(talk, talk)
+
+
+@every_api
+def test_a_history_of_a_script_with_long_ids_and_odd_arguments_goes_on(conversation, api):
+    session = scripted(calls(("clock", {"zone": "x" * 5000}), ("clock", {"zone": "\u0000 \U0001f600"})), "Done.")
+    session.ask("What time is it?", agent=Agent(session.agent.model, tools=tools([])))
+    with conversation(api) as talk:
+        talk.session = session
+        hand_over(talk, talk)
+
+
+@every_api
+def test_a_turn_that_was_undone_leaves_a_history_that_goes_on(conversation, api):
+    with conversation(api) as talk:
+        eventful(talk)
+        talk.session.undo()
+        assert "And th" not in str(talk.session.messages)
+        talk.goes_on()
+        talk.session.undo()
+        talk.session.undo()
+        assert talk.session.messages == ()
+        talk.goes_on()
+
+
+@every_pair
+def test_a_fork_goes_on_beside_its_origin(conversation, maker, heir):
+    with conversation(maker) as talk, conversation(heir) as other:
+        eventful(talk)
+        fork = Conversation(talk.server, talk.model, talk.session.fork(), talk.ran)
+        hand_over(fork, other)
+        assert len(fork.session.messages) > len(talk.session.messages)
+        fork.goes_on()
+        talk.goes_on()
+
+
+@every_api
+def test_a_prompt_that_was_edited_runs_again_on_what_came_before_it(conversation, api):
+    with conversation(api) as talk:
+        eventful(talk)
+        talk.server.script(call(UTC), say(ANSWER))
+        run = talk.session.edit(1, "What time is it now?")
+        assert run.wait().final_text == ANSWER
+        assert [message.text for message in talk.session.messages if message.role == "user"] == [
+            "What time is it here and there?",
+            "What time is it now?",
+        ]
+        assert "And th" not in str(talk.session.messages)
+        talk.goes_on()
+
+
+@every_api
+def test_the_first_prompt_can_be_edited_too(conversation, api):
+    with conversation(api) as talk:
+        eventful(talk)
+        talk.server.script(call(UTC), say(ANSWER))
+        talk.session.edit(0, "What time is it now?").wait()
+        assert talk.session.messages[0].text == "What time is it now?"
+        assert len(talk.session.messages) == 4
+        talk.goes_on()
+
+
+@every_api
+def test_a_turn_that_failed_midway_can_be_handed_over(conversation, api):
+    with conversation(api, call(UTC, CET, think="Hm."), fault(400)) as talk:
+        _, error = talk.ask()
+        assert error is not None
+        for heir in others(api):
+            with conversation(heir) as other:
+                hand_over(talk, other)
+        talk.goes_on()
+
+
+@every_pair
+def test_a_history_that_was_compacted_can_be_handed_over(conversation, maker, heir):
+    with conversation(maker) as talk, conversation(heir) as other:
+        for _ in range(3):
+            talk.server.script(call(UTC, think="Hm."), say(ANSWER))
+            talk.ask("Tell me a long story. " * 50)
+        talk.server.script(TOO_LONG, say("A summary."), say(ANSWER))
+        _, error = talk.ask()
+        assert error is None, error
+        hand_over(talk, other)
+        talk.goes_on()
+
+
+def others(api: str) -> list[str]:
+    """The APIs but one: what an account wrote can be read by that account alone, so not by another server of it."""
+    return [name for name in APIS if name != api]
+
+
+TWO_STEPS = (call(UTC, CET, think="I need two times.", says="Let me look."), say(ANSWER, think="That is all."))
+
+
+def events_of_a_whole_turn(talk: Conversation) -> int:
+    talk.server.script(*TWO_STEPS)
+    run = talk.session.start("What time is it?")
+    return 1 + len(run.wait().events)
+
+
+@every_api
+def test_a_turn_that_is_cancelled_at_any_of_its_events_leaves_a_history_that_goes_on(conversation, api):
+    with conversation(api) as talk:
+        number_of_events = events_of_a_whole_turn(talk)
+        for number in range(1, number_of_events + 1):
+            talk.session.clear()
+            result = cancelled_at(talk, number)
+            assert result.stop_reason in ("cancelled", "answer"), number
+            check_events(result)
+            talk.goes_on()
+
+
+def cancelled_at(talk: Conversation, number: int):
+    """The result of a turn that is cancelled as soon as its so many-th event came."""
+    told = []
+
+    def listener(event) -> None:
+        told.append(event)
+        if len(told) == number:
+            run.cancel()
+
+    prompt = f"What time is it at event {number}?"
+    talk.server.script(*TWO_STEPS, to=prompt)
+    run = talk.session.start(prompt)
+    run.listen(listener)
+    return run.wait()
+
+
+@every_pair
+def test_a_turn_that_is_cancelled_at_any_of_its_events_can_be_handed_over(conversation, maker, heir):
+    with conversation(maker) as talk, conversation(heir) as other:
+        for number in range(1, events_of_a_whole_turn(talk) + 1, 3):
+            talk.session.clear()
+            cancelled_at(talk, number)
+            other.server.script(say(GOES_ON))
+            result, error = talk.ask("Go on.", agent=Agent(other.model))
+            assert (error, other.server.refusals) == (None, []), number
+            assert GOES_ON in words_of(result)

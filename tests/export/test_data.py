@@ -1,0 +1,236 @@
+import base64
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from agentmagic import codec, redact
+from agentmagic.events import PartFinished, RunResult, StepFinished, StepStarted, TurnFinished
+from agentmagic.export import to_gemini, to_json, to_openai, to_responses
+from agentmagic.messages import (
+    Media,
+    Message,
+    ProviderData,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    user,
+)
+from tests.export.turns import turn
+from tests.logs import whole_messages
+from tests.render.logs import logs, one_text, over, started
+
+PNG = b"\x89PNG"
+SIGNATURE = base64.b64encode(b"signed").decode()
+ITEM = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAB-sk-abcdefghijklmnopqrstuvwx"}
+CALLED = {"type": "function_call", "id": "fc_1", "call_id": "c3", "name": "now", "arguments": "{}"}
+
+CALLS = Message(
+    "assistant", (Reasoning("Hm."), Text("Let me see."), ToolCall("c1", "area", {"w": 3}), ToolCall("c2", "now", {}))
+)
+RESULTS = Message(
+    "tool",
+    (
+        ToolResult("c1", "area", (Text("21"), Media("image/png", PNG, "plot"))),
+        ToolResult("c2", "now", (Resource("clock://now", text="noon"),), "error"),
+    ),
+)
+HISTORY = (user("How large?", Media("image/png", PNG)), CALLS, RESULTS, Message("assistant", (Text("21."),)))
+FOREIGN = (
+    user("What now?"),
+    Message(
+        "assistant",
+        (Reasoning("", ProviderData("openai", ITEM)), ToolCall("c3", "now", {}, ProviderData("openai", CALLED))),
+    ),
+    Message("tool", (ToolResult("c3", "now", (Text("noon"),)),)),
+    Message(
+        "assistant",
+        (Text("Noon.", ProviderData("gemini", {"text": "Noon.", "thoughtSignature": SIGNATURE})),),
+    ),
+)
+
+
+def chat_pairs(messages):
+    """The calls that await a result and the results given, in the order in which they come."""
+    called = [call["id"] for message in messages for call in message.get("tool_calls", [])]
+    return called, [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+
+
+def responses_pairs(items):
+    called = [item["call_id"] for item in items if item.get("type") == "function_call"]
+    return called, [item["call_id"] for item in items if item.get("type") == "function_call_output"]
+
+
+def gemini_pairs(contents):
+    parts = [part for content in contents for part in content["parts"]]
+    called = [part["functionCall"]["id"] for part in parts if "functionCall" in part]
+    return called, [part["functionResponse"]["id"] for part in parts if "functionResponse" in part]
+
+
+# -- JSON ------------------------------------------------------------------------------------------
+
+
+def test_turns_are_one_document_of_a_named_form():
+    document = json.loads(to_json([turn(*one_text("Yes."))]))
+    assert {key: document[key] for key in ("format", "version")} == {"format": "agentmagic", "version": codec.VERSION}
+    assert document["turns"][0]["prompt"] == "Hello"
+    assert [event["type"] for event in document["turns"][0]["events"]] == [
+        "turn_started",
+        "step_started",
+        "part_finished",
+        "step_finished",
+        "turn_finished",
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(logs())
+def test_the_events_are_read_back_by_the_codec(log):
+    whole = turn(*log)
+    lines = [json.dumps(event) for event in json.loads(to_json([whole]))["turns"][0]["events"]]
+    read = codec.decode_log(lines)
+    assert [event for event in read if not isinstance(event, TurnFinished)] == [
+        event
+        for event in log
+        if not isinstance(event, TurnFinished) and event.type not in ("part_started", "part_delta")
+    ]
+    assert read[-1].result.final_text == log[-1].result.final_text
+
+
+def test_what_json_does_not_have_is_null_and_what_utf_8_does_not_have_a_question_mark():
+    call = ToolCall("c1", "plot", {"x": [float("nan"), float("inf"), 1.5], "name": "\ud800"})
+    text = to_json([turn(*started(), PartFinished(0, call), StepFinished(1, Usage()), *over())])
+    assert '"arguments": {' in text
+    arguments = json.loads(text, parse_constant=pytest.fail)["turns"][0]["events"][2]["part"]["arguments"]
+    assert arguments == {"x": [None, None, 1.5], "name": "?"}
+    assert text.encode()
+
+
+def test_a_validated_value_is_left_out_since_it_may_be_anything():
+    result = RunResult("{}", (), (), 1, False, "answer", Usage(), value=object())
+    told = json.loads(to_json([turn(*started(), TurnFinished(result))]))["turns"][0]["events"][-1]["result"]
+    assert "value" not in told
+
+
+def test_secrets_are_blanked_and_bytes_are_left_alone():
+    redact.remember("my-own-password")
+    image = Media("image/png", b"\x00sk-" * 20)
+    call = ToolCall(
+        "c1", "f", {"my-own-password": ["Bearer abcdefghijklmnopqrst"]}, ProviderData("x", {"k": "my-own-password"})
+    )
+    log = [*started("my-own-password"), StepStarted(1, "m"), PartFinished(0, call), PartFinished(1, image), *over()]
+    text = to_json([turn(*log)])
+    assert "my-own-password" not in text
+    assert "abcdefghij" not in text
+    assert base64.b64encode(image.data).decode() in text
+
+
+# -- the messages of three APIs ----------------------------------------------------------------------
+
+
+def test_chat_messages_hold_calls_and_results():
+    assert to_openai(HISTORY, "Be brief.") == [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "How large?"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw==", "detail": "auto"}},
+            ],
+        },
+        {
+            "role": "assistant",
+            "content": "Let me see.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "area", "arguments": '{"w": 3}'}},
+                {"id": "c2", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "21\n[image/png plot, 4 bytes]"},
+        {"role": "tool", "tool_call_id": "c2", "content": "Error: [resource clock://now]\nnoon"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "What the call c1 of area returned:"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw==", "detail": "auto"}},
+            ],
+        },
+        {"role": "assistant", "content": "21."},
+    ]
+
+
+def test_instructions_are_a_system_message_of_the_responses_too():
+    assert to_responses([user("Hi")], "Be brief.")[0] == {"role": "system", "content": "Be brief."}
+    assert to_responses([user("Hi")])[0]["role"] == "user"
+
+
+def test_what_openai_wrote_goes_back_as_it_came():
+    assert to_responses(FOREIGN)[1:3] == [ITEM, CALLED]
+
+
+def test_what_gemini_signed_goes_back_as_it_came():
+    assert to_gemini(FOREIGN)[-1] == {"role": "model", "parts": [{"text": "Noon.", "thoughtSignature": SIGNATURE}]}
+
+
+def test_pictures_in_results_stand_where_the_model_takes_them():
+    inside, behind = to_gemini(HISTORY, "gemini-3.5-flash"), to_gemini(HISTORY)
+    blob = {"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}}
+    assert inside[2]["parts"][0]["functionResponse"]["parts"] == [blob]
+    assert behind[3]["parts"][1] == blob
+
+
+@pytest.mark.parametrize(
+    ("export", "pairs"), [(to_openai, chat_pairs), (to_responses, responses_pairs), (to_gemini, gemini_pairs)]
+)
+@pytest.mark.parametrize("messages", [HISTORY, FOREIGN, HISTORY + FOREIGN, HISTORY[:2], HISTORY[2:], ()])
+def test_every_call_has_its_result_whatever_was_cut_off(export, pairs, messages):
+    called, answered = pairs(export(messages))
+    assert called == answered
+
+
+@settings(deadline=None)
+@given(whole_messages)
+def test_any_message_is_exported_as_plain_json(message):
+    for export in (to_openai, to_responses, to_gemini):
+        told = export([message])
+        assert json.loads(json.dumps(told, allow_nan=False)) == told
+
+
+def test_what_is_exported_is_a_copy():
+    to_responses(FOREIGN)[1]["summary"].append("changed")
+    assert ITEM["summary"] == []
+
+
+def test_secrets_are_blanked_in_messages():
+    redact.remember("my-own-password")
+    history = (
+        user("my-own-password"),
+        Message("assistant", (ToolCall("c1", "f", {"x": "my-own-password"}),)),
+        Message("tool", (ToolResult("c1", "f", (Text("my-own-password"),)),)),
+    )
+    for export in (to_openai, to_responses):
+        assert "my-own-password" not in json.dumps(export(history, "my-own-password"))
+    assert "my-own-password" not in json.dumps(to_gemini(history))
+
+
+@pytest.mark.parametrize("messages", [HISTORY, FOREIGN])
+def test_the_openai_sdk_takes_the_messages(messages):
+    chat = pytest.importorskip("openai.types.chat", exc_type=ImportError)
+    responses = pytest.importorskip("openai.types.responses", exc_type=ImportError)
+    pydantic = pytest.importorskip("pydantic")
+    for message in to_openai(messages, "Be brief."):
+        pydantic.TypeAdapter(chat.ChatCompletionMessageParam).validate_python(message)
+    for item in to_responses(messages, "Be brief."):
+        pydantic.TypeAdapter(responses.ResponseInputItemParam).validate_python(item)
+
+
+@pytest.mark.parametrize("messages", [HISTORY, FOREIGN])
+@pytest.mark.parametrize("model", ["", "gemini-3.5-flash"])
+def test_the_gemini_sdk_takes_the_contents_and_sends_them_as_they_are(messages, model):
+    types = pytest.importorskip("google.genai.types", exc_type=ImportError)
+    contents = to_gemini(messages, model)
+    read = [types.Content.model_validate(content) for content in contents]
+    assert [content.model_dump(mode="json", by_alias=True, exclude_none=True) for content in read] == contents

@@ -1,0 +1,9 @@
+"""Turns for the tests of exports, of logs that are made by hand."""
+
+from agentmagic.events import Event
+from agentmagic.fold import fold
+from agentmagic.history import Turn, turn_of
+
+
+def turn(*events: Event) -> Turn:
+    return turn_of(events, fold(events))

@@ -1,0 +1,282 @@
+"""Servers across cells: connected in one, used in others, gone in a third; approved, asked, interrupted, restarted."""
+
+import json
+import sys
+
+import pytest
+
+from tests.kernel.conftest import SETUP
+from tests.kernel.harness import BATCH, ROOT, Kernel, timed
+from tests.tools.mcp.calling import is_alive
+
+SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
+RAW, OBLIGING = SERVERS / "raw.py", SERVERS / "obliging.py"
+SOON = 0.5
+"""Seconds that LOOP-14 allows."""
+
+
+@pytest.fixture
+def add(kernel):
+    """Add servers; they are gone after the test."""
+    added = []
+
+    def connect(name, program, *words):
+        added.append(name)
+        cell = kernel.run(f"%mcp add {name} {sys.executable} {program} {' '.join(words)}")
+        assert cell.ok, cell.error
+        return cell
+
+    yield connect
+    for name in added:
+        kernel.run(f"%mcp remove {name}")
+
+
+@pytest.fixture
+def project(kernel, tmp_path):
+    """A project's file that names a server, and a place for approvals of its own."""
+    kernel.run(f"import os\nos.environ['XDG_DATA_HOME'] = {str(tmp_path / 'data')!r}")
+
+    def write(**more):
+        entry = {"command": sys.executable, "args": ["-S", str(RAW)], **more}
+        (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"proj": entry}}))
+        return tmp_path / ".mcp.json"
+
+    yield write
+    kernel.run("%mcp remove proj")
+
+
+# -- through cells -----------------------------------------------------------------------------------
+
+
+def test_a_server_of_one_cell_is_used_in_others_and_gone_after_a_third(kernel, add):
+    assert "ready" in add("raw", RAW).stream
+    kernel.run("%mcp allow raw")
+    kernel.run("play(calls('echo', text='hi'), 'first', calls('echo', text='ho'), 'second')")
+    assert "✓ echo (raw)" in kernel.run("%%agent\nhello").text
+    assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
+    assert kernel.run("%mcp remove raw").ok
+    assert "There are no servers" in kernel.run("%mcp").stream
+
+
+def test_a_call_that_is_interrupted_leaves_the_server_for_the_next(kernel, add):
+    add("raw", RAW)
+    kernel.run("%mcp allow raw")
+    kernel.run("play(calls('wait'), calls('echo', text='alive'), 'second')")
+    cell = kernel.send("%%agent\nhello")
+    kernel.wait_for_text(cell, "running")
+    with timed() as seconds:
+        kernel.interrupt()
+        kernel.finish(cell)
+        assert seconds() < 4 * SOON
+    assert "cancelled" in cell.error
+    assert kernel.value("valid()") == "True"
+    assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
+
+
+def test_get_shows_a_server_and_logs_its_last_words(kernel, add):
+    add("obliging", OBLIGING)
+    shown = kernel.run("%mcp get obliging").stream
+    assert "state         ready" in shown
+    assert "obliging.py" in shown
+    assert "It says of itself:\nBe kind to it." in shown
+    kernel.run("%mcp allow obliging\nplay(calls('talk'), 'done')")
+    kernel.run("%%agent\nhello")
+    assert "all is well" in kernel.run("%mcp logs obliging").stream
+
+
+def test_tools_are_taken_away_and_given_back(kernel, add):
+    add("obliging", OBLIGING)
+    assert "does not get: visit, talk" in kernel.run("%mcp disable obliging talk visit").stream
+    listed = kernel.run("%mcp tools obliging").stream
+    assert "talk" not in listed
+    assert "book" in listed
+    assert "disabled      visit, talk" in kernel.run("%mcp get obliging").stream
+    assert "gets every tool" in kernel.run("%mcp enable obliging").stream
+    assert "talk" in kernel.run("%mcp tools obliging").stream
+    assert "has no tool 'tlak'" in kernel.run("%mcp disable obliging tlak").error
+
+
+def test_a_server_is_restarted(kernel, add):
+    add("raw", RAW)
+    assert "ready" in kernel.run("%mcp restart raw").stream
+    assert "There is no server 'row'. Servers: raw" in kernel.run("%mcp restart row").error
+
+
+def test_the_servers_of_a_sessions_agent_are_known_too(kernel):
+    program = json.dumps({"own": {"command": sys.executable, "args": ["-S", str(RAW)]}})
+    kernel.run(f"play('first', mcp={program})")
+    assert "own" in kernel.run("%mcp").stream
+    assert "state         stopped" in kernel.run("%mcp get own").stream
+    assert "ready" in kernel.run("%mcp restart own").stream
+
+
+# -- a project's file --------------------------------------------------------------------------------
+
+
+def test_a_server_of_a_file_starts_once_its_command_was_shown_and_agreed_to(kernel, project):
+    path = project()
+    cell = kernel.send(f"%mcp load {path}")
+    asked = kernel.asked(cell)["prompt"]
+    assert asked.startswith("Start the MCP server 'proj', which the project names?\n")
+    assert str(RAW) in asked
+    assert f"The file {path} names it." in asked
+    kernel.type("y")
+    assert "ready" in kernel.finish(cell).stream
+    assert "ready" in kernel.run(f"%mcp load {path}").stream
+
+
+def test_a_no_leaves_the_server_for_later(kernel, project):
+    cell = kernel.send(f"%mcp load {project()}")
+    kernel.asked(cell)
+    kernel.type("")
+    assert "%mcp approve proj lets it start" in kernel.finish(cell).stream
+    assert "needs approval" in kernel.run("%mcp").stream
+    approved = kernel.run("%mcp approve proj").stream
+    assert approved.startswith("proj may start: ")
+    assert "ready" in approved
+    assert "needs no approval" in kernel.run("%mcp approve proj").stream
+
+
+def test_where_nobody_can_type_nothing_of_a_file_starts(kernel, project):
+    cell = kernel.run(f"%mcp load {project()}", **BATCH)
+    assert "nobody has approved it yet" in cell.stream
+    assert "%mcp approve proj lets it start" in cell.stream
+    assert "needs approval" in kernel.run("%mcp").stream
+
+
+def test_a_file_that_lets_tools_run_unasked_is_asked_about_again(kernel, project):
+    cell = kernel.send(f"%mcp load {project()}")
+    kernel.asked(cell)
+    kernel.type("y")
+    kernel.finish(cell)
+    cell = kernel.send(f"%mcp load {project(allow=['*'])}")
+    asked = kernel.asked(cell)["prompt"]
+    assert "Without asking you, it may run: *" in asked
+    assert "It has changed. Before it was: " in asked
+    kernel.type("n")
+    kernel.finish(cell)
+    assert "needs approval" in kernel.run("%mcp").stream
+
+
+# -- prompts and resources ---------------------------------------------------------------------------
+
+
+def test_a_resource_goes_along_with_a_prompt(kernel, add):
+    add("obliging", OBLIGING)
+    assert "@obliging:memo://one" in kernel.run("%mcp resources obliging").stream
+    kernel.run("play('read')")
+    assert kernel.run("%%agent\nWhat is in @obliging:memo://one? Mail me@obliging:no and @other:thing").ok
+    assert kernel.value("[part.type for part in agent.messages[0].parts]") == "['text', 'resource']"
+    assert kernel.value("agent.messages[0].parts[1].text") == "'remember the milk'"
+    assert "@other:thing" in kernel.value("agent.messages[0].text")
+
+
+def test_what_a_value_holds_attaches_nothing(kernel, add):
+    add("obliging", OBLIGING)
+    kernel.run("x = '@obliging:memo://one'\nplay('read')")
+    assert kernel.run("%%agent\nWhat is {x}?").ok
+    assert kernel.value("[part.type for part in agent.messages[0].parts]") == "['text']"
+
+
+def test_a_resource_that_is_not_there_fails_the_cell(kernel, add):
+    add("obliging", OBLIGING)
+    kernel.run("play('read')")
+    cell = kernel.run("%%agent\nWhat is in @obliging:memo://none/at/all?")
+    assert "did not read 'memo://none/at/all'" in cell.error
+    assert kernel.value("len(agent.messages)") == "0"
+
+
+def test_a_prompt_of_a_server_is_shown_and_asked(kernel, add):
+    add("obliging", OBLIGING)
+    assert "obliging  greet  name= [tone=]  Greet somebody." in kernel.run("%mcp prompts").stream
+    shown = kernel.run("%mcp prompt obliging greet name=Ann").stream
+    assert shown == "user: Say hello to Ann in a warm tone.\n"
+    kernel.run("play('Hello, Ann.')")
+    assert "Hello, Ann." in kernel.run("%mcp prompt obliging greet name=Ann tone=cold --ask").text
+    assert kernel.value("agent.messages[0].text") == "'Say hello to Ann in a cold tone.'"
+    assert "Write NAME=VALUE" in kernel.run("%mcp prompt obliging greet Ann").error
+
+
+def test_servers_are_completed_behind_an_at_sign(kernel, add):
+    add("obliging", OBLIGING)
+    assert "obliging:" in kernel.complete("%%agent\nWhat is in @obl")
+    assert "obliging" in kernel.complete("%mcp restart obl")
+
+
+# -- what a server asks ------------------------------------------------------------------------------
+
+
+def test_a_form_of_a_server_is_typed(kernel, add):
+    add("obliging", OBLIGING)
+    kernel.run("%mcp allow obliging\nplay(calls('book'), 'done')")
+    cell = kernel.send("%%agent\nhello")
+    assert "Book a trip" in kernel.asked(cell)["prompt"]
+    kernel.type("Rome")
+    kernel.asked(cell)
+    kernel.type("3")
+    kernel.asked(cell)
+    kernel.type("y")
+    assert kernel.finish(cell).ok
+    assert "accept city='Rome' nights=3 breakfast=True" in kernel.value("agent.messages[2].parts[0].text")
+
+
+def test_a_server_has_the_sessions_model_answer_once_a_person_agrees(kernel, add):
+    add("obliging", OBLIGING)
+    kernel.run("%mcp allow obliging\nplay(calls('think'), '4', 'It is 4.')")
+    cell = kernel.send("%%agent\nhello")
+    assert "wants your model to answer" in kernel.asked(cell)["prompt"]
+    kernel.type("y")
+    assert "It is 4." in kernel.finish(cell).text
+    assert "obliging had the model answer it" in cell.text
+    assert kernel.value("agent.messages[2].parts[0].text").endswith(": 4'")
+    assert kernel.value("agent.usage.requests") == "3"
+
+
+# -- approvals ---------------------------------------------------------------------------------------
+
+
+def test_a_call_is_edited_before_it_runs(kernel, add):
+    add("raw", RAW)
+    kernel.run("play(calls('echo', text='rm -rf /'), 'done')")
+    cell = kernel.send("%%agent\nhello")
+    assert "[e]dit" in kernel.asked(cell)["prompt"]
+    kernel.type("e")
+    assert '{"text": "rm -rf /"}' in kernel.asked(cell)["prompt"]
+    kernel.type("not json")
+    assert "That is no JSON" in kernel.asked(cell)["prompt"]
+    kernel.type('{"text": "ls"}')
+    assert kernel.finish(cell).ok
+    assert "text  ls" in str(cell.displays)
+    told = kernel.value("agent.messages[2].parts[0].text")
+    assert "The user changed the arguments of this call to" in told
+    assert "rm -rf" not in told
+
+
+def test_the_permission_option_leaves_the_rules_of_a_policy(kernel, add):
+    add("raw", RAW)
+    kernel.run(
+        "from agentmagic import Policy, Rule\n"
+        "play(calls('echo', text='secret'), 'done', permission=Policy([Rule('deny', when={'text': 'secret'})]))"
+    )
+    assert "⊘ echo text: secret" in kernel.run("%%agent --permission allow\nhello").text
+
+
+# -- a kernel that starts anew -----------------------------------------------------------------------
+
+
+def test_a_kernel_that_starts_anew_leaves_no_server_behind_and_connects_anew(tmp_path):
+    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+
+        def connect():
+            assert kernel.run(SETUP).ok
+            assert kernel.run(f"%mcp add raw {sys.executable} {RAW}\n%mcp allow raw").ok
+            kernel.run("play(calls('pid'), 'done')")
+            assert "✓ pid (raw)" in kernel.run("%%agent\nhello").text
+            return int(kernel.value("int(agent.messages[2].parts[0].text)"))
+
+        first = connect()
+        kernel.restart()
+        second = connect()
+        assert second != first
+        assert not is_alive(first)
+    assert not is_alive(second)

@@ -1,0 +1,225 @@
+"""The Chat Completions API, as strict as the real one: what it refuses, and how it answers.
+
+It reasons in `reasoning_content`, as DeepSeek's models do, and wants it back within a turn:
+https://api-docs.deepseek.com/guides/thinking_mode#tool-calls. The rest is OpenAI's:
+https://developers.openai.com/api/reference/resources/chat; words of its refusals: aliasrobotics/cai#111 and
+FoundationAgents/OpenManus#744 (calls and results), agno-agi/agno#5116 (twice the same).
+"""
+
+import json
+from itertools import count
+from typing import Any
+
+from agentmagic.providers.base import Model
+from tests.providers.loopback import sse
+from tests.providers.strict.responses import openai_fault
+from tests.providers.strict.rules import (
+    Json,
+    Refused,
+    check_choice,
+    check_known,
+    check_length,
+    check_name,
+    check_schema,
+    check_strict,
+    openai_failure,
+    refuse_unless,
+)
+from tests.providers.strict.script import Answer, Call, Fault, Part, Say, Think, halves
+
+LONGEST_CALL_ID = 40
+CONTENT = {
+    "user": ("text", "image_url", "file", "input_audio"),
+    "assistant": ("text", "refusal"),
+    "system": ("text",),
+    "developer": ("text",),
+    "tool": ("text",),
+}
+
+
+class Chat:
+    """A server of the Chat Completions API: it remembers what it reasoned before its calls."""
+
+    name = "openai-chat"
+    path = "/v1/chat/completions"
+
+    def __init__(self) -> None:
+        self._reasoned: dict[str, str] = {}
+        self._numbers = count(1)
+
+    def model(self, url: str, key: str) -> Model:
+        """Return the provider under test, pointed at a server."""
+        from agentmagic.providers.openai_chat import OpenAIChat
+
+        return OpenAIChat("gpt-5.4", base_url=f"{url}/v1", api_key=key)
+
+    # -- what it refuses -----------------------------------------------------------------------
+
+    def check(self, path: str, body: Json) -> None:
+        """Raise Refused for a request that the API would not take."""
+        from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+
+        refuse_unless(path == self.path, f"Invalid URL (POST {path})", status=404)
+        check_known(body, {*CompletionCreateParamsBase.__annotations__, "stream"})
+        choice = body.get("tool_choice")
+        named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
+        check_choice(choice, named, _check_tools(body))
+        messages = body.get("messages")
+        words = "Invalid 'messages': empty array. Expected an array with minimum length 1."
+        refuse_unless(isinstance(messages, list) and messages, words, param="messages", code="empty_array")
+        for place, message in enumerate(messages):
+            _check_message(message, f"messages[{place}]")
+        _check_pairs(messages)
+        self._check_reasoning(messages)
+
+    def _check_reasoning(self, messages: list[Json]) -> None:
+        """Refuse calls of the current turn whose reasoning was left out."""
+        prompts = [place for place, message in enumerate(messages) if message["role"] == "user"]
+        for message in messages[max(prompts, default=0) :]:
+            for call in message.get("tool_calls") or ():
+                wanted = self._reasoned.get(call["id"])
+                words = "The `reasoning_content` in the thinking mode must be passed back to the API."
+                refuse_unless(wanted is None or message.get("reasoning_content") == wanted, words)
+
+    # -- what it answers -----------------------------------------------------------------------
+
+    def output(self, answer: Answer) -> Json:
+        """Write the message of an answer, and remember it."""
+        texts: dict[type[Part], str] = {Say: "", Think: ""}
+        calls: list[Json] = []
+        for part in answer.parts:
+            if isinstance(part, Call):
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": f"call_chat{next(self._numbers):04}", "type": "function", "function": function})
+            else:
+                texts[type(part)] += part.text
+        for call in calls if texts[Think] else ():
+            self._reasoned[call["id"]] = texts[Think]
+        message: Json = {"role": "assistant", "content": texts[Say] or None}
+        message |= {"reasoning_content": texts[Think]} if texts[Think] else {}
+        return message | ({"tool_calls": calls} if calls else {})
+
+    def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
+        """Return the chunks of an answer: all up to the middle of its last part, and the rest."""
+        message = self.output(answer)
+        chunks: list[Json] = [{"role": "assistant", "content": None}]
+        for key in ("reasoning_content", "content"):
+            chunks += [{key: half} for half in halves(message.get(key) or "") if half]
+        for place, call in enumerate(message.get("tool_calls", ())):
+            first, second = halves(call["function"]["arguments"])
+            chunks.append(
+                {"tool_calls": [call | {"index": place, "function": call["function"] | {"arguments": first}}]}
+            )
+            chunks.append({"tool_calls": [{"index": place, "function": {"arguments": second}}]})
+        *begin, last = [_chunk(delta) for delta in chunks]
+        # A limit of length cuts the last part: what would have come after its middle never comes.
+        rest = [] if answer.ending == "length" and begin else [last]
+        reason = "length" if answer.ending == "length" else "tool_calls" if "tool_calls" in message else "stop"
+        return begin or [last], [*(rest if begin else []), _chunk({}, reason), _USAGE, sse(done=True)]
+
+    def midway_failure(self) -> str:
+        """Return a chunk that reports a failure of the server."""
+        return sse(openai_failure("The server had an error. Sorry about that!", None, kind="server_error"))
+
+    def refusal(self, refused: Refused) -> Json:
+        """Write why a request was refused."""
+        return openai_failure(str(refused), refused.code, refused.param)
+
+    def failure(self, fault: Fault) -> Json:
+        """Write the body of a fault."""
+        words = (
+            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens."
+        )
+        return openai_fault(fault, words)
+
+
+def _chunk(delta: Json, reason: str | None = None) -> str:
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return sse({"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], "usage": None})
+
+
+_USAGE = sse({"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 50, "completion_tokens": 20}})
+
+
+def _check_tools(body: Json) -> set[str]:
+    tools = body.get("tools")
+    if tools is None:
+        return set()
+    refuse_unless(isinstance(tools, list) and tools, "[] is too short - 'tools'", param="tools")
+    for place, tool in enumerate(tools):
+        refuse_unless(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.", param=f"tools[{place}]")
+        function = tool.get("function") or {}
+        check_name(function.get("name"), f"tools[{place}].function.name")
+        check_schema(function.get("parameters", {"type": "object"}), function["name"])
+        if function.get("strict"):
+            check_strict(function["parameters"], function["name"])
+    return {tool["function"]["name"] for tool in tools}
+
+
+def _check_message(message: Any, where: str) -> None:
+    refuse_unless(isinstance(message, dict), f"Invalid type for '{where}': expected an object.", param=where)
+    role, content = message.get("role"), message.get("content")
+    words = f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'tool', and 'developer'."
+    refuse_unless(role in CONTENT, words, param=f"{where}.role", code="invalid_value")
+    if role == "assistant" and "tool_calls" in message:
+        _check_calls(message["tool_calls"], where)
+        if content is None:
+            return
+    if isinstance(content, str):
+        return
+    words = f"Invalid value for 'content': expected a string, got {json.dumps(content)}."
+    refuse_unless(isinstance(content, list) and content, words, param=f"{where}.content")
+    for place, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        words = f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, CONTENT[role]))}."
+        refuse_unless(kind in CONTENT[role], words, param=f"{where}.content[{place}]", code="invalid_value")
+
+
+def _check_calls(calls: Any, where: str) -> None:
+    words = f"Invalid '{where}.tool_calls': empty array. Expected an array with minimum length 1."
+    refuse_unless(isinstance(calls, list) and calls, words, param=f"{where}.tool_calls", code="empty_array")
+    for place, call in enumerate(calls):
+        here = f"{where}.tool_calls[{place}]"
+        refuse_unless(call.get("type") == "function", f"Missing required parameter: '{here}.type'.", param=here)
+        refuse_unless(call.get("id"), f"Missing required parameter: '{here}.id'.", param=here)
+        check_length(call["id"], LONGEST_CALL_ID, f"{here}.id")
+        function = call.get("function") or {}
+        check_name(function.get("name"), f"{here}.function.name")
+        words = f"Invalid type for '{here}.function.arguments': expected a string."
+        refuse_unless(isinstance(function.get("arguments"), str), words, param=here, code="invalid_type")
+
+
+def _check_pairs(messages: list[Json]) -> None:
+    """Refuse calls that the very next messages do not answer, and answers to no call."""
+    waiting: dict[str, None] = {}
+    answered: dict[str, int] = {}
+    for place, message in enumerate(messages):
+        if message["role"] == "tool":
+            _check_result(message, place, waiting, answered)
+            continue
+        _refuse_waiting(waiting)
+        ids = [call["id"] for call in message.get("tool_calls") or ()]
+        refuse_unless(len(set(ids)) == len(ids), f"Duplicate value for 'id' in messages[{place}].tool_calls.")
+        waiting, answered = dict.fromkeys(ids), {}
+    _refuse_waiting(waiting)
+
+
+def _check_result(message: Json, place: int, waiting: dict[str, None], answered: dict[str, int]) -> None:
+    call_id = message.get("tool_call_id")
+    param = f"messages.[{place}].tool_call_id"
+    refuse_unless(call_id, f"Missing parameter 'tool_call_id' in messages[{place}].", param=param)
+    twice = f"in messages[{answered.get(str(call_id))}] and messages[{place}]"
+    words = f"Invalid parameter: Duplicate value for 'tool_call_id' of '{call_id}', {twice}."
+    refuse_unless(call_id not in answered, words, param=param)
+    words = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+    refuse_unless(call_id in waiting, f"Invalid parameter: {words}", param=f"messages.[{place}].role")
+    del waiting[str(call_id)]
+    answered[str(call_id)] = place
+
+
+def _refuse_waiting(waiting: dict[str, None]) -> None:
+    words = (
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
+        f"The following tool_call_ids did not have response messages: {', '.join(waiting)}"
+    )
+    refuse_unless(not waiting, words, param="messages")

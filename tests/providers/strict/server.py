@@ -1,0 +1,146 @@
+"""A loopback server that refuses what a real API refuses, and otherwise plays a script."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from agentmagic.providers.base import Model
+from tests.providers.loopback import Exchange, Loopback, Received
+from tests.providers.strict.chat import Chat
+from tests.providers.strict.gemini import Gemini
+from tests.providers.strict.responses import Responses
+from tests.providers.strict.rules import Json, Refused
+from tests.providers.strict.script import Answer, Fault, Odd, Step
+
+KEY = "test-key-of-nobody"
+PAGE = "<!doctype html><html><body><h1>Please log in to the network</h1></body></html>"
+
+
+class Api(Protocol):
+    """One of the three APIs, with what it remembers of its own answers."""
+
+    name: str
+    path: str
+
+    def model(self, url: str, key: str) -> Model: ...
+    def check(self, path: str, body: Json) -> None: ...
+    def stream(self, answer: Answer) -> tuple[list[str], list[str]]: ...
+    def midway_failure(self) -> str: ...
+    def refusal(self, refused: Refused) -> Json: ...
+    def failure(self, fault: Fault) -> Json: ...
+
+
+APIS: dict[str, type[Responses] | type[Chat] | type[Gemini]] = {
+    "openai": Responses,
+    "openai-chat": Chat,
+    "gemini": Gemini,
+}
+
+
+class Strict(Loopback):
+    """Answers each request that its API accepts with the next step of a script, and refuses the others.
+
+    `refusals` says why requests were refused, one beyond the script among them; `arrivals` when each request
+    came, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, api: Api, steps: Iterable[Step]) -> None:
+        super().__init__(())
+        self.api = api
+        self.refusals: list[str] = []
+        self.arrivals: list[float] = []
+        self._steps: Iterator[Step] = iter(steps)
+        self._prompt = ""
+
+    def script(self, *steps: Step, to: str = "") -> None:
+        """Play other steps from now on, to requests with that prompt alone: one of a cancelled turn may come late."""
+        self._steps = iter(steps)
+        self._prompt = to
+
+    def begin_anew(self, *steps: Step) -> None:
+        """Forget what was asked, for another test; the API goes on knowing what it wrote."""
+        for kept in (self.requests, self.refusals, self.arrivals):
+            kept.clear()
+        self.stalled.clear()
+        self.dropped.clear()
+        self.script(*steps)
+
+    def model(self) -> Model:
+        """Return the provider of this API, pointed at this server."""
+        return self.api.model(self.url, KEY)
+
+    def answer(self, received: Received) -> Exchange:
+        """Check a request, and return what the next step answers it with."""
+        if self._prompt.encode() not in received.body:
+            return Exchange("", dropped=True)
+        self.arrivals.append(time.monotonic())
+        try:
+            self.api.check(received.path, _decoded(received.body))
+            return self._play(self._next())
+        except Refused as refused:
+            self.refusals.append(str(refused))
+            return _json(self.api.refusal(refused), refused.status)
+
+    def _next(self) -> Step:
+        step = next(self._steps, None)
+        if step is None:
+            message = "The script has no step for this request."
+            raise Refused(message)
+        return step
+
+    def _play(self, step: Step) -> Exchange:
+        match step:
+            case Answer():
+                return self._stream(step)
+            case Fault(status=status, retry_after=seconds):
+                # Google says it in the body instead.
+                headers = {"retry-after": seconds} if seconds and not isinstance(self.api, Gemini) else {}
+                return _json(self.api.failure(step), status, headers)
+            case Odd(kind="dropped"):
+                return Exchange("", dropped=True)
+            case Odd(kind="page"):
+                return Exchange(PAGE, content_type="text/html; charset=utf-8")
+            case Odd():
+                assert isinstance(self.api, Gemini | Responses), f"{self.api.name} does not answer so"
+                return Exchange(self.api.odd(step))
+
+    def _stream(self, answer: Answer) -> Exchange:
+        begin, rest = ("".join(events) for events in self.api.stream(answer))
+        match answer.ending:
+            case "whole" | "length":
+                return Exchange(begin + rest)
+            case "closed":
+                return Exchange(begin + rest, cut_at=len(begin.encode()))
+            case "stall":
+                return Exchange(begin + rest, stall_at=len(begin.encode()))
+            case "unfinished":
+                return Exchange(begin)
+            case "error":
+                return Exchange(begin + self.api.midway_failure())
+            case "garbage":
+                return Exchange(begin + 'data: {"type": "resp\n\n')
+
+
+def strict(api: str, *steps: Step) -> Strict:
+    """Make a server of the API of a provider's name, which plays the steps."""
+    return Strict(APIS[api](), steps)
+
+
+def _decoded(body: bytes) -> Json:
+    try:
+        decoded = json.loads(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        message = "Invalid body: the request is not valid UTF-8."
+        raise Refused(message) from error
+    except ValueError as error:
+        message = "We could not parse the JSON body of your request."
+        raise Refused(message) from error
+    if not isinstance(decoded, dict):
+        message = "Invalid body: expected an object."
+        raise Refused(message)
+    return decoded
+
+
+def _json(body: Json, status: int, headers: dict[str, str] | None = None) -> Exchange:
+    return Exchange(json.dumps(body), status, "application/json", headers or {})

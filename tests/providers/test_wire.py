@@ -1,0 +1,180 @@
+"""What all providers read off the wire: JSON of any shape, text that may be no Unicode, names, waits."""
+
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmagic.errors import StreamBroken
+from agentmagic.providers import _wire
+from agentmagic.providers._openai_form import NAME, is_strict
+from agentmagic.providers._wire import (
+    certificate_fault,
+    clean,
+    clean_text,
+    fit_id,
+    fit_name,
+    kept,
+    read_arguments,
+    retry_after,
+)
+
+ANY_TEXT = st.text(st.characters(categories=("L", "N", "P", "Cs", "Zs")), max_size=8)
+ANY_JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(ANY_JSON)
+def test_what_is_clean_can_be_written_as_json_and_is_cleaned_no_further(value: Any):
+    cleaned = clean(value)
+    written = json.dumps(cleaned, ensure_ascii=False, allow_nan=False).encode()
+    assert json.loads(written) == cleaned == clean(cleaned)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.text(max_size=20))
+def test_text_that_can_be_written_stays_as_it_is(text: str):
+    assert clean_text(text) == text
+
+
+def test_the_halves_of_a_surrogate_pair_are_joined():
+    assert clean_text("\ud83d\ude00 \ude00") == "\U0001f600 \ufffd"
+
+
+def test_what_is_nested_too_deep_is_not_walked():
+    assert clean(nested(_wire.DEEPEST)) == nested(_wire.DEEPEST)
+    with pytest.raises(ValueError, match="deeper"):
+        clean(nested(_wire.DEEPEST + 1))
+    with pytest.raises(StreamBroken, match="deeper"):
+        kept(nested(_wire.DEEPEST + 1))
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.text(st.sampled_from('{}[]",:0123456789eE.-+ntrufalsNI\\ud8'), max_size=40))
+def test_whatever_a_model_writes_as_arguments_becomes_an_object_that_can_be_written(text: str):
+    json.dumps(read_arguments(text), allow_nan=False)
+
+
+@pytest.mark.parametrize("reader", [_wire.object_of, _wire.objects_of, _wire.text_of, _wire.place_of])
+@settings(deadline=None)  # the machine may be busy
+@given(value=ANY_JSON)
+def test_a_reader_returns_what_was_asked_for_or_says_that_it_cannot_be_read(reader: Any, value: Any):
+    kinds = {_wire.object_of: dict, _wire.objects_of: list, _wire.text_of: str, _wire.place_of: int}
+    try:
+        assert isinstance(reader(value), kinds[reader])
+    except StreamBroken as error:
+        assert "cannot be read" in str(error)  # noqa: PT017  (either is right)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(ANY_JSON)
+def test_no_figure_breaks_an_answer(value: Any):
+    assert _wire.count_of(value) >= 0
+    assert isinstance(_wire.figures_of(value), dict)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(ANY_TEXT | st.text(max_size=200))
+def test_every_name_and_id_is_made_one_that_a_provider_takes_the_same_every_time(name: str):
+    assert NAME.fullmatch(fit_name(name, NAME))
+    assert fit_name(name, NAME) == fit_name(name, NAME)
+    assert len(fit_id(name * 9, 40)) <= 40
+
+
+def test_long_names_that_differ_late_stay_apart():
+    assert fit_name("x" * 100 + "a", NAME) != fit_name("x" * 100 + "b", NAME)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "-4"}, 0.0),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_wait_is_read_in_seconds(headers: dict[str, str], seconds: float | None):
+    assert retry_after(headers) == seconds
+
+
+def test_the_wait_may_be_a_date():
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert retry_after({"retry-after": later}) == pytest.approx(60, abs=5)
+
+
+def test_a_wait_that_is_over_is_no_wait():
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+
+
+def caused_by(cause: Exception) -> Exception:
+    error = OSError("cannot connect")
+    error.__cause__ = RuntimeError("handshake")
+    error.__cause__.__context__ = cause
+    return error
+
+
+def test_a_fault_of_a_certificate_is_found_among_the_causes_of_an_error():
+    untrusted = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    untrusted.verify_message = "self-signed certificate"
+    assert "self-signed" in certificate_fault(caused_by(untrusted))
+    assert not certificate_fault(caused_by(ssl.SSLError(1, "odd")))
+    assert not certificate_fault(caused_by(ConnectionError("refused")))
+
+
+OBJECT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+
+
+def holding(schema: Any) -> dict[str, Any]:
+    return OBJECT | {"properties": {"n": schema}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        OBJECT,
+        holding(OBJECT),
+        holding({"type": "array", "items": {"type": "string", "enum": ["a"]}}),
+        holding({"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}) | {"$defs": {"N": OBJECT}},
+    ],
+)
+def test_a_closed_schema_is_strict(schema: dict[str, Any]):
+    assert is_strict(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        OBJECT | {"required": []},
+        OBJECT | {"additionalProperties": True},
+        holding({}),
+        holding(True),
+        holding({"type": "array"}),
+        holding({"type": "string", "minLength": 1}),
+        holding({"$ref": "#/$defs/N", "description": "beside"}) | {"$defs": {"N": OBJECT}},
+        OBJECT | {"$defs": {"N": {"type": "object"}}},
+    ],
+)
+def test_a_schema_that_leaves_anything_open_is_not_strict(schema: dict[str, Any]):
+    assert not is_strict(schema)

@@ -1,0 +1,323 @@
+"""What bounds a turn, and what sends it on: budgets, hooks, forms, repeats, messages that were cut."""
+
+import pytest
+from pydantic import BaseModel
+
+from agentmagic import Agent, Session, tool
+from agentmagic.errors import EmptyAnswer, InvalidOutput, MalformedCall, UsageError
+from agentmagic.events import PartFinished, PartStarted, PromptAdded
+from agentmagic.messages import Text, ToolCall, Usage
+from agentmagic.providers.base import ModelFinished
+from agentmagic.providers.registry import register_model
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import invalid_history, run
+from tests.turns import calls, kinds, notices, play, scripted, texts
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+class Said:
+    """A model that says the parts it is given, a list a request, and ends each response as told."""
+
+    def __init__(self, *responses, usage=None, name="testing:said"):
+        self.name = name
+        self.requests = []
+        self._responses = list(responses)
+        self._usage = usage or Usage()
+
+    async def stream(self, request):
+        self.requests.append(request)
+        *parts, finished = self._responses.pop(0)
+        for index, part in enumerate(parts):
+            yield PartStarted(index, part.type)
+            yield PartFinished(index, part)
+        if isinstance(finished, Exception):
+            raise finished
+        yield finished
+
+    async def aclose(self):
+        pass
+
+
+DONE = ModelFinished(Usage(10, 0, 5), "stop")
+CUT = ModelFinished(Usage(10, 0, 5), "length", cut=True)
+
+
+# -- silence, and what cannot be read --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("said", [(), (Text(""),), (Text(" \n"),)], ids=["nothing", "no words", "blank"])
+def test_an_empty_answer_is_asked_for_again_and_leaves_no_trace(said):
+    model = Said([*said, DONE], [Text("Here."), DONE])
+    result = Session(Agent(model)).ask("a prompt")
+    assert result.final_text == "Here."
+    assert len(result.history_delta) == 2
+    assert model.requests[1].messages[-1].text == "Your last message was empty. Answer in words, or call a tool."
+    assert "step_retried" in kinds(result.events)
+
+
+def test_a_model_that_stays_silent_is_asked_three_times_in_all():
+    model = Said(*[[DONE]] * 3)
+    session = Session(Agent(model))
+    with pytest.raises(EmptyAnswer, match="answered nothing"):
+        session.ask("a prompt")
+    assert len(model.requests) == 3
+    assert invalid_history(session.messages) is None
+
+
+def test_a_call_that_cannot_be_read_is_asked_for_again_with_a_word_on_it():
+    model = Said([MalformedCall("garbled")], [MalformedCall("garbled")], [Text("Here."), DONE])
+    result = Session(Agent(model)).ask("a prompt")
+    assert result.final_text == "Here."
+    assert "could not be read" in model.requests[2].messages[-1].text
+    assert [message.role for message in result.history_delta] == ["user", "assistant"]
+
+
+def test_a_model_that_uses_up_its_output_without_a_word_is_not_asked_again():
+    model = Said([CUT])
+    with pytest.raises(EmptyAnswer, match="used up its limit of output"):
+        Session(Agent(model)).ask("a prompt")
+    assert len(model.requests) == 1
+
+
+def test_nothing_is_run_from_a_message_that_was_cut_off():
+    ran = []
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    cut = [ToolCall("c1", "pay", {"amount": 1}), ToolCall("c2", "pay", {"_raw": '{"amo'}), CUT]
+    result = Session(Agent(Said(cut, [Text("Sorry."), DONE]), tools=[pay])).ask("a prompt")
+    assert not ran
+    assert all("cut off" in text for text in texts(result))
+    assert result.final_text == "Sorry."
+
+
+def test_an_answer_that_was_cut_off_is_kept_and_said_to_be():
+    result = Session(Agent(Said([Text("The first of"), CUT]))).ask("a prompt")
+    assert result.final_text == "The first of"
+    assert result.stop_reason == "answer"
+    assert any("cut off" in words for words in notices(result))
+
+
+# -- repeats ---------------------------------------------------------------------------------------
+
+
+def look(page: int) -> str:
+    """Read a page."""
+    return f"page {page} is blank"
+
+
+def test_the_third_same_call_in_a_row_is_told_to_the_model():
+    same = calls(("look", {"page": 1}))
+    result = play(same, same, same, calls(("look", {"page": 2})), same, "Nothing.", tools=[look])
+    noted = ["was made" in text for text in texts(result)]
+    assert noted == [False, False, True, False, False]
+    assert "was made 3 times in a row" in texts(result)[2]
+
+
+def test_pairs_of_calls_that_repeat_are_noticed_too():
+    pair = calls(("look", {"page": 1}), ("look", {"page": 2}))
+    result = play(pair, pair, "Nothing.", tools=[look], max_repeats=2)
+    assert ["was made 2 times" in text for text in texts(result)] == [False, False, True, True]
+
+
+# -- the hook --------------------------------------------------------------------------------------
+
+
+def test_the_hook_sends_the_model_on_and_its_prompt_is_kept():
+    answers = []
+
+    def before_finish(answer):
+        answers.append(answer.text)
+        return "One task is open." if len(answers) == 1 else None
+
+    result = play("Done?", "Done.", before_finish=before_finish)
+    assert answers == ["Done?", "Done."]
+    assert [message.text for message in result.history_delta] == ["a prompt", "Done?", "One task is open.", "Done."]
+    assert result.final_text == "Done."
+    assert sum(isinstance(event, PromptAdded) for event in result.events) == 1
+
+
+def test_the_hook_is_heard_three_times_a_turn():
+    result = play(*"abcdef", before_finish=lambda _answer: "Go on.")
+    assert result.final_text == "d"
+    assert result.stop_reason == "answer"
+
+
+def test_the_hook_may_be_asynchronous():
+    async def before_finish(answer):
+        return "More." if answer.text == "a" else ""
+
+    assert play("a", "b", before_finish=before_finish).final_text == "b"
+
+
+@pytest.mark.parametrize(
+    ("hook", "words"), [(lambda _answer: 7, "returned 7"), (lambda _answer: {}["x"], "failed: KeyError")]
+)
+def test_a_hook_that_is_wrong_fails_the_turn_and_keeps_the_answer(hook, words):
+    session = scripted("The answer.", before_finish=hook)
+    with pytest.raises(UsageError, match=words) as raised:
+        session.ask("a prompt")
+    assert raised.value.result.final_text == "The answer."
+    assert session.messages[-1].text == "The answer."
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+DELFT = '{"name": "Delft", "people": 106000}'
+
+
+def test_an_answer_of_a_given_form_comes_as_its_value():
+    session = scripted(DELFT)
+    result = session.ask("Which city?", output=City)
+    assert result.value == City(name="Delft", people=106000)
+    request = session.agent.model.requests[0]
+    assert request.output.name == "City"
+    assert "JSON Schema" in request.instructions
+
+
+def test_an_answer_of_another_form_is_sent_back_to_be_mended():
+    session = scripted("It is Delft.", '{"name": "Delft"}', DELFT, output=City)
+    result = session.ask("Which city?")
+    assert result.value.people == 106000
+    assert "it is not JSON" in result.history_delta[2].text
+    assert "required property" in result.history_delta[4].text
+
+
+def test_a_form_that_is_missed_three_times_is_an_error():
+    session = scripted("a", "b", "c", output=City)
+    with pytest.raises(InvalidOutput, match="it is not JSON"):
+        session.ask("Which city?")
+    assert invalid_history(session.messages) is None
+
+
+def test_the_closing_answer_has_the_form_too():
+    result = play(calls(("look", {"page": 1})), DELFT, tools=[look], output=City, max_iterations=1)
+    assert result.stop_reason == "limit"
+    assert result.value.name == "Delft"
+
+
+def test_a_turn_without_a_form_has_no_value():
+    assert play("Delft").value is None
+
+
+# -- budgets ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def a_price():
+    register_model("testing:said-priced", input_price=1_000_000.0, output_price=1_000_000.0)  # a dollar a token
+
+
+def looking(times, **options):
+    steps = [[ToolCall(f"c{number}", "look", {"page": number}), DONE] for number in range(times)]
+    return Said(*steps, [Text("Nothing."), DONE], **options)
+
+
+def test_a_turn_ends_before_the_request_that_its_tokens_do_not_allow():
+    model = looking(9)
+    result = Session(Agent(model, tools=[look], max_tokens=30)).ask("a prompt")
+    assert result.stop_reason == "budget"
+    assert len(model.requests) == 2
+    assert "The turn has taken 30 tokens; max_tokens is 30." in result.error
+    assert invalid_history(result.history_delta) is None
+
+
+def test_a_turn_ends_before_the_request_that_its_cost_does_not_allow():
+    model = looking(9, name="testing:said-priced")
+    result = Session(Agent(model, tools=[look], max_cost=20)).ask("a prompt")
+    assert result.stop_reason == "budget"
+    assert len(model.requests) == 2
+    assert "The turn has cost $30.0000" in result.error
+
+
+def test_a_cost_cap_on_a_model_without_a_price_sends_nothing():
+    model = looking(9)
+    result = Session(Agent(model, max_cost=1)).ask("a prompt")
+    assert result.stop_reason == "budget"
+    assert not model.requests
+    assert "unknown" in result.error
+
+
+def test_the_caps_of_a_session_count_all_its_turns_the_undone_ones_too():
+    model = looking(0)
+    model._responses *= 3
+    session = Session(Agent(model), max_tokens=30)
+    assert session.ask("one").stop_reason == "answer"
+    session.undo()
+    assert session.ask("two").stop_reason == "answer"
+    result = session.ask("three")
+    assert result.stop_reason == "budget"
+    assert "The session has taken 30 tokens" in result.error
+
+
+def test_the_closing_answer_is_within_the_budget_too():
+    result = Session(Agent(looking(9), tools=[look], max_tokens=15, max_iterations=1)).ask("a prompt")
+    assert result.stop_reason == "budget"
+
+
+@pytest.mark.parametrize("caps", [{"max_cost": 0}, {"max_tokens": -1}, {"max_cost": "much"}, {"max_tokens": True}])
+def test_a_cap_that_cannot_be_is_refused_at_once(caps):
+    with pytest.raises(UsageError, match="above 0, or None for no limit"):
+        Agent("scripted:x", **caps)
+    with pytest.raises(UsageError, match="above 0, or None for no limit"):
+        Session(Agent("scripted:x"), **caps)
+
+
+# -- doubt -----------------------------------------------------------------------------------------
+
+
+def test_a_tool_in_doubt_does_not_run_unasked():
+    ran = []
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        ran.append(1)
+        return "paid"
+
+    session = Session(Agent(Scripted([calls("pay"), "Not paid."]), tools=[pay]))
+    session.in_doubt.add(("notebook", "pay"))
+    result = run(session, "Pay.")
+    assert not ran
+    assert "may have done its work already" in texts(result)[0]
+    (asked,) = [event for event in result.events if event.type == "approval_asked"]
+    assert "when the kernel stopped" in asked.reason
+
+
+def test_what_silent_tries_took_counts():
+    said = [[Text(" "), DONE], [Text(" "), DONE], [Text("Here."), DONE]]
+    result = Session(Agent(Said(*said))).ask("a prompt")
+    assert (result.usage.requests, result.usage.input_tokens) == (3, 30)
+    with pytest.raises(EmptyAnswer) as raised:
+        Session(Agent(Said(*[[Text(" "), DONE]] * 3))).ask("a prompt")
+    assert raised.value.result.usage.input_tokens == 30
+
+
+def test_tokens_that_a_server_does_not_count_are_guessed_for_the_cap():
+    silent = ModelFinished(Usage(), "stop")
+    steps = [[ToolCall(f"c{number}", "look", {"page": number}), silent] for number in range(9)]
+    result = Session(Agent(Said(*steps), tools=[look], max_tokens=20)).ask("a prompt")
+    assert result.stop_reason == "budget"
+    assert result.usage.input_tokens == 0
+
+
+def test_a_fork_has_used_its_part_of_the_cap():
+    model = looking(0)
+    model._responses *= 3
+    session = Session(Agent(model), max_tokens=15)
+    session.ask("one")
+    assert session.fork().ask("two").stop_reason == "budget"
+
+
+def test_what_a_closing_answer_took_in_vain_counts_too():
+    call = [ToolCall("c1", "look", {"page": 1}), DONE]
+    result = Session(Agent(Said(call, *[[Text(" "), DONE]] * 3), tools=[look], max_iterations=1)).ask("a prompt")
+    assert result.stop_reason == "limit"
+    assert result.usage.input_tokens == 40

@@ -1,0 +1,292 @@
+"""A session's past: saved, taken up again, forked, edited, searched; and one tool called by hand."""
+
+import threading
+
+import pytest
+
+from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic.errors import JournalError, SessionBusy, UsageError
+from agentmagic.events import TurnFinished
+from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import Stalled, invalid_history
+from tests.turns import calls, notices, scripted
+
+DEAD = 10
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def recipe(*steps, **options):
+    return Agent(Scripted(steps), tools=[add], **options)
+
+
+def spoken(*words):
+    """A session that has said words, one a turn."""
+    session = Session(recipe(*words))
+    for number, _ in enumerate(words):
+        session.ask(f"prompt {number}")
+    return session
+
+
+# -- saving and loading ----------------------------------------------------------------------------
+
+
+def test_a_conversation_is_taken_up_where_it_stood(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    first = Session(recipe(calls(("add", {"a": 1, "b": 2})), "It is 3."), path=path)
+    first.ask("What is 1 plus 2?")
+    first.close()
+    agent = recipe("As I said, 3.")
+    second = Session.load(path, agent)
+    assert second.messages == first.messages
+    assert second.events == first.events
+    assert second.usage == first.usage
+    assert second.turns[0].result.final_text == "It is 3."
+    second.ask("Again?")
+    assert agent.model.requests[0].messages[:4] == first.messages
+    second.close()
+    third = Session.load(path)
+    assert len(third.turns) == 2
+    third.close()
+
+
+def test_a_session_that_was_never_used_leaves_nothing_on_disk(tmp_path):
+    session = Session(recipe(), path=tmp_path / "folder" / "talk.jsonl")
+    session.undo()
+    session.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_undo_clear_and_edit_are_saved_too(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    session = Session(recipe("a", "b", "c", "d"), path=path)
+    for prompt in ("one", "two", "three"):
+        session.ask(prompt)
+    session.undo()
+    session.edit(0, "one, better").wait()
+    session.close()
+    loaded = Session.load(path)
+    assert [turn.prompt.text for turn in loaded.turns] == ["one, better"]
+    loaded.clear()
+    loaded.close()
+    assert Session.load(path).turns == ()
+
+
+def test_a_new_conversation_keeps_the_old_file_under_another_name(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    for word in ("old", "new"):
+        session = Session(recipe(word), path=path)
+        session.ask("a prompt")
+        session.close()
+    assert Session.load(path).turns[0].answer == "new"
+    assert Session.load(tmp_path / "talk.1.jsonl").turns[0].answer == "old"
+
+
+def test_the_second_session_on_a_file_is_told_and_goes_on_in_memory(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    first = Session(recipe("first"), path=path)
+    first.ask("a prompt")
+    before = path.read_bytes()
+    second = Session(recipe("second"), path=path)
+    result = second.ask("a prompt")
+    assert result.final_text == "second"
+    (words,) = notices(result)
+    assert "memory" in words
+    assert path.read_bytes() == before
+    first.close()
+
+
+def test_a_conversation_in_memory_can_be_saved_and_is_saved_from_then_on(tmp_path):
+    session = spoken("a")
+    session.agent = recipe("b")
+    session.save(tmp_path / "talk.jsonl")
+    assert session.path == tmp_path / "talk.jsonl"
+    session.ask("again")
+    session.close()
+    assert [turn.answer for turn in Session.load(tmp_path / "talk.jsonl").turns] == ["a", "b"]
+
+
+def test_saving_overwrites_nothing(tmp_path):
+    place = tmp_path / "thesis.txt"
+    place.write_text("years of work")
+    with pytest.raises(UsageError, match="is there already"):
+        spoken("a").save(place)
+    assert place.read_text() == "years of work"
+
+
+def test_loading_what_is_no_conversation_says_so_and_changes_nothing(tmp_path):
+    session = Session(recipe("a"), path=tmp_path / "talk.jsonl")
+    session.ask("a prompt")
+    for name, content in (("none.jsonl", None), ("thesis.jsonl", "years of work\n")):
+        if content:
+            (tmp_path / name).write_text(content)
+        with pytest.raises(JournalError):
+            session.restore(tmp_path / name)
+        assert len(session.turns) == 1
+    session.close()
+
+
+def test_taking_up_another_conversation_does_not_lose_one_that_is_saved_nowhere(tmp_path):
+    saved = Session(recipe("a"), path=tmp_path / "talk.jsonl")
+    saved.ask("a prompt")
+    saved.close()
+    with pytest.raises(UsageError, match="would be lost"):
+        spoken("precious").restore(tmp_path / "talk.jsonl")
+    with pytest.raises(UsageError, match="saved nowhere"):
+        Session(recipe()).restore()
+
+
+def test_a_turn_that_was_cut_off_is_ended_and_its_tool_is_in_doubt(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    session = Session(recipe(calls(("add", {"a": 1, "b": 2})), "It is 3."), path=path)
+    session.ask("What is 1 plus 2?")
+    session.close()
+    lines = path.read_text().splitlines(keepends=True)
+    begun = next(number for number, line in enumerate(lines) if '"tool_started"' in line)
+    path.write_text("".join(lines[: begun + 1]))
+    loaded = Session.load(path, recipe(calls(("add", {"a": 1, "b": 2})), "Not sure."))
+    assert loaded.in_doubt == {("notebook", "add")}
+    assert invalid_history(loaded.messages) is None
+    assert isinstance(loaded.events[-1], TurnFinished)
+    result = loaded.ask("Go on.")
+    assert any("add" in words for words in notices(result))
+    assert "may have done its work already" in result.history_delta[2].parts[0].text
+    loaded.close()
+
+
+# -- messages from elsewhere -----------------------------------------------------------------------
+
+
+def test_messages_from_elsewhere_are_mended_and_gone_on_from():
+    call = ToolCall("c1", "add", {"a": 1, "b": 2})
+    broken = [
+        Message("assistant", (Text("Hello."),)),
+        user("What is 1 plus 2?"),
+        Message("assistant", (Reasoning("Hm."), call)),
+        Message("tool", (ToolResult("other", "add", (Text("of nobody"),)),)),
+        Message("assistant", ()),
+    ]
+    agent = recipe("Go on.")
+    session = Session(agent, messages=broken)
+    assert invalid_history(session.messages) is None
+    session.ask("And now?")
+    assert invalid_history(agent.model.requests[0].messages) is None
+
+
+def test_good_messages_from_elsewhere_stay_as_they_are():
+    messages = spoken("a", "b").messages
+    session = Session(recipe(), messages=messages)
+    assert session.messages == messages
+    assert len(session.turns) == 2
+
+
+# -- forks and edits -------------------------------------------------------------------------------
+
+
+def test_a_fork_goes_its_own_way():
+    session = spoken("a", "b", "c")
+    fork = session.fork(1)
+    fork.agent = recipe("d")
+    fork.ask("another way")
+    assert [turn.answer for turn in fork.turns] == ["a", "d"]
+    assert [turn.answer for turn in session.turns] == ["a", "b", "c"]
+    assert fork.path is None
+
+
+def test_a_turn_is_run_again_with_another_prompt_and_what_came_after_is_forgotten():
+    session = spoken("a", "b", "c")
+    session.agent = recipe("B")
+    result = session.edit(1, "prompt 1, better").wait()
+    assert result.final_text == "B"
+    assert [turn.prompt.text for turn in session.turns] == ["prompt 0", "prompt 1, better"]
+    assert [message.text for message in session.agent.model.requests[0].messages] == [
+        "prompt 0",
+        "a",
+        "prompt 1, better",
+    ]
+
+
+def test_the_last_turn_can_be_run_again_as_it_was():
+    session = spoken("a", "b")
+    session.agent = recipe("better")
+    session.edit(-1).wait()
+    assert [turn.answer for turn in session.turns] == ["a", "better"]
+    assert session.turns[-1].prompt.text == "prompt 1"
+
+
+@pytest.mark.parametrize("turn", [2, -3, 99])
+def test_a_turn_that_is_not_there_cannot_be_edited(turn):
+    session = spoken("a", "b")
+    with pytest.raises(UsageError, match="There is no turn"):
+        session.edit(turn, "x")
+    assert len(session.turns) == 2
+
+
+def test_an_edit_that_cannot_begin_forgets_nothing():
+    session = spoken("a", "b")
+    with pytest.raises(UsageError, match="empty"):
+        session.edit(0, "   ")
+    assert len(session.turns) == 2
+    model = Stalled("Half")
+    session.agent = Agent(model)
+    run = session.start("wait")
+    assert model.stalled.wait(DEAD)
+    for change in (lambda: session.edit(0, "x"), session.undo, session.clear, lambda: session.restore("x")):
+        with pytest.raises(SessionBusy):
+            change()
+    run.cancel()
+    run.wait()
+    assert len(session.turns) == 3
+
+
+def test_words_are_found_wherever_they_stand():
+    session = Session(recipe(calls(("add", {"a": 1234, "b": 2})), "The SUM is 1236."))
+    session.ask("What is the sum?")
+    assert [(match.turn, match.role) for match in session.search("sum")] == [(0, "user"), (0, "assistant")]
+    assert [match.role for match in session.search("1236")] == ["tool", "assistant"]
+    assert session.search("nowhere") == []
+
+
+# -- caps that outlast a turn ----------------------------------------------------------------------
+
+
+def test_what_was_spent_before_loading_counts(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    session = Session(recipe("one two three"), path=path)
+    session.ask("a prompt")
+    spent = session.usage
+    session.close()
+    assert spent != Usage()
+    Session.load(path).undo()
+    loaded = Session.load(path, recipe("more"), max_tokens=spent.input_tokens + spent.output_tokens)
+    assert not loaded.turns
+    assert loaded.ask("another").stop_reason == "budget"
+    loaded.close()
+
+
+# -- one tool by hand ------------------------------------------------------------------------------
+
+
+def test_a_tool_can_be_called_by_hand():
+    asked = []
+
+    @tool(ask=True)
+    def pay(amount: int, ctx: ToolContext) -> str:
+        """Pay."""
+        asked.append(threading.current_thread())
+        return f"paid {amount}, {ctx.deps}"
+
+    session = Session(Agent("scripted:x", tools=[pay], deps="cash"))
+    result = session.call("pay", amount=3)
+    assert (result.text, result.status) == ("paid 3, cash", "ok")
+    assert session.messages == ()
+    assert session.call("pay", amount="much").is_error
+
+
+def test_a_tool_that_is_not_there_cannot_be_called_by_hand():
+    with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: add\."):
+        scripted(tools=[add]).call("subtract", a=1)

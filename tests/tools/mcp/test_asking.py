@@ -1,0 +1,316 @@
+"""What a server may ask of us, put as typed questions through the call that is running."""
+
+import asyncio
+import sys
+
+import pytest
+
+from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
+from agentmagic.messages import Message, Text, ToolCall
+from agentmagic.tools.base import call_tool
+from agentmagic.tools.mcp import McpServers, client, forms, host
+from agentmagic.tools.mcp.config import InProcess, ServerConfig, Stdio
+from agentmagic.tools.mcp.host import Field, Sampled, Typed
+from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
+from tests.tools.mcp.servers import obliging
+
+PROGRAM = Stdio(sys.executable, (str(SERVERS / "obliging.py"),))
+
+
+def over_both(scene, *, host=None, roots=()):
+    """Play a scene with the same server in the handshake era and in the later one."""
+    by_handshake(scene, host=host, roots=roots)
+    asyncio.run(play(scene, InProcess(obliging.make()), host, roots))
+
+
+def by_handshake(scene, *, program=None, host=None, roots=()):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "MODE", "legacy")
+        asyncio.run(play(scene, program or InProcess(obliging.make()), host, roots))
+
+
+async def play(scene, transport, host, roots):
+    servers = McpServers({"it": ServerConfig(transport, timeout=20, roots=roots)}, host=host)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await scene(servers)
+    finally:
+        await servers.aclose()
+
+
+def answering(*answers):
+    """Make a person of answers, who keeps the questions."""
+    left, asked = list(answers), []
+
+    async def ask(question):
+        asked.append(question)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return ask, asked
+
+
+async def call(servers, name, ask):
+    tools = {tool.name: tool for tool in await servers.tools()}
+    request = ToolCall("call-1", name, {})
+    through = context(request)
+    through._ask = ask
+    return await call_tool(tools[name], request, through)
+
+
+def test_a_form_is_filled_in_field_by_field():
+    async def scene(servers):
+        ask, asked = answering("Rome", "many", "3", "y")
+        answer = await call(servers, "book", ask)
+        assert answer.text == "accept city='Rome' nights=3 breakfast=True"
+        assert asked[0] == "The server 'it' asks: Book a trip\nCity: Where to? (text; - declines)"
+        assert asked[2].startswith("That is no integer. Nights (integer, else 2")
+        assert len(asked) == 4
+
+    over_both(scene)
+    by_handshake(scene, program=PROGRAM)
+
+
+def test_empty_answers_are_the_defaults():
+    async def scene(servers):
+        ask, _ = answering("Oslo", "", "")
+        assert (await call(servers, "book", ask)).text == "accept city='Oslo' nights=2 breakfast=False"
+
+    over_both(scene)
+
+
+def test_a_person_can_decline_and_with_nobody_there_it_is_cancelled():
+    async def scene(servers):
+        ask, _ = answering("-")
+        assert (await call(servers, "book", ask)).text.startswith("decline")
+        ask, _ = answering(ToolError("Nobody is there."))
+        assert (await call(servers, "book", ask)).text.startswith("cancel")
+
+    over_both(scene)
+
+
+def test_an_address_is_shown_and_never_opened():
+    async def scene(servers):
+        ask, asked = answering("y")
+        assert (await call(servers, "visit", ask)).text == "accept"
+        assert "https://example.org/sign-in\nOpen it yourself" in asked[0]
+        ask, _ = answering("n")
+        assert (await call(servers, "visit", ask)).text == "decline"
+
+    by_handshake(scene)
+
+
+def test_a_model_answers_once_a_person_agreed():
+    requests = []
+
+    async def complete(request, _call):
+        requests.append(request)
+        return Sampled("4", "a-model")
+
+    async def scene(servers):
+        ask, asked = answering("y")
+        assert (await call(servers, "think", ask)).text == "a-model: 4"
+        assert "in up to 10 tokens:\nuser: 2 + 2?" in asked[0]
+        assert requests[-1].instructions == "Be short."
+        assert requests[-1].messages == (Message("user", (Text("2 + 2?"),)),)
+        ask, _ = answering("n")
+        assert "the user did not agree" in (await call(servers, "think", ask)).text
+
+    over_both(scene, host=Typed(complete))
+
+
+def test_without_a_model_sampling_is_not_offered():
+    async def scene(servers):
+        ask, asked = answering()
+        assert (await call(servers, "think", ask)).status == "error"
+        assert asked == []
+
+    over_both(scene, host=Typed(complete=None))
+
+
+def test_a_model_that_fails_is_told_to_the_person_not_to_the_server():
+    async def complete(request, _call):
+        raise Unavailable("the secret place is down")
+
+    async def scene(servers):
+        ask, _ = answering("y")
+        answer = await call(servers, "think", ask)
+        assert answer.text.count("the secret place is down") == 1
+        assert "[agentmagic: What it asked for could not be had" in answer.text or answer.status == "error"
+
+    over_both(scene, host=Typed(complete))
+
+
+def test_a_server_is_told_folders_only_where_they_were_given(tmp_path):
+    async def told(servers):
+        assert (await call(servers, "places", None)).text == tmp_path.as_uri()
+
+    async def not_told(servers):
+        assert (await call(servers, "places", None)).status == "error"
+
+    over_both(told, roots=(tmp_path,))
+    over_both(not_told)
+
+
+def test_the_clock_of_a_call_stands_still_while_a_person_thinks():
+    async def scene(servers):
+        loop = asyncio.get_running_loop()
+
+        async def slow(question):
+            answer = loop.create_future()
+            loop.call_later(0.5, answer.set_result, "y")
+            return await answer
+
+        connection = servers._servers["it"].connection
+        await servers.tools()
+        connection.config = ServerConfig(connection.config.transport, timeout=0.3)
+        assert (await call(servers, "visit", slow)).text == "accept"
+
+    by_handshake(scene)
+
+
+def test_a_question_is_withdrawn_when_its_call_is_cancelled():
+    async def scene(servers):
+        asked, withdrawn = asyncio.Event(), asyncio.Event()
+
+        async def never(question):
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                withdrawn.set()
+
+        calling = asyncio.create_task(call(servers, "visit", never))
+        await asked.wait()
+        calling.cancel()
+        await asyncio.wait((calling,))
+        await withdrawn.wait()
+
+    by_handshake(scene)
+
+
+def test_log_lines_are_kept():
+    async def scene(servers):
+        await call(servers, "talk", None)
+        while not servers.logs("it"):  # noqa: ASYNC110  (the notice may lag behind the answer)
+            await asyncio.sleep(0)
+        assert [(line.level, line.text) for line in servers.logs("it")] == [("info", "all is well")]
+
+    by_handshake(scene, program=PROGRAM)
+
+
+def test_prompts_are_listed_and_filled_in():
+    async def scene(servers):
+        (prompt,) = await servers.prompts()
+        assert (prompt.server, prompt.name, prompt.description) == ("it", "greet", "Greet somebody.")
+        assert [(one.name, one.required) for one in prompt.arguments] == [("name", True), ("tone", False)]
+        messages = await servers.prompt("it", "greet", {"name": "Ada"})
+        assert messages == (Message("user", (Text("Say hello to Ada in a warm tone."),)),)
+
+    over_both(scene)
+
+
+def test_resources_and_templates_are_listed_and_read():
+    async def scene(servers):
+        memo, template = await servers.resources("it")
+        assert (memo.uri, memo.name, memo.media_type, memo.template) == ("memo://one", "one", "text/plain", False)
+        assert (template.uri, template.template) == ("memo://of/{day}", True)
+        (read,) = await servers.read("it", "memo://of/monday")
+        assert (read.uri, read.text) == ("memo://of/monday", "nothing on monday")
+
+    over_both(scene)
+
+
+def test_what_a_server_does_not_have_is_said():
+    async def scene(servers):
+        with pytest.raises(ServerError, match=r"The MCP server 'it' did not give the prompt 'none': "):
+            await servers.prompt("it", "none", {})
+        with pytest.raises(ServerError, match=r"The MCP server 'it' did not read 'memo:x': "):
+            await servers.read("it", "memo:x")
+        with pytest.raises(UsageError, match="There is no server 'that'"):
+            await servers.read("that", "memo://one")
+
+    over_both(scene)
+
+
+def test_a_server_without_prompts_and_resources_has_none():
+    async def main():
+        servers = McpServers({"raw": raw()})
+        try:
+            assert await servers.prompts() == []
+            assert await servers.resources() == []
+        finally:
+            await servers.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_a_server_says_of_itself_can_be_seen():
+    async def scene(servers):
+        await servers.tools()
+        state = servers.get("it")
+        assert state.title.startswith("obliging")
+        assert state.instructions == "Be kind to it."
+        assert state.protocol in ("2025-11-25", "2026-07-28")
+
+    over_both(scene)
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("Sign in", {"password": {"type": "string"}}),
+        ("Sign in", {"x": {"type": "string", "title": "API key"}}),
+        ("Sign in", {"userPin": {"type": "string"}}),
+        ("Sign in", {"x": {"type": "string", "description": "the one-time code"}}),
+        ("Sign in", {"x": {"type": "string", "format": "password"}}),
+        ("Sign in", {"pin": {"type": "integer"}}),
+        ("Please type your password", {"x": {"type": "string"}}),
+    ],
+)
+def test_a_secret_is_never_asked_for_in_a_form(message, field):
+    with pytest.raises(forms.UnusableForm, match="secrets are never asked for in a form"):
+        forms.fields(message, {"type": "object", "properties": field})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"properties": {"x": {"type": "object"}}},
+        {"properties": {"x": 7}},
+        {"properties": {f"x{n}": {"type": "string"} for n in range(50)}},
+    ],
+)
+def test_what_is_no_flat_form_is_not_shown(schema):
+    with pytest.raises(forms.UnusableForm):
+        forms.fields("Please", schema)
+
+
+def test_a_number_may_say_that_it_is_no_secret():
+    (field,) = forms.fields("Hi", {"properties": {"x": {"type": "integer", "description": "any, but not your pin"}}})
+    assert field.kind == "integer"
+
+
+def test_choices_are_read_in_the_three_ways_they_are_written():
+    properties = {
+        "a": {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]},
+        "b": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
+        "c": {"type": "array", "items": {"type": "string", "enum": ["r", "g"]}},
+    }
+    a, b, c = forms.fields("Colour?", {"type": "object", "properties": properties, "required": ["a"]})
+    assert (a.kind, a.choices, a.required) == ("choice", {"Red": "r", "Green": "g"}, True)
+    assert (b.choices, b.required) == (a.choices, False)
+    assert (c.kind, host.read(c, "r, g"), host.read(a, "Green"), host.read(a, "g")) == ("choices", ["r", "g"], "g", "g")
+    with pytest.raises(ValueError, match="'blue' is none of them"):
+        host.read(a, "blue")
+
+
+def test_typed_answers_are_read_by_kind():
+    assert host.read(Field("x", "X", "number"), "1.5") == 1.5
+    assert host.read(Field("x", "X", "boolean"), "No") is False
+    for kind, wrong in (("integer", "1.5"), ("number", "x"), ("boolean", "maybe")):
+        with pytest.raises(ValueError, match=r"no integer|no number|y or n"):
+            host.read(Field("x", "X", kind), wrong)

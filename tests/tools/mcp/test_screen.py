@@ -1,0 +1,207 @@
+import asyncio
+import json
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import types
+from mcp.shared.message import SessionMessage
+
+from agentmagic.tools.mcp import notices, schemas, screen, streamable_http, words
+from agentmagic.tools.mcp.screen import Pace, Screen, screened
+from agentmagic.tools.mcp.streamable_http import Body, TooMuch
+from agentmagic.tools.mcp.values import MOST_VALUES, Values
+
+MODERN = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
+
+
+def asked(method, params=None, identifier=1):
+    return types.JSONRPCRequest(jsonrpc="2.0", id=identifier, method=method, params=params)
+
+
+def answered(result, identifier=1):
+    return types.JSONRPCResponse(jsonrpc="2.0", id=identifier, result=result)
+
+
+def mended(method, params, result):
+    """Pass an answer through a screen."""
+    door, answer = Screen(), answered(result)
+    door.sending(asked(method, params))
+    door.receiving(answer)
+    return answer.result
+
+
+def test_a_result_of_2026_without_its_type_counts_as_complete():
+    result = mended("tools/call", MODERN, {"content": []})
+    assert result == {"content": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    assert mended("tools/call", MODERN, {"resultType": "input_required"})["resultType"] == "input_required"
+    assert mended("tools/call", {}, {"content": []}) == {"content": []}
+
+
+def test_an_answer_nobody_asked_for_is_left_as_it_is():
+    answer = answered({"tools": [7]}, identifier="other")
+    Screen().receiving(answer)
+    assert answer.result == {"tools": [7]}
+
+
+def test_a_cancelled_request_is_forgotten():
+    door = Screen()
+    door.sending(asked("tools/list"))
+    door.sending(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
+    assert door._asked == {}
+
+
+def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
+    now = 0.0
+    pace = Pace(5, clock=lambda: now)
+    assert [pace.take("x") for _ in range(7)] == [True] * 5 + [False] * 2
+    assert pace.take("another")
+    assert pace.wait("x") == pytest.approx(1 / screen.RATE)
+    now = 1.0
+    assert [pace.take("x") for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_held_notices_come_when_their_time_has_come():
+    async def main():
+        into, incoming = anyio.create_memory_object_stream(100)
+        outgoing, out = anyio.create_memory_object_stream(1)
+
+        class Transport:
+            async def __aenter__(self):
+                return incoming, outgoing
+
+            async def __aexit__(self, *_):
+                for stream in (into, incoming, outgoing, out):
+                    stream.close()
+
+        async with screened(Transport(), Screen()) as (heard, _):
+            for number in range(20):
+                params = {"progressToken": 1, "progress": number}
+                notice = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
+                into.send_nowait(SessionMessage(notice))
+            got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(screen.BURST + 1)]
+            assert got == [0, 1, 2, 3, 4, 19]
+            into.close()
+            assert [one async for one in heard] == []
+
+    asyncio.run(main())
+
+
+@given(st.recursive(st.none() | st.text(max_size=8), lambda one: st.lists(one, max_size=4)), st.integers(1, 9))
+def test_values_are_counted_however_the_bytes_are_cut(value, size):
+    text = json.dumps(value, ensure_ascii=False).encode()
+    whole, pieces = Values(), Values()
+    whole.feed(text)
+    for at in range(0, len(text), size):
+        pieces.feed(text[at : at + size])
+    assert whole._count == pieces._count == marks(value)
+
+
+def marks(value):
+    """Count brackets and commas of a value written out, without those in texts."""
+    return 1 + max(0, len(value) - 1) + sum(map(marks, value)) if isinstance(value, list) else 0
+
+
+def test_commas_in_a_text_are_no_values():
+    counter = Values()
+    counter.feed(b'{"csv": "' + b'1,\\"2\\",' * MOST_VALUES + b'"}')
+    assert not counter.too_many
+    counter.feed(b"[]," * MOST_VALUES)
+    assert counter.too_many
+
+
+def test_a_json_body_is_passed_on_whole_and_within_its_limits():
+    body = Body(events=False, longest=10)
+    assert (body.feed(b"12345"), body.feed(b"67890"), body.rest()) == (b"", b"", b"1234567890")
+    with pytest.raises(TooMuch):
+        body.feed(b"x" * 11)
+    with pytest.raises(TooMuch):
+        Body(events=False).feed(b"[]," * MOST_VALUES)
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
+    body = Body(events=True, longest=100)
+    stream = b"".join(b"data: %d" % number + end for number in range(200))
+    passed = b"".join(body.feed(stream[at : at + 3]) for at in range(0, len(stream), 3)) + body.rest()
+    assert passed == stream
+    with pytest.raises(TooMuch):
+        streamable_http.Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("plain\tand\nsimple", "plain\tand\nsimple"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
+        ("a\u200bb\u2060c\ufeff", "abc"),
+        ("\u202eabc\u202c\u2066d", "abcd"),
+        ("\U000e0041\U000e0042", ""),
+        ("a\u200db", "ab"),
+        ("\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e"),
+        ("\x00\x08\x7f\x9b", ""),
+    ],
+)
+def test_what_hides_or_reorders_is_taken_out(said, read):
+    assert words.clean(said) == read
+
+
+def test_a_schema_keeps_what_a_call_must_match():
+    hidden = "a\u200bb"
+    schema = {"description": hidden, "properties": {hidden: {"title": hidden, "enum": [hidden], "default": hidden}}}
+    assert words.clean_schema(schema) == {
+        "description": "ab",
+        "properties": {hidden: {"title": "ab", "enum": [hidden], "default": hidden}},
+    }
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"x": {"$ref": "#/$defs/t"}}, "$defs": {"t": {"type": "string"}}},
+        {"properties": {"child": {"$ref": "#"}, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}},
+        {"properties": {"x": {"pattern": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$"}}},
+        {"items": [{"type": "string"}], "allOf": [True], "x": {"$ref": 7}},
+        {"properties": {"x": {"$ref": "#/allOf/0"}}, "allOf": [{"type": "object"}]},
+    ],
+)
+def test_schemas_of_honest_servers_are_no_trouble(schema):
+    assert schemas.problem(schema) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "back to itself"),
+        ({"$ref": "#/nowhere"}, "leads nowhere"),
+        ({"$ref": "other.json"}, "not fetched"),
+        ({"$dynamicRef": "#x"}, "depend on where"),
+        ({"properties": {"x": {"pattern": "((a{99}){99}){99}"}}}, "regular expressions"),
+        ({"properties": {f"x{n}": {} for n in range(6000)}}, "over the limit"),
+    ],
+)
+def test_schemas_that_are_too_much_work_are_told(schema, words):
+    assert words in schemas.problem(schema)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "sound"),
+    [
+        ("progress", {"progressToken": 1, "progress": 0.5}, True),
+        ("progress", {"progressToken": 1, "progress": "half"}, False),
+        ("progress", {"progressToken": 1, "progress": 1, "total": "two"}, False),
+        ("message", {"level": "info", "data": None}, True),
+        ("message", {"level": "loud", "data": ""}, False),
+        ("message", {"level": [], "data": ""}, False),
+        ("message", {"level": "info"}, False),
+        ("tools/list_changed", {}, True),
+        ("tools/list_changed", {"_meta": 7}, False),
+        ("resources/updated", {"uri": 7}, False),
+        ("elicitation/complete", {}, False),
+        ("unheard/of", {"x": 1}, True),
+    ],
+)
+def test_notices_that_cannot_be_read_are_told_from_those_that_can(method, params, sound):
+    assert notices.is_sound(f"notifications/{method}", params) is sound

@@ -1,0 +1,152 @@
+import asyncio
+import json
+import sys
+
+import pytest
+
+from agentmagic.errors import ConfigError, ServerError
+from agentmagic.redact import remember
+from agentmagic.tools.mcp import McpServers, config, trust
+from agentmagic.tools.mcp.config import Input, Stdio
+from agentmagic.tools.mcp.host import Typed
+from agentmagic.tools.mcp.trust import TrustStore
+from tests.tools.mcp.calling import PATIENCE, SERVERS, call, raw
+
+
+@pytest.fixture
+def store(tmp_path):
+    return TrustStore(tmp_path / "data" / "trusted.json")
+
+
+def write(folder, *wrong, **more):
+    entry = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py"), *wrong], **more}
+    path = folder / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"raw": entry}}))
+    return path
+
+
+def play(scene):
+    async def main():
+        async with asyncio.timeout(PATIENCE):
+            await scene()
+
+    asyncio.run(main())
+
+
+def test_a_server_of_a_file_does_not_start_before_its_command_was_approved(tmp_path, store):
+    async def scene():
+        servers = McpServers(config.read(write(tmp_path, env={"GREETING": "hello", "API_KEY": "1234"})), store=store)
+        try:
+            with pytest.raises(ServerError, match="was not started, for nobody has approved it yet"):
+                await servers.tools()
+            assert servers.get("raw").state == "needs approval"
+            shown = servers.pending("raw") or ""
+            assert f"GREETING=hello 'API_KEY=[redacted]' {sys.executable} -S" in shown
+            assert f"The file {tmp_path / '.mcp.json'} names it." in shown
+            servers.approve("raw")
+            assert servers.pending("raw") is None
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+        finally:
+            await servers.aclose()
+
+    play(scene)
+
+
+def test_an_approval_lasts_until_the_entry_changes(tmp_path, store):
+    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
+    again = McpServers(config.read(write(tmp_path)), store=TrustStore(store.path))
+    assert again.pending("raw") is None
+    changed = McpServers(config.read(write(tmp_path, "banner")), store=store)
+    shown = changed.pending("raw") or ""
+    assert "It has changed. Before it was: " in shown
+    assert shown.count("raw.py") == 2
+    changed.approve("raw")
+    assert McpServers(config.read(write(tmp_path)), store=store).pending("raw"), "the old entry is forgotten"
+
+
+def test_the_same_entry_in_another_place_is_another(tmp_path, store):
+    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
+    (tmp_path / "other").mkdir()
+    assert McpServers(config.read(write(tmp_path / "other")), store=store).pending("raw")
+
+
+def test_a_host_is_asked_once_and_its_yes_is_kept(tmp_path, store):
+    asked = []
+
+    async def confirm(question):
+        asked.append(question)
+        return True
+
+    async def scene():
+        servers = McpServers(config.read(write(tmp_path)), host=Typed(confirm=confirm), store=store)
+        try:
+            await asyncio.gather(servers.tools(), servers.tools())
+            await servers.restart("raw")
+        finally:
+            await servers.aclose()
+
+    play(scene)
+    assert len(asked) == 1
+    assert asked[0].startswith("Start the MCP server 'raw', which the project names?\n")
+
+
+def test_what_code_names_needs_no_approval(store):
+    servers = McpServers({"raw": raw()}, store=store)
+    assert servers.pending("raw") is None
+    servers.approve("raw")
+    assert not store.path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"x": 7}'])
+def test_a_store_that_cannot_be_read_approves_nothing(tmp_path, store, content):
+    store.path.parent.mkdir()
+    store.path.write_bytes(content)
+    servers = McpServers(config.read(write(tmp_path)), store=store)
+    assert servers.pending("raw")
+    servers.approve("raw")
+    assert servers.pending("raw") is None
+
+
+def test_a_description_shows_every_word_and_no_secret():
+    remember("a-very-secret-word")
+    shown = trust.describe(
+        config.parse({"command": "x", "args": ["a b", "\x1b[2Jc", "a-very-secret-word"], "cwd": "/y"})
+    )
+    assert shown == "x 'a b' 'c' [redacted]  (in /y)"
+    web = config.parse({"url": "https://example.org/mcp", "headers": {"X-Team": "blue"}})
+    assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
+    assert trust.describe(config.parse(config.Place)) if False else True
+
+
+def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
+    asked = []
+
+    def ask(one):
+        asked.append(one)
+        return "blue-and-long-enough"
+
+    inputs = [
+        {"type": "promptString", "id": "team", "description": "Which team?", "password": True},
+        {"type": "pickString", "id": "colour", "options": ["red", "blue"], "default": "red"},
+    ]
+    entry = {"command": "x", "args": ["${input:team}", "${input:team}", "${input:colour}"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
+    read = config.read(tmp_path / "mcp.json", ask=ask)["a"].transport
+    assert read == Stdio("x", ("blue-and-long-enough",) * 3)
+    assert asked == [
+        Input("team", "Which team?", password=True),
+        Input("colour", default="red", options=("red", "blue")),
+    ]
+    with pytest.raises(ConfigError, match="asks for a value that nobody gave"):
+        config.read(tmp_path / "mcp.json")
+
+
+def test_a_default_stands_where_nobody_is_asked(tmp_path):
+    inputs = [{"id": "colour", "default": "red"}]
+    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": {"command": "${input:colour}"}}}))
+    assert config.read(tmp_path / "mcp.json")["a"].transport.command == "red"
+
+
+def test_roots_are_folders_of_the_workspace(tmp_path):
+    entry = {"command": "x", "roots": ["${workspaceFolder}", "data"]}
+    assert config.parse(entry, workspace=tmp_path).roots == (tmp_path, tmp_path / "data")

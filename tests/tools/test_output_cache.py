@@ -1,0 +1,214 @@
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic import ToolContext
+from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult, user
+from agentmagic.tools.base import call_tool
+from agentmagic.tools.output_cache import READER, find_result, preview, reader, shorten
+from tests.logs import CALL, RESULT
+
+LOG = "\n".join(f"line {number}: all is well" for number in range(2_000))
+PICTURE = Media("image/png", b"12345", "plot.png")
+
+
+def long(*extra, call_id="c1"):
+    return ToolResult(call_id, "read_log", (Text(LOG), *extra), structured={"lines": 2_000})
+
+
+async def unasked(question):
+    pytest.fail(f"nobody was to be asked {question}")
+
+
+def read(whole=None, limit=None, **arguments):
+    """What the tool returns where the history holds one result, as the loop would call it."""
+    whole = whole or long()
+    tool = reader({whole.call_id: whole}.get, limit)
+    call = ToolCall("c9", READER, {"id": whole.call_id, **arguments})
+    return asyncio.run(call_tool(tool, call, ToolContext(call, ask=unasked, progress=lambda *told: None)))
+
+
+def words_of(came):
+    """What was read, without the line above it."""
+    return came.text.partition("\n")[2]
+
+
+def test_a_result_within_the_limit_is_left_alone():
+    whole = long(PICTURE)
+    assert preview(whole, len(whole.text)) is whole
+    assert preview(RESULT, 500, media=False) is RESULT
+
+
+def test_a_preview_has_the_beginning_the_end_and_how_to_read_on():
+    shown = preview(long(), 1_000)
+    assert shown.text.startswith("line 0: all is well\nline 1:")
+    assert shown.text.endswith("line 1999: all is well")
+    assert f"of {len(LOG)} are left out" in shown.text
+    assert 'read_result(id="c1", start=' in shown.text
+    assert (shown.call_id, shown.name, shown.status) == ("c1", "read_log", "ok")
+
+
+def test_a_preview_reads_on_where_its_beginning_ends():
+    shown = preview(long(), 1_000).text
+    beginning, rest = shown.split("\n[Characters ")
+    start = int(rest.split()[0])
+    assert LOG[:start] == beginning
+    assert words_of(read(start=start, length=50)) == LOG[start : start + 50]
+
+
+def test_media_stay_beside_a_preview_that_names_them():
+    shown = preview(long(PICTURE), 1_000)
+    assert shown.content[1:] == (PICTURE,)
+    assert shown.text.count("[image/png plot.png, 5 bytes]") == 2  # in the words, and for the medium itself
+
+
+def test_without_media_only_their_names_are_left():
+    short = ToolResult("c1", "draw", (Text("Drawn."), PICTURE))
+    assert preview(short, 500, media=False).content == (Text("Drawn.\n[image/png plot.png, 5 bytes]"),)
+    assert all(isinstance(part, Text) for part in preview(long(PICTURE), 500, media=False).content)
+
+
+def test_resources_count_as_text():
+    whole = ToolResult("c1", "fetch", (Resource("file:///log", text=LOG),))
+    assert preview(whole, 800).text.startswith("[resource file:///log]\nline 0")
+
+
+def test_an_id_with_quotes_is_written_so_that_it_can_be_given_back():
+    assert 'read_result(id="a\\"b", ' in preview(long(call_id='a"b'), 1_000).text
+
+
+@given(
+    st.lists(st.text(max_size=400) | st.binary(max_size=3), max_size=6), st.integers(0, 900), st.booleans(), st.text()
+)
+def test_a_preview_never_passes_its_limit(pieces, limit, media, call_id):
+    content = tuple(Text(piece) if isinstance(piece, str) else Media("image/png", piece) for piece in pieces)
+    whole = ToolResult(call_id, "work", content, "error")
+    shown = preview(whole, limit, media=media)
+    assert sum(len(part.text) for part in shown.content if isinstance(part, Text)) <= limit
+    assert (shown.call_id, shown.name, shown.status) == (call_id, "work", "error")
+    media_left = [part for part in shown.content if isinstance(part, Media)]
+    assert media_left == [part for part in content if isinstance(part, Media)][: None if media else 0]
+
+
+def test_what_is_cut_to_almost_nothing_still_says_that_it_was_cut():
+    assert shorten("a long story", 5, lambda start, end: "left out") == "a lo…"
+
+
+def test_reading_gives_the_piece_that_was_asked_for():
+    came = read(start=100, length=30)
+    assert came.text == f"[Characters 100 to 130 of {len(LOG)}; start=130 reads on]\n{LOG[100:130]}"
+
+
+def test_reading_on_and_on_gives_the_whole():
+    start, pieces = 0, []
+    while start < len(LOG):
+        pieces.append(words_of(read(start=start)))
+        start += len(pieces[-1])
+    assert "".join(pieces) == LOG
+
+
+def test_the_end_is_said_to_be_the_end():
+    assert read(start=len(LOG) - 5).text.startswith(f"[Characters {len(LOG) - 5} to {len(LOG)} of {len(LOG)}, the end]")
+
+
+def test_a_start_after_the_end_is_an_error_that_says_how_long_the_result_is():
+    came = read(start=10**30)
+    assert came.is_error
+    assert f"has {len(LOG)} characters" in came.text
+
+
+def test_an_empty_result_can_be_read():
+    assert read(ToolResult("c1", "work", ())).text == "[Characters 0 to 0 of 0, the end]\n"
+
+
+def test_a_whole_number_may_be_written_as_a_fraction():
+    assert words_of(read(start=100.0, length=30.0)) == LOG[100:130]
+
+
+@pytest.mark.parametrize("limit", [500, 1_000, 4_000, None])
+@pytest.mark.parametrize("arguments", [{"length": 10**9}, {"search": "LINE"}, {"search": "well", "start": 30_000}, {}])
+def test_a_reading_is_never_itself_previewed(limit, arguments):
+    came = read(limit=limit, **arguments)
+    assert not came.is_error
+    assert preview(came, limit or 20_000) is came
+
+
+def test_searching_finds_words_whatever_their_case_with_their_places():
+    came = read(search="LINE 1999")
+    place = LOG.index("line 1999")
+    assert came.text.startswith("[1 of 1 hits from character 0 on]\n")
+    assert f"[{place}] …" in came.text
+    assert "line 1998" in came.text  # some of what stands around it
+
+
+def test_searching_shows_a_few_hits_and_where_the_next_one_is():
+    came = read(search="all is well")
+    head = came.text.splitlines()[0]
+    assert head.startswith("[10 of 2000 hits from character 0 on; start=")
+    following = int(head.partition("start=")[2].split()[0])
+    assert f"[{following}] …" in read(search="all is well", start=following).text
+
+
+def test_searching_in_vain_is_no_error():
+    came = read(search="dragon")
+    assert not came.is_error
+    assert "not found" in came.text
+
+
+def test_a_search_takes_no_pattern():
+    assert "not found" in read(search=".*").text
+    assert "[4] …" in read(ToolResult("c1", "work", (Text("see (a+)+$ there"),)), search="(a+)+$").text
+
+
+def test_every_character_keeps_its_place_in_a_search():
+    whole = ToolResult("c1", "work", (Text("İİİ ẞ Ω Straße"),))
+    assert "[8] …" in read(whole, search="straße").text
+
+
+def test_a_search_of_five_million_characters_that_almost_match_is_quick():
+    whole = ToolResult("c1", "work", (Text("a" * 5_000_000),))
+    assert "not found" in read(whole, search="a" * 199 + "b").text
+
+
+def test_a_search_that_hits_everywhere_counts_without_keeping_every_place():
+    whole = ToolResult("c1", "work", (Text("a" * 5_000_000),))
+    assert read(whole, search="A").text.startswith("[10 of 5000000 hits from character 0 on; start=10 shows the next]")
+
+
+def test_a_search_for_null_reads():
+    assert words_of(read(search=None, length=6)) == "line 0"
+
+
+@pytest.mark.parametrize("arguments", [{"start": -1}, {"length": 0}, {"search": ""}, {"search": "x" * 201}, {"id": 7}])
+def test_arguments_that_do_not_fit_are_an_error_to_mend(arguments):
+    assert read(**arguments).is_error
+
+
+def test_an_unknown_id_is_an_error_that_says_which_ids_there_are():
+    tool = reader(lambda call_id: None)
+    call = ToolCall("c9", READER, {"id": "x" * 5_000})
+    came = asyncio.run(call_tool(tool, call, ToolContext(call, ask=unasked, progress=lambda *told: None)))
+    assert came.is_error
+    assert "Use the id that a preview names" in came.text
+    assert len(came.text) < 300
+
+
+def test_reading_runs_on_the_engine_without_asking():
+    tool = reader(lambda call_id: None)
+    assert (tool.name, tool.ask, tool.parallel, tool.definition.server) == (READER, False, True, "notebook")
+    assert {example.question for example in tool.definition.examples}
+
+
+def test_a_result_is_found_by_its_id_the_newest_first():
+    old, new = ToolResult("c1", "add", (Text("2"),)), ToolResult("c1", "add", (Text("4"),))
+    history = [
+        user("Add."),
+        *(
+            Message(role, parts)
+            for role, parts in [("assistant", (CALL,)), ("tool", (old,)), ("assistant", (CALL,)), ("tool", (new,))]
+        ),
+    ]
+    assert find_result(history, "c1") is new
+    assert find_result(history, "c2") is None
