@@ -11,23 +11,14 @@ from typing import Any, ClassVar, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
+from agentmagic.messages import LONGEST_PROMPT
 from agentmagic.render.words import blanked
-from agentmagic.session import LONGEST_PROMPT
 
 LONGEST_NAME = 1_000
 """Characters of an id, of a name and of a reason."""
 
 HIGHEST = 2**53 - 1
 """The largest whole number that a page can say."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApproveEdited:
-    """Let a call run with other arguments than the model gave."""
-
-    type: ClassVar[str] = "edit"
-    id: str
-    arguments: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +104,10 @@ class EnableTool:
 
 
 SessionAction = Send | Retry | Rewrite | Fork | Clear | Export | ChooseModel | Connect | Disconnect | EnableTool
-Action = Approve | ApproveEdited | Deny | Reply | Stop | SessionAction
+Action = Approve | Deny | Reply | Stop | SessionAction
+
+EDIT = "edit"
+"""The type of a message that approves a call with other arguments than the model gave."""
 
 KINDS: dict[str, type[Any]] = {
     "approve": Approve,
@@ -122,7 +116,7 @@ KINDS: dict[str, type[Any]] = {
     "stop": Stop,
     **{kind.type: kind for kind in SessionAction.__args__},
 }
-"""Every action but edited approvals, by the type of its message."""
+"""Every action, by the type of its message; approvals with edited arguments have a type of their own, `EDIT`."""
 
 _FORMS = ("markdown", "json", "notebook")
 
@@ -137,7 +131,7 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
         raise _refusal("it is no object")
     entries = dict(cast("dict[str, Any]", message))
     kind = entries.pop("type", None)
-    if kind == ApproveEdited.type:
+    if kind == EDIT:
         return _edited(entries, asked)
     if not isinstance(kind, str) or kind not in KINDS:
         raise _refusal("its type is not known")
@@ -165,14 +159,16 @@ def _fits(name: str, value: object) -> bool:
             return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= HIGHEST
         case "form":
             return value in _FORMS
-        case "text" | "arguments":
+        case "text":
             return isinstance(value, str) and len(value) <= LONGEST_PROMPT
+        case "arguments":
+            return False  # those of an edited approval are read as JSON, elsewhere
         case _:
             return isinstance(value, str) and len(value) <= LONGEST_NAME
 
 
-def _edited(entries: Mapping[str, Any], asked: Callable[[str], ApprovalAsked | None]) -> ApproveEdited:
-    if set(entries) != {"id", "arguments"} or not all(_fits(name, value) for name, value in entries.items()):
+def _edited(entries: Mapping[str, Any], asked: Callable[[str], ApprovalAsked | None]) -> Approve:
+    if set(entries) != {"id", "arguments"} or not _fits("id", entries["id"]) or not _fits("text", entries["arguments"]):
         raise _refusal("its fields are not an id and arguments")
     question = asked(entries["id"])
     if question is None:
@@ -185,7 +181,7 @@ def _edited(entries: Mapping[str, Any], asked: Callable[[str], ApprovalAsked | N
     if not isinstance(arguments, dict):
         message = 'The edited arguments are not a JSON object. Write them as {"name": value} and approve again.'
         raise UsageError(message)
-    return ApproveEdited(question.id, restored(arguments, question.call.arguments))
+    return Approve(question.id, arguments=restored(arguments, question.call.arguments))
 
 
 def restored(edited: Any, original: Any) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import uuid
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -39,29 +40,38 @@ class Listener(Protocol):
 
 
 class Library(AnyWidget):
-    """What every view draws with; a page loads it once, not once a cell."""
+    """What every view of a kernel draws with; a page loads it once, not once a cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
-    _css = (STATIC / "view.css").read_text(encoding="utf-8")
+    sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
+    name = Unicode().tag(sync=True)
 
 
 class View(AnyWidget):
     """Shows a session's blocks as they come, and hands on what a person does there.
 
-    `home` is "cell" for one turn without an input, or "panel". Events are fed on the engine, in the context of
-    the cell that shows the view. Nothing is sent before a page has said hello: `mounted` is set by then, and
-    tells that clicks reach this kernel even while a cell runs.
+    `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any
+    number of pages. Events are fed on the engine, in the context of the cell that shows the view. Nothing is
+    sent before a page has said hello: `mounted` is set by then, and tells that clicks reach this kernel even
+    while a cell runs.
     """
 
+    # The library may come before or after; both ends are in js/src/index.js.
     _esm = """
     export default {
-      async render({ model, el, host }) {
-        const library = await host.getWidget(model.get("library"))
-        return library.exports.mount(model, el)
+      initialize({ model }) {
+        const view = { model, gone: false, close() {} }
+        const queues = (globalThis.agentmagic ??= {});
+        (queues[model.get("library")] ??= []).push(view)
+        return () => {
+          view.gone = true
+          view.close()
+        }
       }
     }
     """
     home = Unicode().tag(sync=True)
+    name = Unicode().tag(sync=True)
     library = Unicode().tag(sync=True)
 
     def __init__(self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = ()) -> None:
@@ -71,9 +81,21 @@ class View(AnyWidget):
         self._sending = threading.Lock()
         self._waiting = False
         self._messages = 0
-        super().__init__(home=home, library=f"anywidget:{_library().model_id}")
+        super().__init__(home=home, name=uuid.uuid4().hex, library=_library().name)
         _take_messages_anywhere(self)
         cast("Any", self).on_msg(self._receive)
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The output to draw in, of which nothing is seen without a kernel."""
+        return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
+
+    def aside(self, page: str) -> str:
+        """Return HTML that stands aside in pages where the view is drawn: what is to be read elsewhere."""
+        return f'<agentmagic-static of="{self.name}">{page}</agentmagic-static>'
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
+        return self.place, {}
 
     def feed(self, event: Event) -> None:
         """Take the next event; pages see it with the next frame."""
@@ -128,7 +150,7 @@ class View(AnyWidget):
 @cache
 def _library() -> Library:
     """Return the library of this kernel."""
-    library = Library()
+    library = Library(name=uuid.uuid4().hex)
     _take_messages_anywhere(library)
     return library
 

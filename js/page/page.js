@@ -1,5 +1,5 @@
 // Mounts the built view with models that need no kernel; the tests play messages to them.
-import view from "./view.js"
+import { View } from "./view.js"
 
 class StandIn {
   sent = []
@@ -61,10 +61,10 @@ async function show(home, snapshot) {
     if (type !== "hello" || !snapshot) return
     queueMicrotask(() => model.receive({ ...snapshot, view: name }))
   }
-  const { mount } = view.initialize()
   const place = document.getElementById(home)
-  place.replaceChildren()
-  model.close = mount(model, place)
+  const shown = new View(model)
+  place.replaceChildren(shown.element)
+  model.close = () => shown.close()
   models[home] = model
   await drawn()
   return performance.now() - begin

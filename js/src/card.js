@@ -2,7 +2,7 @@
 /** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
 import { approval } from "./approval.js"
 import { coloured } from "./code.js"
-import { h, heading, icon, ICONS, put, say } from "./dom.js"
+import { h, heading, icon, isFocused, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
@@ -80,7 +80,7 @@ export class Card {
       this.#details.open = true
       this.desk.announce(`${block.name} waits for your approval`)
     } else if (before === "waiting") {
-      const inside = this.#details.contains(document.activeElement)
+      const inside = isFocused(this.#details)
       if (!this.#touched) this.#details.open = false
       if (inside) this.#summary.focus()
     }

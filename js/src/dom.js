@@ -65,6 +65,12 @@ export function icon(path, name) {
   return svg
 }
 
+/** Whether the focus is within an element, which may be part of a shadow tree. @param {Element} element */
+export function isFocused(element) {
+  const root = /** @type {Document | ShadowRoot} */ (element.getRootNode())
+  return element.contains(root.activeElement ?? null)
+}
+
 /** Lets what may be scrolled be scrolled by key, too. @template {HTMLElement} E @param {E} element @param {string} label @returns {E} */
 export function scrollable(element, label) {
   element.tabIndex = 0

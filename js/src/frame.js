@@ -2,7 +2,7 @@
 /** @import { Desk, State } from "./types.js" */
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
-import { button, h, icon, ICONS, isSend, put, say, writingBox } from "./dom.js"
+import { button, h, icon, ICONS, isFocused, isSend, put, say, writingBox } from "./dom.js"
 import { drawServers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
@@ -25,7 +25,7 @@ export class Running {
 
   /** @param {State} state */
   update({ running = null }) {
-    if (this.#running && !running && this.element.contains(document.activeElement)) this.desk.announce("Stopped")
+    if (this.#running && !running && isFocused(this.element)) this.desk.announce("Stopped")
     this.#running = running
     this.element.hidden = !running
     this.#stop.hidden = !this.desk.can("stop")

@@ -1,9 +1,10 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
-/** @import { Action, Desk, Message, Model, State } from "./types.js" */
+/** @import { Action, Desk, Message, Model, State, Waiting } from "./types.js" */
 import { h, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
+import { door } from "./place.js"
 import { begun, follow, nothing } from "./state.js"
 
 const SECOND = 1_000
@@ -12,14 +13,7 @@ const NARROW = 480
 
 const now = () => Date.now() / SECOND
 
-/** Shows a model in an element until the function that it returns is called. @param {Model} model @param {HTMLElement} el */
-export function mount(model, el) {
-  const view = new View(model)
-  el.append(view.element)
-  return () => view.close()
-}
-
-class View {
+export class View {
   #known = nothing()
   #actions = ""
   #heard = h("div", { class: "am-heard", role: "status" })
@@ -45,6 +39,11 @@ class View {
     this.clock = setInterval(() => this.#tick(), SECOND)
     this.#drawState()
     this.link.hello()
+  }
+
+  /** The view is in the page again, after a time without it. */
+  back() {
+    this.log.back()
   }
 
   close() {
@@ -74,8 +73,7 @@ class View {
 
   /** @param {string} home @param {...HTMLElement} parts */
   #root(home, ...parts) {
-    // JupyterLab's one-letter shortcuts stay out of what is written here.
-    const root = h("div", { class: `agentmagic ${home}`, "data-lm-suppress-shortcuts": "true" }, ...parts, this.#heard)
+    const root = h("div", { class: `agentmagic ${home}` }, ...parts, this.#heard)
     this.width = new ResizeObserver(() => root.classList.toggle("am-narrow", root.clientWidth <= NARROW))
     this.width.observe(root)
     return root
@@ -129,5 +127,24 @@ class View {
   }
 }
 
-/** An anywidget without a picture of its own: the views of `agentmagic.widgets.view` draw with its `mount`. */
-export default { initialize: () => ({ mount }) }
+/**
+ * An anywidget without a picture of its own: it draws the views of its kernel, those too that came before it.
+ * Each of them has put itself into the queue of this library; see `agentmagic.widgets.view`.
+ * @param {{model: Model}} context
+ */
+function initialize({ model }) {
+  const sheet = new CSSStyleSheet()
+  sheet.replaceSync(model.get("sheet"))
+  const { open } = door()
+  /** @param {Waiting} view */
+  const show = (view) => {
+    if (view.gone) return
+    view.close = open(view.model.get("name"), () => Object.assign(new View(view.model), { sheet }))
+  }
+  const queues = (globalThis.agentmagic ??= {})
+  const waiting = queues[model.get("name")] ?? []
+  queues[model.get("name")] = { push: show }
+  for (const view of /** @type {Waiting[]} */ (waiting)) show(view)
+}
+
+export default { initialize }

@@ -20,6 +20,7 @@ export class Log {
   #dirty = new Set()
   #planned = false
   #following = true
+  #top = 0
 
   /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
   constructor(desk, blocks, scrolls) {
@@ -32,9 +33,14 @@ export class Log {
   /** Shows a part of the log, its end as long as the person does not look at another. */
   #scroller() {
     const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log)
-    element.addEventListener("scroll", () => (this.#following = this.#isAtEnd()), { passive: true })
+    element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     new ResizeObserver(() => this.#following && this.#toEnd()).observe(this.log)
     return element
+  }
+
+  #scrolled() {
+    this.#following = this.#isAtEnd()
+    this.#top = this.element.scrollTop
   }
 
   #toEnd() {
@@ -61,6 +67,11 @@ export class Log {
 
   tick() {
     for (const drawn of this.#drawn.values()) drawn.tick?.()
+  }
+
+  /** Takes up the place where it was, which an element forgets while it is not in the page. */
+  back() {
+    this.element.scrollTop = this.#following ? this.element.scrollHeight : this.#top
   }
 
   /** Goes to the end and stays there. */

@@ -3,6 +3,8 @@
 declare global {
   /** False only in the build that shows what attacks would do; see build.js. */
   const SANITISE: boolean
+  /** By the name of a library, the views that wait for it, or what takes them once it is there. */
+  var agentmagic: Record<string, Waiting[] | { push(view: Waiting): void }> | undefined
 }
 
 export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted"
@@ -160,6 +162,13 @@ export interface Drawn<B> {
   tick?(): void
   /** Has what depends on what can be done drawn anew by the next update. */
   forget?(): void
+}
+
+/** A view whose model has come into the page. */
+export interface Waiting {
+  model: Model
+  gone: boolean
+  close(): void
 }
 
 /** The part of an anywidget model that a view uses. */

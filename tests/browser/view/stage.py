@@ -20,7 +20,7 @@ TIMEOUT = 10_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
-ALL_ACTIONS = {*actions.KINDS, actions.ApproveEdited.type}
+ALL_ACTIONS = {*actions.KINDS, actions.EDIT}
 
 
 class Stage:
