@@ -11,7 +11,7 @@ from agentmagic.calls import Emit
 from agentmagic.engine import engine
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
-from agentmagic.logs import logger
+from agentmagic.listeners import Listeners
 from agentmagic.loop import Outcome
 from agentmagic.permits import Ask
 
@@ -42,7 +42,7 @@ class Run:
         self._attended = attended
         self._events: list[Event] = []
         self._outcome: Outcome | None = None
-        self._listeners: list[Callable[[Event], None]] = []
+        self._listeners = Listeners[Event]()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._lock = threading.Lock()
         self._waking = False
@@ -169,8 +169,7 @@ class Run:
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
-        for listener in self._listeners:
-            self._tell(listener, event)
+        self._listeners.tell(event)
         if self._waiters and not self._waking:
             self._waking = True
             engine().loop.call_soon(self._wake)
@@ -185,17 +184,9 @@ class Run:
                 loop.call_soon_threadsafe(_release, waiter)
 
     def _listen(self, listener: Callable[[Event], None]) -> None:
-        self._listeners.append(listener)
+        self._listeners.add(listener)
         for event in self._events:
-            if listener in self._listeners:
-                self._tell(listener, event)
-
-    def _tell(self, listener: Callable[[Event], None], event: Event) -> None:
-        try:
-            listener(event)
-        except Exception:  # noqa: BLE001  (whatever it raises, the turn goes on, and the log has it)
-            logger.exception("a listener failed and is not called again")
-            self._listeners = [other for other in self._listeners if other is not listener]
+            self._listeners.tell_one(listener, event)
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

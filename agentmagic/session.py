@@ -19,9 +19,10 @@ from agentmagic.connections import Connections
 from agentmagic.context import Limits, View
 from agentmagic.engine import engine, void
 from agentmagic.errors import AuthenticationMissing, SessionBusy, UsageError
-from agentmagic.events import Event, Notice, RunResult, TurnFinished
+from agentmagic.events import Event, HistoryCut, Notice, RunResult, TurnFinished
 from agentmagic.history import History, Match, Turn
 from agentmagic.journal import Journal
+from agentmagic.listeners import Listeners
 from agentmagic.loop import Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolDef, ToolResult, Usage, as_prompt
 from agentmagic.permission import Approvals, Gate, policy_of
@@ -80,6 +81,7 @@ class Session:
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
+        self._listeners = Listeners[Event | HistoryCut]()
         self._starting = threading.Lock()
         engine().at_close(self._connections.aclose)
         weakref.finalize(self, self._connections.close_later).atexit = False
@@ -222,6 +224,14 @@ class Session:
             raise AuthenticationMissing(message, ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"))
         return self._connections.model(chosen) if isinstance(chosen, str) else chosen
 
+    def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
+        """Have a function called with what happens in the session from now on; returns what ends that.
+
+        Events of turns, deltas too, come on the engine's thread; in any thread a `HistoryCut` comes when turns
+        were forgotten or a saved conversation was taken up: `events` has become another log by then.
+        """
+        return self._listeners.add(listener)
+
     def add_toolset(self, toolset: Toolset) -> None:
         """Offer the tools of a source in every turn from now on; whoever made it closes it."""
         self._extra.append(toolset)
@@ -244,11 +254,14 @@ class Session:
         """Forget the conversation; connections, approvals and the recipe stay."""
         self._refuse_while_running()
         self.history.clear()
+        self._tell_cut()
 
     def undo(self) -> Message | None:
         """Forget the last turn and return its prompt, or None where there is none."""
         self._refuse_while_running()
-        return self.history.undo()
+        prompt = self.history.undo()
+        self._tell_cut()
+        return prompt
 
     def fork(self, turns: int | None = None) -> "Session":
         """Return a session of its own that begins with the first `turns` turns of this one, by default all.
@@ -310,6 +323,7 @@ class Session:
         self._spent = saved.spent
         for problem in saved.problems:
             self._tell(problem)
+        self._tell_cut()
 
     # -- on the engine -------------------------------------------------------------------------
 
@@ -358,6 +372,7 @@ class Session:
         """Run a turn and take it into the history; on the engine."""
         if keep is not None:
             self.history.cut(keep)
+            self._tell_cut()
         self._notices.extend(Notice("info", words) for words in overrides)
         setup = Setup(
             agent,
@@ -383,12 +398,16 @@ class Session:
             self.history.record(event)  # on disk before anybody acts on it
             logs.event(event)
             emit(event)
+            self._listeners.tell(event)
 
         outcome = await run_turn(setup, emit=heard, ask=ask)
         self.history.add((*outcome.result.events, TurnFinished(outcome.result)), outcome.result.history_delta)
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome
+
+    def _tell_cut(self) -> None:
+        self._listeners.tell(HistoryCut(len(self.turns)))
 
     def _journal(self, path: str | Path | None) -> Journal | None:
         return None if path is None else Journal(Path(path), tell=self._tell)
