@@ -1,21 +1,13 @@
 """What shows a turn in a cell: a screen is fed the turn's events, and leaves its static output at the end."""
 
-import asyncio
 import re
-import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
-from agentmagic.events import Event, PartDelta, PartStarted
+from agentmagic.events import Event, Intent, PartDelta, PartStarted
 from agentmagic.render import html, text, words
 from agentmagic.render.blocks import Block, PromptBlock, TextBlock, ToolCard
 from agentmagic.render.transcript import Transcript
-
-FRAME = 0.1
-"""Seconds between two updates of a live output at least."""
-
-BYTES_PER_SECOND = 2_000_000
-"""How much HTML a live output sends at most; a longer one is updated less often."""
 
 LONGEST_HELD = 300
 """Characters of a word at the end of a text that a terminal waits for the end of; no key is longer."""
@@ -25,12 +17,19 @@ _LAST_WORD = re.compile(r"(?:[Bb]earer )?(?<![!-~])[!-~]+\Z|[Bb]earer \Z")
 Publish = Callable[[Mapping[str, str], bool], None]
 """Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
 
+Answer = Callable[[Intent], None]
+"""Takes what the person does in a screen."""
+
 
 class Screen(Protocol):
-    """Shows a turn; `begin` is called in the cell, `feed` on the engine, the others in any thread."""
+    """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
 
-    def begin(self) -> None:
+    def begin(self, answer: Answer) -> None:
         """Take a place in the cell's output."""
+        ...
+
+    async def typed(self) -> str | None:
+        """Say why the person answers at the keyboard, "" where that needs no reason; None where they click."""
         ...
 
     def feed(self, event: Event) -> None:
@@ -54,62 +53,6 @@ def bundle(transcript: Transcript, *, times: bool) -> dict[str, str]:
     }
 
 
-class LiveScreen:
-    """One output that is updated while the turn runs, and ends as its static form."""
-
-    def __init__(self, publish: Publish) -> None:
-        self._publish = publish
-        self._lock = threading.Lock()
-        self._pause = FRAME
-        self._waiting = False
-        self._begun = False
-        self.restart()
-
-    def begin(self) -> None:
-        """Show an output to be updated."""
-        with self._lock:
-            self._show()
-
-    def restart(self) -> None:
-        """Begin with an empty transcript, in the same place."""
-        with self._lock:
-            self._transcript = Transcript()
-            self._renderer = html.HtmlRenderer(live=True)
-            self._over = False
-
-    def feed(self, event: Event) -> None:
-        """Take an event in; what it changes is seen at the next frame."""
-        with self._lock:
-            self._transcript.feed(event)
-            if self._waiting or self._over:
-                return
-            self._waiting = True
-        asyncio.get_running_loop().call_later(self._pause, self._update)
-
-    def finish(self) -> None:
-        """Put the static output in the place of the live one."""
-        with self._lock:
-            self._over = True
-            if self._begun:
-                self._send(bundle(self._transcript, times=True))
-
-    def _update(self) -> None:
-        with self._lock:
-            self._waiting = False
-            if self._over:
-                return
-            self._show()
-
-    def _show(self) -> None:
-        page = self._renderer.update(self._transcript)
-        self._send({"text/html": page, "text/plain": "The turn is under way."})
-        self._pause = max(FRAME, len(page) / BYTES_PER_SECOND)
-
-    def _send(self, data: Mapping[str, str]) -> None:
-        self._publish(data, self._begun)
-        self._begun = True
-
-
 class BatchScreen:
     """One output at the end, the same whenever the turn is: no times, no updates."""
 
@@ -117,8 +60,12 @@ class BatchScreen:
         self._publish = publish
         self.restart()
 
-    def begin(self) -> None:
+    def begin(self, answer: Answer) -> None:
         """Do nothing: the output comes at the end."""
+
+    async def typed(self) -> str | None:
+        """Say nothing: nobody is asked."""
+        return ""
 
     def restart(self) -> None:
         """Begin with an empty transcript."""
@@ -145,8 +92,12 @@ class TerminalScreen:
         self._last: Block | None = None
         self.restart()
 
-    def begin(self) -> None:
+    def begin(self, answer: Answer) -> None:
         """Do nothing: what is printed takes its own place."""
+
+    async def typed(self) -> str | None:
+        """Say nothing: a terminal is typed into."""
+        return ""
 
     def restart(self) -> None:
         """Begin with an empty transcript; what was printed stays."""

@@ -44,11 +44,14 @@ class FrontEnd:
 
     def screen(self) -> "Screen":
         """Return a new screen for this cell."""
-        from agentmagic.kernel.display import BatchScreen, LiveScreen, TerminalScreen
+        from agentmagic.kernel.display import BatchScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:
-                return LiveScreen(_publisher(self.shell, uuid.uuid4().hex))
+                from agentmagic.kernel.live import LiveScreen
+
+                place, html = (_publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
+                return LiveScreen(place, html, reachable=_has_subshells(self.shell))
             case Kind.BATCH:
                 return BatchScreen(_publisher(self.shell, None))
             case Kind.TEXT:
@@ -101,6 +104,11 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
 
 def _has_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _has_subshells(shell: InteractiveShell) -> bool:
+    """Whether messages of a page can reach a kernel whose cell runs; ipykernel says so from 7.0 on."""
+    return bool(getattr(cast("Any", shell).kernel, "_supports_kernel_subshells", False))
 
 
 def _publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":

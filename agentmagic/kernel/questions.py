@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from agentmagic.engine import engine
@@ -23,6 +23,8 @@ from agentmagic.run import Run
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments that are shown before it is approved."""
 
+Ask = Callable[[str], str]
+
 CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
 EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
@@ -31,11 +33,16 @@ class Questions:
     """Answers a run's questions by asking the person at the keyboard, one at a time.
 
     `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt.
-    `brief` leaves the arguments out of the prompt, where the screen shows them.
+    `typed` says why the person answers at the keyboard, or None where they do so elsewhere: then nothing is asked
+    here. `brief` leaves the arguments out of the prompt, where the screen shows them.
     """
 
-    def __init__(self, run: Run, *, brief: bool = False, ask: Callable[[str], str] = input) -> None:
+    def __init__(
+        self, run: Run, typed: Callable[[], Awaitable[str | None]], *, brief: bool = False, ask: Ask = input
+    ) -> None:
         self._run = run
+        self._is_typed = typed
+        self._told = False
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
@@ -61,16 +68,19 @@ class Questions:
         """Put a question when those before it are settled: an answer may have made it needless."""
         settled = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
-            if settled.is_set():
+            why = await self._is_typed()
+            if settled.is_set() or why is None:
                 return
-            self._run.send(await engine().main.run(lambda: self._answer(event)))
+            self._run.send(await engine().main.run(lambda: self._answer(event, why)))
             if isinstance(event, ApprovalAsked):
                 await settled.wait()
 
-    def _answer(self, event: ApprovalAsked | QuestionAsked) -> Intent:
+    def _answer(self, event: ApprovalAsked | QuestionAsked, why: str) -> Intent:
+        before = f"({why})\n" if why and not self._told else ""
+        self._told = True
         if isinstance(event, QuestionAsked):
-            return Reply(event.id, self._typed(f"{shown(event.text)} ").strip())
-        asking = describe(event, brief=self._brief)
+            return Reply(event.id, self._typed(f"{before}{shown(event.text)} ").strip())
+        asking = before + describe(event, brief=self._brief)
         while True:
             typed = self._typed(asking)
             if typed.strip().lower() not in ("e", "edit"):

@@ -150,11 +150,11 @@ class _Turn:
     def _start(self, *, attended: bool) -> Run:
         run = self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
         self._run = run
-        self._screen.begin()
+        self._screen.begin(run.send)
         run.listen(self._screen.feed)
         run.listen(_Figures().feed)
         if attended:
-            run.listen(Questions(run, brief=self._brief).feed)
+            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
         return run
 
 

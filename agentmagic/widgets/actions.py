@@ -118,6 +118,9 @@ KINDS: dict[str, type[Any]] = {
 }
 """Every action, by the type of its message; approvals with edited arguments have a type of their own, `EDIT`."""
 
+INTENTS = ("approve", EDIT, "deny", "reply", "stop")
+"""The types of the actions that are answers to a turn."""
+
 _FORMS = ("markdown", "json", "notebook")
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import threading
+import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 from anywidget import AnyWidget
 from traitlets import Unicode
@@ -24,6 +26,15 @@ STATIC = Path(__file__).parent / "static"
 
 FRAME = 0.07
 """Seconds between two frames; with shorter ones the frames would weigh more than the text in them."""
+
+PATIENCE = 5.0
+"""Seconds that a page may take until its hello reaches a running cell: it fetches the library, the first time."""
+
+HASTE = 0.5
+"""Seconds for that in a kernel that the last page did not reach."""
+
+KEPT = 20
+"""Views of turns that are over and can still be drawn; of older ones the static output is seen."""
 
 Home = Literal["cell", "panel"]
 
@@ -73,9 +84,11 @@ class View(AnyWidget):
     home = Unicode().tag(sync=True)
     name = Unicode().tag(sync=True)
     library = Unicode().tag(sync=True)
+    patience: ClassVar = PATIENCE
 
     def __init__(self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = ()) -> None:
         self.mounted = threading.Event()
+        self._made = time.monotonic()
         self._listener = listener
         self._feed = Feed(events)
         self._sending = threading.Lock()
@@ -96,6 +109,14 @@ class View(AnyWidget):
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
         return self.place, {}
+
+    async def takes_clicks(self) -> bool:
+        """Whether a page takes clicks while a cell runs; known once it has said hello, or should have."""
+        left = max(0.0, self._made + View.patience - time.monotonic())
+        if await engine().in_pool(lambda: self.mounted.wait(left)):
+            return True
+        View.patience = HASTE
+        return False
 
     def feed(self, event: Event) -> None:
         """Take the next event; pages see it with the next frame."""
@@ -134,6 +155,8 @@ class View(AnyWidget):
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         match content:
             case {"type": "hello", "view": str(name), "seen": int(seen)} if len(name) <= actions.LONGEST_NAME:
+                if threading.current_thread() is not threading.main_thread():
+                    View.patience = PATIENCE
                 self.mounted.set()
                 self._deliver(lambda: self._feed.hello(name, seen))
             case _:
@@ -145,6 +168,16 @@ class View(AnyWidget):
         except UsageError as error:
             problem = str(error)
             self._deliver(lambda: [{"problem": problem}])
+
+
+_kept: deque[View] = deque()
+
+
+def keep(view: View) -> None:
+    """Let a view that is over be drawn on, until `KEPT` others are over too."""
+    _kept.append(view)
+    while len(_kept) > KEPT:
+        _kept.popleft().close()
 
 
 @cache

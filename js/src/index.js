@@ -20,14 +20,15 @@ export class View {
   #note = h("p", { class: "am-notice" })
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
 
-  /** @param {Model} model */
-  constructor(model) {
+  /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
+  constructor(model, answered = () => {}) {
     this.model = model
     const name = `am-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
     this.link = new Link(name, {
       send: (content) => model.send(content),
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
+      answered,
       complain: (words) => say(this.#problem, words),
       expecting: () => Boolean(this.#known.state.running),
     })
@@ -93,6 +94,7 @@ export class View {
   #act(action) {
     say(this.#problem, "")
     this.model.send(action)
+    this.link.hello() // a kernel that is gone answers neither
     if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()
   }
 
@@ -139,7 +141,7 @@ function initialize({ model }) {
   /** @param {Waiting} view */
   const show = (view) => {
     if (view.gone) return
-    view.close = open(view.model.get("name"), () => Object.assign(new View(view.model), { sheet }))
+    view.close = open(view.model.get("name"), (answered) => Object.assign(new View(view.model, answered), { sheet }))
   }
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []

@@ -4,6 +4,8 @@
 const FIRST_WAIT = 60
 const LONGEST_WAIT = 10_000
 const QUIET = 3_000
+/** How often a hello may go unanswered, about four seconds in all, until the kernel counts as silent. */
+const MOST_UNANSWERED = 6
 /** Messages of which some pieces are waited for; of older ones pieces were lost. */
 const MOST_UNFINISHED = 8
 
@@ -13,6 +15,7 @@ const MOST_UNFINISHED = 8
  * @property {(snapshot: Snapshot) => void} begin with all there is
  * @property {(frame: Frame) => void} follow with the next frame
  * @property {(words: string) => void} complain of what the kernel refused
+ * @property {(heard: boolean) => void} answered whether the kernel answers; said again with every answer
  * @property {() => boolean} expecting whether more is to come: then silence is looked into
  * @property {(callback: () => void, wait: number) => any} [later] setTimeout, but for tests
  * @property {(timer: any) => void} [forget] clearTimeout
@@ -27,6 +30,7 @@ export class Link {
   #number = -1
   #wait = FIRST_WAIT
   #asking = false
+  #unanswered = 0
   /** @type {any} */
   #timer
 
@@ -42,6 +46,7 @@ export class Link {
   /** Asks for what this view has not seen, again and again until there is an answer. */
   hello() {
     this.#asking = true
+    if (this.#unanswered++ === MOST_UNANSWERED) this.ends.answered(false)
     this.ends.send({ type: "hello", view: this.name, seen: this.#number })
     this.#in(this.#wait, () => this.hello())
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT)
@@ -74,7 +79,9 @@ export class Link {
     }
     if (answer.n > this.#number) return // said before something that is still on its way, or lost
     this.#asking = false
+    this.#unanswered = 0
     this.#wait = FIRST_WAIT
+    this.ends.answered(true)
     this.#catchUp()
   }
 

@@ -1,8 +1,8 @@
 // Where views stand in a page: elements of a cell's saved HTML, which a view fills while its kernel is there.
 
-/** The place of a view, named by its `view`; empty, so that without a kernel nothing is seen of it. */
+/** The place of a view, named by its `view`; without a kernel that answers nothing is seen of it. */
 const PLACE = "agentmagic-view"
-/** What is read where no view is: it stands aside while the view that it is `of` can be drawn. */
+/** What is read then: it stands aside while the kernel answers the view that it is `of`. */
 const STATIC = "agentmagic-static"
 
 /**
@@ -13,8 +13,12 @@ const STATIC = "agentmagic-static"
  * @property {() => void} close
  */
 
-/** The views that can be drawn, by name. @type {Map<string, () => Shown>} */
+/** @typedef {(answered: (is: boolean) => void) => Shown} Make makes a view that says whether its kernel answers */
+
+/** The views that can be drawn, by name. @type {Map<string, Make>} */
 const makers = new Map()
+/** The names of those whose kernel answers. @type {Set<string>} */
+const alive = new Set()
 /** Views that were drawn and are not in the page now: JupyterLab takes out cells that are out of sight. @type {Map<string, Shown>} */
 const idle = new Map()
 
@@ -44,7 +48,8 @@ class Place extends HTMLElement {
     if (!make || this.shown) return
     const known = idle.get(this.name)
     idle.delete(this.name)
-    this.shown = known ?? make()
+    this.shown = known ?? make((is) => live(this.name, is))
+    this.look()
     const shadow = this.shadowRoot ?? this.attachShadow({ mode: "open" })
     shadow.adoptedStyleSheets = [this.shown.sheet]
     shadow.replaceChildren(this.shown.element)
@@ -55,25 +60,33 @@ class Place extends HTMLElement {
     this.shown?.close()
     this.shown = undefined
   }
+
+  look() {
+    this.hidden = !alive.has(this.name)
+  }
 }
 
 class Static extends HTMLElement {
   connectedCallback() {
-    this.fill()
+    this.look()
   }
 
-  fill() {
-    this.hidden = makers.has(this.getAttribute("of") ?? "")
+  look() {
+    this.hidden = alive.has(this.getAttribute("of") ?? "")
   }
+}
 
-  empty() {
-    this.fill()
-  }
+/** Shows a view, or what is read without it. @param {string} name @param {boolean} is */
+function live(name, is) {
+  if (is === alive.has(name)) return
+  if (is) alive.add(name)
+  else alive.delete(name)
+  for (const element of [...places(name), ...statics(name)]) element.look()
 }
 
 /**
  * Lets a view be drawn wherever its name stands in the page, until the function that it returns is called.
- * @param {string} name @param {() => Shown} make
+ * @param {string} name @param {Make} make
  */
 function open(name, make) {
   makers.set(name, make)
@@ -83,11 +96,14 @@ function open(name, make) {
     idle.get(name)?.close()
     idle.delete(name)
     for (const place of places(name)) place.empty()
+    live(name, false)
   }
 }
 
-/** @param {string} name @returns {Iterable<Place | Static>} */
-const places = (name) => document.querySelectorAll(`${PLACE}[view="${CSS.escape(name)}"], ${STATIC}[of="${CSS.escape(name)}"]`)
+/** @param {string} name @returns {NodeListOf<Place>} */
+const places = (name) => document.querySelectorAll(`${PLACE}[view="${CSS.escape(name)}"]`)
+/** @param {string} name @returns {NodeListOf<Static>} */
+const statics = (name) => document.querySelectorAll(`${STATIC}[of="${CSS.escape(name)}"]`)
 
 /** The door that all kernels of a page share, whichever brought it: elements can be defined once. */
 export function door() {

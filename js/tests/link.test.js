@@ -6,12 +6,13 @@ import { Link } from "../src/link.js"
 /** A link whose timers run when told, and what it did. */
 function linked({ expecting = false } = {}) {
   /** @type {any} */
-  const seen = { sent: [], begun: [], followed: [], complaints: [], waits: [], fire: null }
+  const seen = { sent: [], begun: [], followed: [], complaints: [], answered: [], waits: [], fire: null }
   const link = new Link("me", {
     send: (content) => seen.sent.push(content),
     begin: (snapshot) => seen.begun.push(snapshot.n),
     follow: (frame) => seen.followed.push(frame.n),
     complain: (words) => seen.complaints.push(words),
+    answered: (is) => seen.answered.push(is),
     expecting: () => expecting,
     later: (callback, wait) => {
       seen.waits.push(wait)
@@ -26,6 +27,17 @@ function linked({ expecting = false } = {}) {
 const frame = (n) => ({ n, ops: [] })
 /** @param {number} n */
 const snapshot = (n) => ({ n, view: "me", now: 0, blocks: [], state: {} })
+
+test("a kernel that leaves a few hellos unanswered is said to be silent, until it answers", () => {
+  const { link, seen } = linked()
+  link.hello()
+  for (let time = 0; time < 5; time++) seen.fire()
+  assert.deepEqual(seen.answered, [])
+  seen.fire()
+  assert.deepEqual(seen.answered, [false])
+  link.receive(snapshot(4))
+  assert.deepEqual(seen.answered, [false, true])
+})
 
 test("hello is said again, less and less often, until it is answered", () => {
   const { link, seen } = linked()
