@@ -276,6 +276,16 @@ class Session:
         forked._extra = list(self._extra)
         return forked
 
+    def chat(self) -> None:
+        """Show the chat panel in this cell: the conversation, live, with a box to go on in.
+
+        Called again, it shows the same panel in another place. Where nobody looks (nbconvert, papermill) it leaves
+        the conversation so far, in a terminal it says where there are panels. Raises UsageError in a script.
+        """
+        from agentmagic.kernel import panel
+
+        panel.show(self)
+
     def search(self, words: str) -> list[Match]:
         """Return where words occur in prompts, answers, calls and results, whatever their case."""
         return self.history.search(words)

@@ -7,7 +7,7 @@ from typing import Any
 from agentmagic import logs
 from agentmagic.codec import kinds
 from agentmagic.engine import engine
-from agentmagic.kernel import command, notebook
+from agentmagic.kernel import command, notebook, panel
 from agentmagic.kernel.completion import matcher
 from agentmagic.kernel.frontend import in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
@@ -53,6 +53,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     complete = matcher(name, namespace)
     shell.Completer.custom_matchers.append(complete)
     _loaded[id(shell)] = _Loaded(tuple(registered), complete)
+    panel.load(shell, namespace)
     _attach(shell)
     _hide_keys(shell)
     logs.keep()

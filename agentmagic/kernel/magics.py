@@ -58,7 +58,8 @@ class AgentMagics:
     @one_line
     def line(self, line: str) -> None:
         """Run `%agent`."""
-        say(self._agent(command.parse_line(line, "agent", self.name)))
+        if words := self._agent(command.parse_line(line, "agent", self.name)):
+            say(words)
 
     @one_line
     def mcp(self, line: str) -> None:
@@ -71,6 +72,9 @@ class AgentMagics:
         match parsed:
             case Help():
                 return parsed.text
+            case subcommands.OpenChat():
+                self.namespace.session(parsed.name or parsed.session).chat()
+                return ""
             case subcommands.ListSessions():
                 return self.conversations.listed()
             case subcommands.Load():

@@ -90,6 +90,17 @@ class Load(_OfSession):
 
 
 @dataclass(frozen=True)
+class OpenChat(_OfSession):
+    """Show the chat panel of a session, which is made where there is none."""
+
+    name: str | None = option(nargs="?", metavar="NAME", help="the session, as of %%%%agent (default: agent)")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name(self.name or self.session)
+
+
+@dataclass(frozen=True)
 class Save(_OfSession):
     """Save the conversation to a file of its own."""
 
@@ -252,6 +263,7 @@ SUBCOMMANDS: Mapping[str, Mapping[str, type[Any]]] = {
     "agent": {
         "status": Status,
         "history": ListHistory,
+        "chat": OpenChat,
         "tools": ListTools,
         "models": Models,
         "cost": Cost,

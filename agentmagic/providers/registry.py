@@ -27,6 +27,7 @@ __all__ = [
     "providers",
     "register_model",
     "resolve",
+    "usable_models",
 ]
 
 FREE = ""
@@ -153,6 +154,19 @@ def default_model() -> str | None:
         if row.keys and settings.find_key(row.keys):
             return f"{row.name}:{row.default}"
     return None
+
+
+def usable_models() -> list[str]:
+    """Return the default model of every provider that is installed and whose key, if it needs one, is set."""
+    return [f"{row.name}:{row.default}" for row in providers().values() if row.default and _is_usable(row)]
+
+
+def _is_usable(row: Provider) -> bool:
+    try:
+        installed = not row.package or find_spec(row.package) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
+    return installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
 def address_of(model: Model) -> str | None:

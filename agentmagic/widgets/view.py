@@ -133,6 +133,14 @@ class View(AnyWidget):
         self._feed.replace(events)
         engine().loop.call_soon_threadsafe(self._soon)
 
+    def complain(self, problem: str, unsent: str = "") -> None:
+        """Say what could not be done, and give back the prompt that was not sent for it; from any thread."""
+        self._deliver(lambda: [{"problem": problem, "unsent": unsent}])
+
+    def say(self, words: str) -> None:
+        """Say what was done where nothing else shows it; from any thread."""
+        self._deliver(lambda: [{"said": words}])
+
     def flush(self) -> None:
         """Send what has changed now, rather than with the next frame."""
         self._waiting = False
@@ -166,8 +174,7 @@ class View(AnyWidget):
         try:
             self._listener.act(actions.read(content, self._feed.asked))
         except UsageError as error:
-            problem = str(error)
-            self._deliver(lambda: [{"problem": problem}])
+            self.complain(str(error))
 
 
 _kept: deque[View] = deque()

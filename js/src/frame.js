@@ -47,6 +47,7 @@ export class Head {
   #tabs = h("div", { class: "am-tabs", role: "tablist" })
   #shown = 0
   #said = ""
+  #rows = ""
 
   /** @param {Desk} desk @param {HTMLElement[]} pages of chat and servers @param {string} name unique in the page */
   constructor(desk, pages, name) {
@@ -71,7 +72,9 @@ export class Head {
     this.#drawMenu()
     this.#tabs.hidden = servers === undefined
     put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
-    drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
+    const rows = JSON.stringify([servers, state.actions])
+    if (rows !== this.#rows) drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
+    this.#rows = rows
   }
 
   /** @param {string} model @param {string[]} models */
@@ -153,6 +156,13 @@ export class Composer {
   update({ running = null }) {
     this.#stop.hidden = !running || !this.desk.can("stop")
     this.element.hidden = !this.desk.can("send")
+  }
+
+  /** Puts a prompt back that was not sent, unless another is being written. @param {string} unsent */
+  giveBack(unsent) {
+    if (!unsent || this.#box.value) return
+    this.#box.value = unsent
+    this.#box.dispatchEvent(new Event("input"))
   }
 
   #go() {

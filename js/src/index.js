@@ -19,6 +19,7 @@ export class View {
   #heard = h("div", { class: "am-heard", role: "status" })
   #note = h("p", { class: "am-notice" })
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
+  #told = h("p", { class: "am-told", role: "status", hidden: true })
 
   /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
   constructor(model, answered = () => {}) {
@@ -29,7 +30,11 @@ export class View {
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered,
-      complain: (words) => say(this.#problem, words),
+      complain: (words, unsent) => {
+        say(this.#problem, words)
+        this.composer?.giveBack(unsent)
+      },
+      tell: (words) => say(this.#told, words),
       expecting: () => Boolean(this.#known.state.running),
     })
     const panel = model.get("home") === "panel"
@@ -65,11 +70,11 @@ export class View {
     this.composer = new Composer(this.#desk())
     this.running = new Running({ ...this.#desk(), can: () => false })
     const end = toTheEnd(this.log.element, () => this.log.follow())
-    const chat = h("div", { class: "am-chat" }, this.#note, h("div", { class: "am-scroll" }, this.log.element, end))
+    const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-servers" })
     this.head = new Head(this.#desk(), [chat, servers], name)
-    chat.append(this.running.element, this.#problem, this.composer.element)
-    return this.#root("am-panel", this.head.element, chat, servers)
+    chat.append(this.running.element, this.#note, this.composer.element)
+    return this.#root("am-panel", this.head.element, this.#problem, this.#told, chat, servers)
   }
 
   /** @param {string} home @param {...HTMLElement} parts */
@@ -93,6 +98,7 @@ export class View {
   /** @param {Action} action */
   #act(action) {
     say(this.#problem, "")
+    say(this.#told, "")
     this.model.send(action)
     this.link.hello() // a kernel that is gone answers neither
     if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()

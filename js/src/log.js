@@ -32,7 +32,8 @@ export class Log {
 
   /** Shows a part of the log, its end as long as the person does not look at another. */
   #scroller() {
-    const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log)
+    const empty = h("p", { class: "am-empty-log" }, "Nothing asked yet.")
+    const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log, empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     new ResizeObserver(() => this.#following && this.#toEnd()).observe(this.log)
     return element

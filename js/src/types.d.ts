@@ -117,11 +117,18 @@ export interface Piece {
   text: string
 }
 
+/** What could not be done, and the prompt that was not sent for it. */
 export interface Problem {
   problem: string
+  unsent?: string
 }
 
-export type Message = Frame | Snapshot | UpToDate | Piece | Problem
+/** What was done, where nothing else shows it. */
+export interface Said {
+  said: string
+}
+
+export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Said
 
 /** What a person does: the messages that agentmagic/widgets/actions.py reads. */
 export type Action =

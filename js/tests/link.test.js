@@ -6,12 +6,13 @@ import { Link } from "../src/link.js"
 /** A link whose timers run when told, and what it did. */
 function linked({ expecting = false } = {}) {
   /** @type {any} */
-  const seen = { sent: [], begun: [], followed: [], complaints: [], answered: [], waits: [], fire: null }
+  const seen = { sent: [], begun: [], followed: [], complaints: [], told: [], answered: [], waits: [], fire: null }
   const link = new Link("me", {
     send: (content) => seen.sent.push(content),
     begin: (snapshot) => seen.begun.push(snapshot.n),
     follow: (frame) => seen.followed.push(frame.n),
     complain: (words) => seen.complaints.push(words),
+    tell: (words) => seen.told.push(words),
     answered: (is) => seen.answered.push(is),
     expecting: () => expecting,
     later: (callback, wait) => {

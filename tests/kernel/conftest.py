@@ -16,6 +16,9 @@ from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted
 from agentmagic.providers.scripted import Scripted
+from agentmagic.widgets.view import View
+
+View.patience = 0.0  # no page will say hello
 
 class Stalled:
     "Says half of an answer, and then nothing."

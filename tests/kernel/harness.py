@@ -68,14 +68,14 @@ class Cell:
 
     @property
     def displays(self) -> list[dict[str, Any]]:
-        """The displayed bundles as they stand: updated ones in the place of the first."""
+        """The displayed bundles as they stand: updated ones in the place of the first; places for views left out."""
         shown: dict[str, dict[str, Any]] = {}
         for message in self.messages:
             content = message["content"]
             if message["msg_type"] in ("display_data", "update_display_data", "execute_result"):
                 display = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
                 shown[display] = content["data"]
-        return list(shown.values())
+        return [data for data in shown.values() if not data.get("text/html", "").startswith("<agentmagic-view")]
 
     @property
     def updates(self) -> int:

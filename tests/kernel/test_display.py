@@ -10,7 +10,8 @@ from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted
-from agentmagic.kernel.display import FRAME, BatchScreen, LiveScreen, TerminalScreen
+from agentmagic.kernel.display import BatchScreen, TerminalScreen
+from agentmagic.kernel.live import FRAME, Html
 from agentmagic.providers.scripted import Scripted
 from agentmagic.session import Session
 
@@ -40,8 +41,12 @@ class Cell:
         self.published.append((data, update))
 
 
+def live(publish):
+    return Html(publish, lambda page: page, lambda: False)
+
+
 async def _show(screen, happened):
-    screen.begin()
+    screen.begin(*([] if isinstance(screen, Html) else [lambda _: None]))
     for event in happened:
         screen.feed(event)
     await asyncio.sleep(0)
@@ -50,7 +55,7 @@ async def _show(screen, happened):
 
 def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form():
     cell = Cell()
-    asyncio.run(_show(LiveScreen(cell.publish), events(CALL, "Three.")))
+    asyncio.run(_show(live(cell.publish), events(CALL, "Three.")))
     assert [update for _, update in cell.published] == [False, True]
     assert "Three." in cell.published[-1][0]["text/html"]
     assert "✓ add (notebook)" in cell.published[-1][0]["text/plain"]
@@ -63,7 +68,7 @@ def test_a_live_screen_updates_at_most_once_a_frame():
     async def main():
         loop = asyncio.get_running_loop()
         times = []
-        screen = LiveScreen(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
+        screen = live(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
         screen.begin()
         while len(times) < 3:
             for event in happened[:100]:
@@ -80,7 +85,7 @@ def test_a_live_screen_that_is_begun_again_shows_the_second_attempt_alone():
     cell = Cell()
 
     async def main():
-        screen = LiveScreen(cell.publish)
+        screen = live(cell.publish)
         await _show(screen, events("first"))
         screen.restart()
         await _show(screen, events("second"))
@@ -95,7 +100,7 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
     cell = Cell()
 
     async def main():
-        screen = LiveScreen(cell.publish)
+        screen = live(cell.publish)
         happened = events("late")
         await _show(screen, happened[:2])
         sent = len(cell.published)
@@ -121,7 +126,7 @@ def test_a_batch_screen_publishes_once_and_without_times():
 def test_a_screen_that_saw_nothing_publishes_nothing():
     cell = Cell()
     BatchScreen(cell.publish).finish()
-    LiveScreen(cell.publish).finish()
+    live(cell.publish).finish()
     assert cell.published == []
 
 

@@ -72,7 +72,8 @@ class Connection:
     ) -> None:
         self.name = name
         self.config = config
-        self.state: State = "stopped"
+        self.on_change: Callable[[], None] = lambda: None
+        self._state: State = "stopped"
         self.error = ""
         self.tools: Sequence[types.Tool] | None = None
         self.host = host or Typed()
@@ -83,6 +84,16 @@ class Connection:
         self._wanted = False
         self._changes = 0
         self._unwatched = False
+
+    @property
+    def state(self) -> State:
+        """How the connection is doing; `on_change` is called when that changes."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        self.on_change()
 
     @property
     def stderr(self) -> str:

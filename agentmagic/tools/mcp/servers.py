@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import ServerError, UsageError
+from agentmagic.listeners import Listeners
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.schema import check_schema
 from agentmagic.tools.base import Tool, ToolContext
@@ -34,9 +35,9 @@ LONGEST_INSTRUCTIONS = 5000
 class ServerState:
     """How one server is doing.
 
-    `tools` counts those the model gets; `left_out` says, by name, why others are not among them, `disabled`
-    names those that the user took away. `address` is the command or URL in full, secrets blanked. `title`,
-    `protocol` and `instructions` are what the server says of itself, "" before it was connected.
+    `tools` counts those the model gets and `offered` names them; `left_out` says, by name, why others are not
+    among them, `disabled` names those that the user took away. `address` is the command or URL in full, secrets
+    blanked. `title`, `protocol` and `instructions` are what the server says of itself, "" before it was connected.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ServerState:
     title: str = ""
     protocol: str = ""
     instructions: str = ""
+    offered: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class _Server:
     tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     disabled: tuple[str, ...] = ()
+    away: bool = False
 
     async def list(self) -> "list[types.Tool]":
         """List the tools that can be used, connecting the server where it is not. Raises ServerError."""
@@ -67,6 +70,7 @@ class _Server:
         # Beside the engine: compiling the schemas of hundreds of tools takes a while.
         self.tools, left_out = await asyncio.to_thread(_usable, listed)
         self.left_out = {**self.connection.left_out, **left_out}
+        self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
     def is_disabled(self, tool: str) -> bool:
@@ -90,6 +94,7 @@ class McpServers:
     ) -> None:
         self._host = host
         self._store = store or TrustStore()
+        self._listeners = Listeners[None]()
         self._servers = {name: self._make(name, config) for name, config in (configs or {}).items()}
 
     @property
@@ -128,13 +133,27 @@ class McpServers:
         """Disconnect a server and forget it. Raises UsageError for an unknown name."""
         server = self._known(name)
         del self._servers[name]
-        await server.connection.aclose()
+        await server.connection.aclose()  # which tells the listeners
 
     async def restart(self, name: str) -> None:
         """Disconnect a server and connect it anew. Raises UsageError for an unknown name, and ServerError."""
         server = self._known(name)
+        server.away = False
         await server.connection.aclose()
         await server.list()
+
+    async def disconnect(self, name: str) -> None:
+        """Disconnect a server and leave it so until `restart`; turns do without it. Raises UsageError as `restart`."""
+        server = self._known(name)
+        server.away = True
+        await server.connection.aclose()
+
+    def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
+        """Have a function called, in any thread, when a server's state or tools have changed; returns what ends that.
+
+        It is told no more than that: what is known by then is in `servers`, once the engine's loop goes on.
+        """
+        return self._listeners.add(listener)
 
     def check(self, name: str) -> None:
         """Raise UsageError for an unknown name."""
@@ -158,6 +177,7 @@ class McpServers:
             if server.tools and not any(fnmatchcase(tool.name, pattern) for tool in server.tools):
                 raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {_listed(server)}.")
         server.disabled = tuple(dict.fromkeys((*server.disabled, *patterns)))
+        self._listeners.tell(None)
 
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Give tools back that were disabled, from the next turn on. Raises UsageError for an unknown server.
@@ -168,6 +188,7 @@ class McpServers:
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
         kept = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
         server.disabled = tuple(kept)
+        self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
         """Return what a person is to see before a server of a file starts, or None where it was approved.
@@ -214,7 +235,7 @@ class McpServers:
 
         Raises ServerError, once all were tried, where any cannot be reached.
         """
-        servers = list(self._servers.values())
+        servers = [server for server in self._servers.values() if not server.away]
         listed = await asyncio.gather(*(server.list() for server in servers), return_exceptions=True)
         errors = [outcome for outcome in listed if isinstance(outcome, BaseException)]
         if errors:
@@ -232,7 +253,9 @@ class McpServers:
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
 
     def _make(self, name: str, config: ServerConfig) -> _Server:
-        return _Server(Connection(name, config, self._host, self._store))
+        connection = Connection(name, config, self._host, self._store)
+        connection.on_change = lambda: self._listeners.tell(None)
+        return _Server(connection)
 
     def _known(self, name: str) -> _Server:
         if name not in self._servers:
@@ -254,14 +277,14 @@ async def _resources(connection: Connection) -> list[ResourceEntry]:
 
 def _state(server: _Server) -> ServerState:
     connection = server.connection
-    count = sum(not server.is_disabled(tool.name) for tool in server.tools)
+    offered = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
     away = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
     client = connection.connected
     info = client.server_info if client else None
     return ServerState(
         connection.name,
         connection.state,
-        count,
+        len(offered),
         server.left_out,
         connection.error,
         connection.stderr,
@@ -270,6 +293,7 @@ def _state(server: _Server) -> ServerState:
         line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
         clean((client.instructions or "")[:LONGEST_INSTRUCTIONS]) if client else "",
+        offered,
     )
 
 

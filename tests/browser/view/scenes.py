@@ -159,7 +159,7 @@ def streaming() -> list[Event]:
 SERVERS = [
     {
         "name": "shop",
-        "state": "connected",
+        "state": "ready",
         "error": "",
         "stderr": "listening\n",
         "tools": [("run_query", True), ("list_tables", True), ("delete_rows", False)],

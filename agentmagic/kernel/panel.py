@@ -1,0 +1,151 @@
+"""`session.chat()` and `%agent chat`: the panel in the cell under way, and the notebook around it."""
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.errors import UsageError
+from agentmagic.kernel import prompt as prompts
+from agentmagic.kernel.attach import attached
+from agentmagic.kernel.figures import Figures
+from agentmagic.kernel.frontend import Kind, front_end, say
+from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.notebook import notebook_of
+from agentmagic.kernel.subcommands import DEFAULT_SESSION
+from agentmagic.messages import LONGEST_PROMPT
+from agentmagic.paths import path_of
+from agentmagic.render import html
+from agentmagic.render.transcript import Transcript
+from agentmagic.run import Run
+from agentmagic.session import Session
+from agentmagic.tools.base import Toolset
+from agentmagic.widgets.notebook import Bare, Notebook, Prepared
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.chat import Chat
+
+ELSEWHERE = (
+    "The chat panel works in JupyterLab and Notebook 7. Here %%agent asks, and %agent history shows the conversation."
+)
+NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
+
+_NUMBERED = re.compile(r"_\d+$")
+
+_notebooks: dict[int, "Around"] = {}
+"""What is around the panels of each shell that has loaded the extension."""
+_chats: dict[Session, "Chat"] = {}
+"""The panels; a widget is there until its kernel ends, and so is its session."""
+
+
+class Around:
+    """The notebook around the panels of a shell with the extension, see `agentmagic.widgets.notebook.Notebook`."""
+
+    forks = True
+
+    def __init__(self, shell: InteractiveShell, namespace: Namespace) -> None:
+        self._shell = shell
+        self._namespace = namespace
+
+    def name_of(self, session: Session) -> str:
+        """Return the first variable that holds a session."""
+        return next((name for name, other in self._namespace.sessions().items() if other is session), "")
+
+    def prepare(self, session: Session, written: str) -> Prepared:
+        """Put in the values of `{expression}` and the resources of `@server:uri`."""
+        if len(written) > LONGEST_PROMPT:
+            return Prepared(written)  # the session refuses it; no time is spent on its braces
+        filled = prompts.fill(written.strip("\n"), self._namespace.variables)
+        resources = attached(written, session.toolsets())
+        return Prepared([filled.text, *resources] if resources else filled.text, filled.left)
+
+    def toolsets(self, session: Session) -> Sequence[Toolset]:
+        """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
+        return self._namespace.toolsets(session, session.agent)
+
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """Return the functions that `@tool` marks."""
+        return self._namespace.functions()
+
+    def begun(self, run: Run) -> None:
+        """Have the plots of its tools shown when they have ended."""
+        run.listen(Figures().feed)
+
+    def fork(self, session: Session, turns: int) -> str:
+        """Bind the fork to the session's name with the next number that is free."""
+        stem = _NUMBERED.sub("", self.name_of(session) or DEFAULT_SESSION)
+        name = next(name for number in count(2) if self._is_free(name := f"{stem}_{number}"))
+        self._namespace.fork(session, name, turns)
+        return name
+
+    def folder(self) -> Path:
+        """Return the notebook's folder, or where the kernel is."""
+        notebook = notebook_of(self._namespace.variables)
+        return notebook.parent if notebook is not None else Path.cwd()
+
+    def _is_free(self, name: str) -> bool:
+        saved = self._namespace.place().file(name)
+        return name not in self._namespace.variables and (saved is None or not path_of(saved).exists())
+
+
+def load(shell: InteractiveShell, namespace: Namespace) -> None:
+    """Have the panels of a shell know the notebook around them."""
+    _notebooks[id(shell)] = Around(shell, namespace)
+
+
+def show(session: Session) -> None:
+    """Show a session's panel in the cell under way: what is live where that works, else the conversation so far.
+
+    Raises UsageError outside of IPython.
+    """
+    shell = get_ipython()
+    if shell is None:
+        raise UsageError(NOWHERE)
+    match front_end(shell).kind:
+        case Kind.TEXT:
+            say(ELSEWHERE)
+        case Kind.BATCH:
+            _show_written(shell, session)
+        case Kind.LIVE:
+            _chat(shell, session).show(_publisher(shell, None))
+
+
+def _show_written(shell: InteractiveShell, session: Session) -> None:
+    from agentmagic.widgets.written import bundle
+
+    transcript = Transcript()
+    for event in session.events:
+        transcript.feed(event)
+    if transcript.blocks:
+        page = html.render(transcript, times=False, prompt=True)
+        _publisher(shell, None)(bundle(transcript, page, times=False), False)
+
+
+def _chat(shell: InteractiveShell, session: Session) -> "Chat":
+    if session not in _chats:
+        from agentmagic.widgets.chat import Chat
+
+        around: Notebook = _notebooks.get(id(shell)) or Bare()
+        chat = _chats[session] = Chat(session, around, _publisher(shell, uuid.uuid4().hex))
+
+        def look(_result: object) -> None:
+            chat.look()
+
+        cast("Any", shell).events.register("post_run_cell", look)
+    return _chats[session]
+
+
+def _publisher(shell: InteractiveShell, display_id: str | None) -> Callable[[Mapping[str, str], bool], None]:
+    """Return what sends a bundle to the cell in whose context it is called."""
+    transient = {"display_id": display_id} if display_id else None
+    publisher = cast("Any", shell.display_pub)
+
+    def publish(data: Mapping[str, str], update: bool) -> None:
+        publisher.publish(dict(data), {}, transient=transient, update=update)
+
+    return publish
