@@ -82,7 +82,7 @@ class Session:
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
         self._listeners = Listeners[Event | HistoryCut]()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         engine().at_close(self._connections.aclose)
         weakref.finalize(self, self._connections.close_later).atexit = False
 
@@ -142,7 +142,8 @@ class Session:
     @property
     def running(self) -> Run | None:
         """The turn under way, if there is one."""
-        return self._run if self._run is not None and not self._run.done else None
+        with self._starting:  # one that begins in another thread may be heard before it is known here
+            return self._run if self._run is not None and not self._run.done else None
 
     # -- turns ---------------------------------------------------------------------------------
 

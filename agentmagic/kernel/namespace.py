@@ -130,7 +130,7 @@ class Namespace:
         elif not isinstance(value, Session):
             message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
             raise UsageError(message)
-        self._equip(value)
+        self.equip(value)
         return value
 
     def bind(self, name: str, session: Session) -> None:
@@ -216,7 +216,7 @@ class Namespace:
             earlier.history.close()  # it has lost its name, and somebody may hold it still: the file is free again
         return Session(recipe, path=path)
 
-    def _equip(self, session: Session) -> None:
+    def equip(self, session: Session) -> None:
         """Give a session the notebook's functions and servers, once."""
         if session in self._equipped:
             return

@@ -52,6 +52,10 @@ class Around:
         self._shell = shell
         self._namespace = namespace
 
+    def equip(self, session: Session) -> None:
+        """Give a session that was made in code what the notebook's own have."""
+        self._namespace.equip(session)
+
     def name_of(self, session: Session) -> str:
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
@@ -130,7 +134,7 @@ def _chat(shell: InteractiveShell, session: Session) -> "Chat":
     if session not in _chats:
         from agentmagic.widgets.chat import Chat
 
-        around: Notebook = _notebooks.get(id(shell)) or Bare()
+        around: Notebook = _around(shell, session)
         chat = _chats[session] = Chat(session, around, _publisher(shell, uuid.uuid4().hex))
 
         def look(_result: object) -> None:
@@ -138,6 +142,13 @@ def _chat(shell: InteractiveShell, session: Session) -> "Chat":
 
         cast("Any", shell).events.register("post_run_cell", look)
     return _chats[session]
+
+
+def _around(shell: InteractiveShell, session: Session) -> Notebook:
+    if (around := _notebooks.get(id(shell))) is None:
+        return Bare()
+    around.equip(session)
+    return around
 
 
 def _publisher(shell: InteractiveShell, display_id: str | None) -> Callable[[Mapping[str, str], bool], None]:

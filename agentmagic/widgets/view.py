@@ -135,7 +135,7 @@ class View(AnyWidget):
 
     def complain(self, problem: str, unsent: str = "") -> None:
         """Say what could not be done, and give back the prompt that was not sent for it; from any thread."""
-        self._deliver(lambda: [{"problem": problem, "unsent": unsent}])
+        self._deliver(lambda: [{"problem": problem} | ({"unsent": unsent} if unsent else {})])
 
     def say(self, words: str) -> None:
         """Say what was done where nothing else shows it; from any thread."""

@@ -1,0 +1,62 @@
+"""A page before a view, without a browser: does what a person does, and waits for what is shown."""
+
+import threading
+
+from tests.widgets.reader import Reader
+
+PATIENCE = 10.0
+"""Seconds after which what is waited for has failed to come."""
+
+
+class Page:
+    """Says hello to a view at once, and follows it from then on; what is said in words is kept."""
+
+    def __init__(self, view):
+        self.problems = []
+        self.said = []
+        self._view = view
+        self._reader = Reader()
+        self._changed = threading.Condition()
+        self._others = view.send
+        view.send = self._take
+        self.act("hello", view=self._reader.name, seen=-1)
+
+    @property
+    def state(self):
+        return self._reader.state
+
+    def act(self, kind, **fields):
+        """Send a message as the page does."""
+        self._view._handle_custom_msg({"type": kind, **fields}, [])
+
+    def blocks(self, kind):
+        return [block for block in self._reader.shown() if block["kind"] == kind]
+
+    def texts(self, kind):
+        return [block.get("text", "") for block in self.blocks(kind)]
+
+    def until(self, holds):
+        """Wait until something holds, and return what it came to."""
+        with self._changed:
+            found = self._changed.wait_for(holds, PATIENCE)
+        assert found, f"problems {self.problems}, said {self.said}, state {self.state}, shown {self._reader.shown()}"
+        return found
+
+    def card(self, state):
+        """Wait for a card in a state."""
+        return self.until(lambda: next((card for card in self.blocks("card") if card["state"] == state), None))
+
+    def turns(self, number):
+        """Wait until so many turns are over."""
+        self.until(lambda: len(self.blocks("footer")) == number and not self.state.get("running"))
+
+    def _take(self, content, buffers=None):
+        with self._changed:
+            if "problem" in content:
+                self.problems.append((content["problem"], content.get("unsent", "")))
+            elif "said" in content:
+                self.said.append(content["said"])
+            else:
+                self._reader.take(content)
+            self._changed.notify_all()
+        self._others(content, buffers)

@@ -1,0 +1,398 @@
+"""The chat panel: it follows its session, and carries out what is done in it."""
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from agentmagic import Agent, Session, tool
+from agentmagic.engine import engine
+from agentmagic.errors import RateLimited, UsageError
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import Faulty, Recorder, Stalled, run
+from agentmagic.widgets.actions import Send
+from agentmagic.widgets.chat import Chat
+from agentmagic.widgets.notebook import Bare, Prepared
+from tests.turns import calls
+from tests.widgets.page import PATIENCE, Page
+
+
+@tool(ask=True)
+def order(what: str) -> str:
+    """Order."""
+    return f"ordered {what}"
+
+
+class Desk(Bare):
+    """A notebook that knows names and a value; turns that it holds begin when `go` is set."""
+
+    forks = True
+
+    def __init__(self, folder=Path()):
+        self.go = threading.Event()
+        self.go.set()
+        self.forked = {}
+        self.begun_runs = []
+        self._folder = folder
+
+    def name_of(self, session):
+        return "tutor"
+
+    def prepare(self, session, written):
+        self.go.wait(PATIENCE)
+        if "{bad}" in written:
+            return Prepared(written, ("{bad} stays as it is: ValueError: no.",))
+        return Prepared(written.replace("{year}", "2026"))
+
+    def begun(self, run):
+        self.begun_runs.append(run)
+
+    def fork(self, session, turns):
+        self.forked["tutor_2"] = session.fork(turns)
+        return "tutor_2"
+
+    def folder(self):
+        return self._folder
+
+
+class Outputs:
+    """What was published, the last of it and in all."""
+
+    def __init__(self):
+        self.places = []
+        self.written = []
+        self._changed = threading.Condition()
+
+    def place(self, data, update):
+        self.places.append(data)
+
+    def write(self, data, update):
+        with self._changed:
+            self.written.append((data["text/plain"], data["text/html"], update))
+            self._changed.notify_all()
+
+    def until(self, holds):
+        with self._changed:
+            assert self._changed.wait_for(lambda: holds(self.written[-1]), PATIENCE), self.written[-1]
+
+
+def opened(session, desk=None):
+    """The panel of a session, its outputs and a page before it."""
+    outputs = Outputs()
+    chat = Chat(session, desk or Desk(), outputs.write)
+    chat.show(outputs.place)
+    return Page(chat.view), outputs, chat
+
+
+def session_of(*steps, **options):
+    return Session(Agent(Scripted(steps), **options))
+
+
+def settled():
+    """Wait for what the engine was asked before."""
+    engine().call(asyncio.sleep(0))
+
+
+# -- following ------------------------------------------------------------------------------------
+
+
+def test_a_panel_begins_with_what_has_happened_and_follows_whoever_asks():
+    session = session_of("one", "two")
+    run(session, "first")
+    page, _, _ = opened(session)
+    assert page.texts("text") == ["one"]
+    run(session, "second")
+    page.until(lambda: page.texts("text") == ["one", "two"])
+    assert page.texts("prompt") == ["first", "second"]
+
+
+def test_a_panel_that_opens_in_the_middle_of_a_turn_shows_all_of_it_once():
+    model = Stalled("half an ans")
+    session = Session(Agent(model))
+    turn = session.start("a question")
+    assert model.stalled.wait(PATIENCE)
+    page, _, _ = opened(session)
+    assert page.texts("prompt") == ["a question"]
+    page.act("stop")
+    page.turns(1)
+    assert page.texts("text") == ["half an ans"]
+    assert turn.wait().stop_reason == "cancelled"
+
+
+@pytest.mark.parametrize("forget", [Session.undo, Session.clear], ids=["undo", "clear"])
+def test_what_code_forgets_leaves_the_panel(forget):
+    session = session_of("one")
+    page, outputs, _ = opened(session)
+    run(session, "first")
+    page.turns(1)
+    forget(session)
+    page.until(lambda: not page.blocks("prompt"))
+    outputs.until(lambda last: "first" not in last[0])
+
+
+def test_the_head_tells_the_name_the_model_and_the_cost():
+    session = session_of("one")
+    page, _, _ = opened(session)
+    page.until(lambda: page.state.get("title") == "tutor")
+    assert page.state["model"] == "scripted:script"
+    assert "scripted:script" in page.state["models"]
+    assert page.state["cost"] == ""
+    page.act("send", text="hello")
+    page.until(lambda: "tokens, no charge" in page.state["cost"])
+
+
+# -- turns ----------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_prepared_as_a_cells_and_its_turn_runs():
+    desk = Desk()
+    page, _, _ = opened(session_of("fine"), desk)
+    page.act("send", text="hello {year}")
+    page.turns(1)
+    assert page.texts("prompt") == ["hello 2026"]
+    assert page.texts("text") == ["fine"]
+    assert [one.done for one in desk.begun_runs] == [True]
+
+
+def test_what_of_a_prompt_stays_as_it_is_is_said():
+    page, _, _ = opened(session_of("fine"))
+    page.act("send", text="hello {bad}")
+    page.turns(1)
+    assert page.said == ["{bad} stays as it is: ValueError: no."]
+
+
+def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
+    model = Stalled()
+    session = Session(Agent(model))
+    turn = session.start("from a cell")
+    assert model.stalled.wait(PATIENCE)
+    page, _, _ = opened(session)
+    page.act("send", text="second")
+    page.until(lambda: page.state.get("note") == "“second” waits for the turn under way.")
+    page.act("send", text="third")
+    page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
+    session.agent = Agent(Scripted(["two", "three"]))
+    turn.cancel()
+    page.turns(3)
+    assert page.texts("prompt") == ["from a cell", "second", "third"]
+    assert page.texts("text") == ["two", "three"]
+    page.until(lambda: page.state["note"] == "")
+
+
+def test_a_prompt_says_that_it_waits_for_a_cell_that_keeps_the_main_thread():
+    desk = Desk()
+    desk.go.clear()
+    page, _, _ = opened(session_of("fine"), desk)
+    page.act("send", text="hello")
+    page.until(lambda: page.state.get("note") == "“hello” waits for the cell that runs.")
+    desk.go.set()
+    page.turns(1)
+    assert page.state.get("note", "") == ""
+
+
+def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason():
+    session = Session(Agent())
+    page, _, _ = opened(session)
+    page.act("send", text="hello")
+    page.until(lambda: page.problems)
+    ((problem, unsent),) = page.problems
+    assert problem.startswith("No model is chosen and no key is set.")
+    assert unsent == "hello"
+    assert page.blocks("prompt") == []
+    assert page.state.get("note", "") == ""
+
+
+def test_what_nobody_foresaw_is_said_and_the_next_prompt_is_taken():
+    class Broken(Desk):
+        def prepare(self, session, written):
+            if written == "first":
+                raise ZeroDivisionError("division by zero")
+            return Prepared(written)
+
+    page, _, _ = opened(session_of("fine"), Broken())
+    page.act("send", text="first")
+    page.until(lambda: page.problems == [("division by zero", "first")])
+    page.act("send", text="second")
+    page.turns(1)
+
+
+def test_a_turn_is_stopped_in_the_middle():
+    model = Stalled("half")
+    page, _, _ = opened(Session(Agent(model)))
+    page.act("send", text="hello")
+    assert model.stalled.wait(PATIENCE)
+    page.act("stop")
+    page.turns(1)
+    assert "interrupted" in page.blocks("footer")[0]["figures"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "result"),
+    [
+        ({"kind": "approve"}, "done", "ordered tea"),
+        ({"kind": "edit", "arguments": '{"what": "coffee"}'}, "done", "ordered coffee"),
+        ({"kind": "deny", "reason": "not today"}, "denied", "not today"),
+    ],
+    ids=["approve", "edit", "deny"],
+)
+def test_a_call_is_answered_by_its_buttons(answer, state, result):
+    page, _, _ = opened(session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order]))
+    page.act("send", text="tea please")
+    page.act(answer.pop("kind"), id=page.card("waiting")["ask"], **answer)
+    assert result in json.dumps(page.card(state))
+    page.turns(1)
+
+
+def test_a_call_is_denied_where_no_page_ever_was():
+    session = session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order])
+    heard = Recorder()
+    session.listen(heard)
+    Chat(session, Desk(), Outputs().write).act(Send("tea please"))
+    assert heard.wait_for("tool_finished").result.status == "denied"
+    heard.wait_for("turn_finished")
+
+
+def test_a_turn_runs_again_and_those_after_it_make_way():
+    session = session_of("one", "two", "one again")
+    page, _, _ = opened(session)
+    run(session, "first")
+    run(session, "second")
+    page.turns(2)
+    page.act("retry", turn=0)
+    page.until(lambda: page.texts("text") == ["one again"])
+    assert page.texts("prompt") == ["first"]
+
+
+def test_a_turn_runs_again_with_another_prompt():
+    session = session_of("one", "two")
+    page, _, _ = opened(session)
+    run(session, "first")
+    page.act("rewrite", turn=0, text="in {year}")
+    page.until(lambda: page.texts("text") == ["two"])
+    assert page.texts("prompt") == ["in 2026"]
+    page.act("retry", turn=7)
+    page.until(lambda: page.problems)
+    assert page.problems[0][0] == "There is no turn 7: the session has 1, which count from 0."
+
+
+def test_a_turn_that_fails_shows_why_and_the_panel_goes_on():
+    session = Session(Agent(Faulty(RateLimited("busy", retry_after=0.01), UsageError("Broken."), answer="fine")))
+    page, _, _ = opened(session)
+    page.act("send", text="first")
+    page.turns(1)
+    page.act("send", text="second")
+    page.until(lambda: page.texts("text")[-1:] == ["fine"])
+
+
+# -- the session ------------------------------------------------------------------------------------
+
+
+def test_a_fork_gets_a_name_and_the_turns_up_to_its_own():
+    desk = Desk()
+    session = session_of("one", "two")
+    page, _, _ = opened(session, desk)
+    run(session, "first")
+    run(session, "second")
+    page.act("fork", turn=0)
+    page.until(lambda: page.said)
+    assert "tutor_2.chat()" in page.said[0]
+    assert [turn.prompt.text for turn in desk.forked["tutor_2"].turns] == ["first"]
+
+
+def test_clearing_empties_the_panel_and_is_refused_while_a_turn_runs():
+    model = Stalled("half")
+    session = Session(Agent(model))
+    page, _, _ = opened(session)
+    page.act("send", text="hello")
+    assert model.stalled.wait(PATIENCE)
+    page.act("clear")
+    page.until(lambda: page.problems)
+    assert "A turn is running" in page.problems[0][0]
+    page.act("stop")
+    page.turns(1)
+    page.act("clear")
+    page.until(lambda: not page.blocks("prompt"))
+    assert session.turns == ()
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("markdown", "md"), ("json", "json"), ("notebook", "ipynb")])
+def test_an_export_is_written_beside_the_notebook_under_a_free_name(tmp_path, form, suffix):
+    session = session_of("one")
+    page, _, _ = opened(session, Desk(tmp_path))
+    run(session, "first")
+    (tmp_path / f"tutor.{suffix}").write_text("mine")
+    page.act("export", form=form)
+    page.until(lambda: page.said)
+    assert page.said == [f"Wrote 1 turn to {tmp_path / f'tutor-2.{suffix}'}."]
+    assert "first" in (tmp_path / f"tutor-2.{suffix}").read_text()
+    assert (tmp_path / f"tutor.{suffix}").read_text() == "mine"
+
+
+def test_a_model_that_is_offered_can_be_chosen_and_the_one_before_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    session = session_of("one")
+    before = session.agent.model
+    page, _, _ = opened(session)
+    page.until(lambda: "openai:gpt-5.4" in page.state.get("models", ()))
+    page.act("model", name="openai:gpt-5.4")
+    page.until(lambda: page.state.get("model") == "openai:gpt-5.4")
+    page.act("model", name="scripted:script")
+    page.until(lambda: page.state["model"] == "scripted:script")
+    assert session.agent.model is before
+    page.act("model", name="scripted:/etc/passwd")
+    page.until(lambda: page.problems)
+    assert "none of the models offered" in page.problems[0][0]
+
+
+def test_a_model_that_the_environment_chose_is_fixed(monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_MODEL", "scripted:other.json")
+    page, _, _ = opened(session_of("one"))
+    page.until(lambda: page.state.get("models") == ["scripted:other.json"])
+    assert "model" not in page.state["actions"]
+
+
+def test_without_the_extension_a_prompt_is_sent_as_it_is_and_nothing_is_forked():
+    page, _, _ = opened(session_of("fine"), Bare())
+    page.act("send", text="hello {year}")
+    page.turns(1)
+    assert page.texts("prompt") == ["hello {year}"]
+    assert page.state["title"] == "Chat"
+    assert "fork" not in page.state["actions"]
+
+
+# -- outputs ----------------------------------------------------------------------------------------
+
+
+def test_the_output_holds_the_place_and_the_conversation_as_html():
+    session = session_of("an **answer**", "two")
+    run(session, "a prompt")
+    page, outputs, chat = opened(session)
+    (place,) = outputs.places
+    assert chat.view.name in place["text/html"]
+    plain, html, update = outputs.written[0]
+    assert not update
+    assert "<strong>answer</strong>" in html
+    assert "a prompt" in html
+    assert f'<agentmagic-static of="{chat.view.name}">' in html
+    assert "> a prompt" in plain
+    page.act("send", text="more")
+    outputs.until(lambda last: "two" in last[0])
+    assert outputs.written[-1][2]
+
+
+def test_the_html_is_brought_up_to_date_once_a_turn_and_not_while_it_streams():
+    page, outputs, _ = opened(session_of({"text": " ".join(["word"] * 200), "pace": 0.0005}))
+    page.act("send", text="hello")
+    outputs.until(lambda last: "word" in last[0])
+    settled()
+    assert len(outputs.written) == 2
+
+
+def test_the_panel_shown_again_is_the_same_in_another_output():
+    session = session_of("one")
+    page, outputs, chat = opened(session)
+    chat.show(outputs.place)
+    assert outputs.places[0] == outputs.places[1]
+    assert [update for *_, update in outputs.written] == [False, False]
