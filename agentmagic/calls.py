@@ -93,6 +93,7 @@ class Calling:
         """Settle one call: look it up, ask if need be, run it, tell what came of it; a line of the audit is left."""
         tool = self.tools.get(call.name)
         if tool is None:
+            logs.audit(logs.Audit("", call.name, call.arguments, "no such tool", "error"))
             self.emit(ToolFinished(self._warned(call, failure(call, self._unknown(call.name)))))
             return
         entry = logs.Audit(tool.definition.server, call.name, call.arguments)

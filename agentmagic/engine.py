@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -86,14 +86,28 @@ class _Job:
             self.future.set_result(value)
 
 
+class Person(Protocol):
+    """Whoever sits before the notebook; called in the main thread."""
+
+    def attended(self) -> bool:
+        """Whether somebody can type in the cell under way."""
+        ...
+
+    def ask(self, question: str) -> str:
+        """Have an answer typed that is not to be seen or kept, "" for none."""
+        ...
+
+
 class MainThread:
     """The queue of work for the main thread: one job at a time, in order.
 
     `holds_tools` says that synchronous tools belong here, as in a kernel; a script leaves it False.
+    `person` is asked what no run asks; a script has none.
     """
 
     def __init__(self) -> None:
         self.holds_tools = False
+        self.person: Person | None = None
         self._jobs: deque[_Job] = deque()
         self._changed = threading.Condition()
         self._current: _Job | None = None

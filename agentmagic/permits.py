@@ -5,14 +5,16 @@ import inspect
 import json
 import uuid
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmagic.deadline import Deadline
+from agentmagic.deadline import Deadline, being_cancelled
 from agentmagic.engine import engine
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, QuestionAsked
+from agentmagic.gate import Decision, Gate, denial, doubtful_denial, refusal
 from agentmagic.messages import ResultStatus, Text, ToolCall, ToolResult
-from agentmagic.permission import Decision, Gate, checked, denial, doubtful_denial, refusal
+from agentmagic.permission import checked
 from agentmagic.redact import redact
 from agentmagic.settings import Permission
 from agentmagic.tools.base import Tool, check_arguments
@@ -138,7 +140,7 @@ class Permits:
     def _granted(
         self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
-        self.gate.approvals.approve(tool.definition, decision.question, always=approve.always)
+        self.gate.approvals.approve(tool.definition, decision.questions, always=approve.always)
         if approve.always:
             self._release()
         edited = approve.arguments is not None
@@ -195,11 +197,14 @@ class Permits:
         if hook is None:
             return None
         try:
+            given = deepcopy((call, tool.definition))  # what it does to them changes nothing that runs
             if inspect.iscoroutinefunction(hook):
-                return checked(await hook(call, tool.definition))
-            answer = await engine().run_user(partial(hook, call, tool.definition))
+                return checked(await hook(*given))
+            answer = await engine().run_user(partial(hook, *given))
             return checked(await answer if inspect.isawaitable(answer) else answer)
-        except Exception as error:
+        except BaseException as error:
+            if being_cancelled():
+                raise
             words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
             raise _HookFailed(words) from error
 

@@ -20,12 +20,13 @@ from agentmagic.context import Limits, View
 from agentmagic.engine import engine, void
 from agentmagic.errors import AuthenticationMissing, SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, Notice, RunResult, TurnFinished
+from agentmagic.gate import Approvals, Gate
 from agentmagic.history import History, Match, Turn
 from agentmagic.journal import Journal
 from agentmagic.listeners import Listeners
 from agentmagic.loop import Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolDef, ToolResult, Usage, as_prompt
-from agentmagic.permission import Approvals, Gate, policy_of
+from agentmagic.permission import policy_of
 from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
 from agentmagic.providers.models import ModelInfo
@@ -330,6 +331,7 @@ class Session:
         journal = Journal(place, tell=self._tell)
         saved = journal.resume()
         self.history = History.of(saved.turns, journal)
+        self._approvals = Approvals(self.in_doubt)  # what was approved was approved in another conversation
         self.in_doubt.update(saved.in_doubt)
         self._spent = saved.spent
         for problem in saved.problems:

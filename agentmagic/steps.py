@@ -17,8 +17,8 @@ from agentmagic.context import Context, Limits, View, accept_all, tokens
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import Compacted, Event, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted
 from agentmagic.fold import Fold
+from agentmagic.gate import Gate
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
-from agentmagic.permission import Gate
 from agentmagic.providers.base import Model, ModelFinished, Request
 from agentmagic.redact import redact
 from agentmagic.tools.base import Completion, Tool, Toolset

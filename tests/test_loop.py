@@ -26,9 +26,9 @@ from agentmagic.errors import (
 )
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.fold import fold
+from agentmagic.gate import Gate
 from agentmagic.loop import run_turn
 from agentmagic.messages import Media, Text, ToolDef, Usage, user
-from agentmagic.permission import Gate
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import Scripted
 from agentmagic.steps import Setup

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentmagic.errors import UsageError
+from agentmagic.gate import Approvals, Gate, denial, doubtful_denial
 from agentmagic.messages import ToolDef
-from agentmagic.permission import Approvals, Gate, Policy, Rule, denial, doubtful_denial, policy_of
+from agentmagic.permission import Policy, Rule, policy_of
 
 FETCH = ToolDef("fetch", "Fetch a page.", server="web")
 
@@ -39,9 +42,13 @@ def decided(policy=None, tool=FETCH, arguments=None, *, approvals=None, **how):
     return gate.decide(tool, arguments or {}, **{"asks": True, **how}).verdict
 
 
+async def an_async_test(_arguments):
+    """No test of a rule: what it returns is always true."""
+
+
 def always(gate, tool=FETCH, **arguments):
     """A person's "always" to a call."""
-    gate.approvals.approve(tool, gate.decide(tool, arguments, asks=True).question, always=True)
+    gate.approvals.approve(tool, gate.decide(tool, arguments, asks=True).questions, always=True)
 
 
 # -- rules -------------------------------------------------------------------------------------------
@@ -126,7 +133,7 @@ def test_code_runs_by_a_rule_or_a_yes_only(monkeypatch):
     assert decided(code=True) == "ask"
     assert decided(Policy([Rule("allow", "fetch")]), code=True) == "allow"
     gate = Gate()
-    gate.approvals.approve(FETCH, gate.decide(FETCH, {}, asks=True, code=True).question, always=True)
+    gate.approvals.approve(FETCH, gate.decide(FETCH, {}, asks=True, code=True).questions, always=True)
     assert gate.decide(FETCH, {}, asks=True, code=True).verdict == "allow"
 
 
@@ -135,6 +142,10 @@ def test_code_runs_by_a_rule_or_a_yes_only(monkeypatch):
     [
         lambda: Rule("perhaps"),
         lambda: Rule("deny", when="/etc/*"),
+        lambda: Rule("deny", when={"force": True}),
+        lambda: Rule("allow", when=an_async_test),
+        lambda: Rule("deny", tool=decided),
+        lambda: Rule("deny", server=None),
         lambda: Policy(["deny"]),
         lambda: Policy("deny"),
         lambda: Policy(default="never"),
@@ -200,7 +211,7 @@ def test_a_definition_that_changed_is_asked_about_again_and_the_change_shown(cha
     assert asked.verdict == "ask"
     assert asked.why.startswith("Its definition has changed since you approved it:\n")
     assert shown in asked.why
-    gate.approvals.approve(changed, asked.question, always=False)
+    gate.approvals.approve(changed, asked.questions, always=False)
     assert gate.decide(changed, {}, asks=True).verdict == "ask"
     assert gate.decide(changed, {}, asks=True).why == ""
     always(gate, changed)
@@ -234,7 +245,7 @@ def test_a_denial_says_how_to_allow_the_call():
 
 def test_a_denial_names_nothing_that_would_not_help():
     assert "AGENTMAGIC_PERMISSION" not in denial(FETCH, code=True)
-    assert 'Rule("allow", "fetch")' in denial(FETCH, code=True)
+    assert 'Rule("allow", "fetch", server="web")' in denial(FETCH, code=True)
     assert "AGENTMAGIC_PERMISSION" not in denial(FETCH, default=False)
 
 
@@ -245,7 +256,7 @@ def test_a_tool_in_doubt_is_asked_about_whatever_else_holds_until_it_is_approved
     gate = Gate(Policy([Rule("allow")], default), Approvals({("web", "fetch")}))
     asked = gate.decide(FETCH, {}, asks=asks)
     assert (asked.verdict, asked.why[:31]) == ("ask", "It was under way when the kerne")
-    gate.approvals.approve(FETCH, asked.question, always=False)
+    gate.approvals.approve(FETCH, asked.questions, always=False)
     assert gate.decide(FETCH, {}, asks=asks).verdict == "allow"
     assert not gate.approvals.in_doubt
 
@@ -254,3 +265,108 @@ def test_a_denial_of_a_tool_in_doubt_says_why_and_what_to_do():
     words = doubtful_denial(FETCH)
     assert words.startswith("fetch was not run: it was under way when the kernel stopped")
     assert "session.in_doubt.clear()" in words
+
+
+# -- all together ------------------------------------------------------------------------------------
+
+VERDICTS = st.sampled_from(["allow", "ask", "deny"])
+RULES = st.builds(Rule, VERDICTS, st.sampled_from(["fetch", "f*", "post"]), st.sampled_from(["web", "*", "files"]))
+STRICTNESS = ["allow", "ask", "deny"]
+
+
+@given(st.lists(RULES, max_size=4), VERDICTS, st.none() | VERDICTS, st.none() | VERDICTS, st.booleans(), st.booleans())
+def test_deny_is_over_ask_is_over_allow_in_every_combination(rules, default, said, override, asks, code):
+    """What the pages promise, written once more in another way."""
+    voices = [rule.verdict for rule in rules if rule.tool != "post" and rule.server != "files"]
+    voices += [said] if said else []
+    if override == "deny":
+        expected = "deny"
+    elif voices:
+        expected = max(voices, key=STRICTNESS.index)
+    elif default == "deny":
+        expected = "deny"
+    elif code:
+        expected = "ask"
+    else:
+        expected = (override or default) if asks else "allow"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTMAGIC_PERMISSION", override or "")
+        assert decided(Policy(rules, default), asks=asks, code=code, said=said) == expected
+
+
+def test_always_to_one_rule_leaves_another_rule_asking():
+    gate = Gate(Policy([Rule("ask", "fetch"), Rule("ask", "fetch", when={"url": "*internal*"}, reason="Inside")]))
+    always(gate, url="http://example.org")
+    inside = gate.decide(FETCH, {"url": "http://internal"}, asks=True)
+    assert (inside.verdict, inside.why) == ("ask", "Inside.")
+    assert gate.decide(FETCH, {"url": "http://example.org"}, asks=True).verdict == "allow"
+
+
+def test_always_to_a_rule_leaves_the_hook_asking():
+    gate = Gate(Policy([Rule("ask", "fetch")]))
+    always(gate)
+    assert gate.decide(FETCH, {}, asks=True, said="ask").verdict == "ask"
+
+
+# -- what a rule may be about ------------------------------------------------------------------------
+
+
+def test_a_name_that_means_something_in_a_pattern_is_that_name_too():
+    odd = ToolDef("read_1", "Read.", server="my[1]", own_name="read[1]")
+    assert decided(Policy([Rule("deny", server="my[1]")]), odd) == "deny"
+    assert decided(Policy([Rule("deny", "read[1]")]), odd) == "deny"
+    assert decided(Policy([Rule("deny", when={"key": "a[0]"})]), arguments={"key": "a[0]"}) == "deny"
+
+
+def test_lists_within_lists_are_looked_into():
+    paths = {"paths": [["/data/a"], [["/etc/b"]]]}
+    assert decided(Policy([Rule("deny", when={"paths": "/etc/*"})]), arguments=paths) == "deny"
+    assert decided(Policy([Rule("allow", when={"paths": "/data/*"})]), arguments=paths) == "ask"
+
+
+def test_upper_and_lower_case_are_told_apart():
+    assert decided(Policy([Rule("deny", "FETCH")])) == "ask"
+
+
+@pytest.mark.parametrize("verdict", ["allow", "deny"])
+def test_a_test_that_would_end_the_program_counts_against_the_call(verdict):
+    def leave(_arguments):
+        raise SystemExit
+
+    assert decided(Policy([Rule(verdict, when=leave)])) == {"allow": "ask", "deny": "deny"}[verdict]
+
+
+def test_arguments_too_deep_to_be_written_count_against_the_call():
+    deep = []
+    for _ in range(100_000):
+        deep = {"a": deep}
+    assert decided(Policy([Rule("allow", when={"x": "*"})]), arguments={"x": deep}) == "ask"
+    assert decided(Policy([Rule("deny", when={"x": "no"})]), arguments={"x": deep}) == "deny"
+
+
+def test_a_test_gets_a_copy_of_the_arguments():
+    def change(arguments):
+        arguments["paths"].append("/etc/passwd")
+        return True
+
+    given_ = {"paths": ["a"]}
+    assert decided(Policy([Rule("allow", when=change)]), arguments=given_) == "allow"
+    assert given_ == {"paths": ["a"]}
+
+
+# -- definitions -------------------------------------------------------------------------------------
+
+
+def test_a_change_far_behind_in_a_long_sentence_is_seen():
+    before = replace(FETCH, description="very " * 200 + "harmless")
+    gate = Gate()
+    always(gate, before)
+    why = gate.decide(replace(FETCH, description="very " * 200 + "dangerous"), {}, asks=True).why
+    assert "dangerous" in why
+    assert "harmless" in why
+
+
+def test_another_tool_behind_the_same_name_is_asked_about_again():
+    gate = Gate()
+    always(gate, replace(FETCH, own_name="fetch!"))
+    assert gate.decide(replace(FETCH, own_name="fetch?"), {}, asks=True).verdict == "ask"

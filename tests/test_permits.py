@@ -155,6 +155,18 @@ def test_a_tool_that_changed_after_always_is_asked_about_again_with_what_changed
     )
 
 
+def test_an_always_is_for_one_conversation_and_not_for_its_forks_or_another_that_is_loaded(tmp_path):
+    read = calls(("read", {"path": "a"}))
+    session = scripted(read, "one", read, "two", tools=[Files()])
+    session.save(tmp_path / "one.jsonl")
+    answered(session, lambda asked: Approve(asked.id, always=True))
+    fork = session.fork()
+    fork.agent = replace(session.agent, model=Scripted([read, "done"]))
+    assert len(asked_of(answered(fork, lambda asked: Deny(asked.id)))) == 1
+    session.restore(tmp_path / "one.jsonl")
+    assert len(asked_of(answered(session, lambda asked: Deny(asked.id)))) == 1
+
+
 # -- the hook ----------------------------------------------------------------------------------------
 
 
@@ -189,6 +201,51 @@ def test_a_hook_that_fails_lets_nothing_run(wrong):
     assert results(outcome)[0].status == "denied"
 
 
+def leave(*_):
+    raise SystemExit
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+async def leave_later(*_):
+    raise SystemExit
+
+
+async def give_up(*_):
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("wrong", [leave, interrupt, leave_later, give_up])
+def test_a_hook_that_would_end_the_program_lets_nothing_run_and_ends_nothing(wrong):
+    outcome = play(calls(("read", {"path": "a"})), "Sorry.", tools=[Files(ask=False)], permission=wrong)
+    assert texts(outcome)[0].startswith("read was not run: the permission hook failed: ")
+    assert outcome.final_text == "Sorry."
+
+
+def test_a_hook_that_never_answers_lets_nothing_run_and_ends_with_the_turn():
+    async def hook(*_):
+        await asyncio.Event().wait()
+
+    session = scripted(calls(("read", {"path": "a"})), "Done.", tools=[Files(ask=False)], permission=hook, timeout=0.1)
+    with pytest.raises(TimeoutError) as caught:
+        session.ask("a prompt")
+    assert "tool_started" not in kinds(caught.value.result.events)
+
+
+def test_what_a_hook_does_to_a_call_changes_nothing_that_runs_or_is_kept():
+    def hook(call, definition):
+        call.arguments["path"] = "/etc/passwd"
+        definition.parameters.clear()
+        return "allow"
+
+    outcome = play(calls(("read", {"path": "a"})), "Done.", tools=[Files()], permission=hook)
+    assert texts(outcome) == ["the text of a"]
+    assert outcome.history_delta[1].calls[0].arguments == {"path": "a"}
+    assert PATH["properties"]
+
+
 def test_a_recipe_with_no_policy_is_refused():
     with pytest.raises(UsageError, match="Choose one of allow, ask, deny"):
         Agent(permission=3)
@@ -198,7 +255,7 @@ def test_code_does_not_run_because_a_variable_says_allow(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
     outcome = play(calls(("read", {"path": "a"})), "Sorry.", tools=[Files(ask=False, code=True)])
     assert results(outcome)[0].status == "denied"
-    assert 'Rule("allow", "read")' in texts(outcome)[0]
+    assert 'Rule("allow", "read", server="files")' in texts(outcome)[0]
 
 
 # -- untrusted results -------------------------------------------------------------------------------
@@ -296,6 +353,12 @@ def test_a_call_that_was_interrupted_leaves_a_line_too(audit):
     assert audit() == [
         f'server="notebook" tool="wait" arguments={arguments_hash({})} decision="allowed" outcome="interrupted"'
     ]
+
+
+def test_a_call_of_a_tool_that_is_not_there_leaves_a_line_too(audit):
+    play(calls(("raed", {"path": "a"})), "Sorry.", tools=[Files()])
+    digest = arguments_hash({"path": "a"})
+    assert audit() == [f'server="" tool="raed" arguments={digest} decision="no such tool" outcome="error"']
 
 
 def test_nothing_of_the_arguments_is_in_the_audit(audit):

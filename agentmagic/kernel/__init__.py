@@ -9,7 +9,7 @@ from agentmagic.codec import kinds
 from agentmagic.engine import engine
 from agentmagic.kernel import command, notebook, panel
 from agentmagic.kernel.completion import matcher
-from agentmagic.kernel.frontend import in_kernel, say
+from agentmagic.kernel.frontend import Keyboard, in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
@@ -72,6 +72,7 @@ def unload(shell: Shell) -> None:
     shell.Completer.custom_matchers.remove(loaded.matcher)
     logs.stop()
     engine().main.holds_tools = False
+    engine().main.person = None
     engine().main.attach(None)
 
 
@@ -79,6 +80,7 @@ def _attach(shell: Shell) -> None:
     """Have synchronous tools run in the main thread, also when no cell blocks it."""
     main = engine().main
     main.holds_tools = True
+    main.person = Keyboard(shell)
     loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
     if loop is not None:
         main.attach(loop.add_callback)

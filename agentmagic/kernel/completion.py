@@ -13,6 +13,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from agentmagic.kernel.command import ask_parser, subparser
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.notebook import SUFFIX, folder_of
+from agentmagic.kernel.offered import Offered
 from agentmagic.kernel.parser import Parser
 from agentmagic.kernel.subcommands import SESSION_FLAGS, SUBCOMMANDS
 from agentmagic.providers.registry import providers
@@ -21,6 +22,7 @@ from agentmagic.tools.functions import is_tool
 _matches: Any = cast("Any", completer).context_matcher
 _BRACE = re.compile(r"\{(\w*)$")
 _SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
+_RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 
 
 def matcher(magic: str, namespace: Namespace) -> Callable[[CompletionContext], SimpleMatcherResult]:
@@ -42,6 +44,7 @@ class _Words:
     def __init__(self, magic: str, namespace: Namespace) -> None:
         self._magic = magic
         self._namespace = namespace
+        self._offered = Offered(namespace)
 
     def at(self, context: CompletionContext) -> tuple[str, Sequence[str]]:
         """Return what was typed of a word so far, and the words it may become."""
@@ -64,7 +67,9 @@ class _Words:
         if brace := _BRACE.search(until):
             return brace[1], self._variables()
         if server := _SERVER.search(until):
-            return server[1], [f"{name}:" for name in self._servers()]
+            return server[1], [f"{name}:" for name in self._offered.servers()]
+        if resource := _RESOURCE.search(until):
+            return resource[2], self._offered.resources(resource[1])
         return "", ()
 
     def _of_line(self, table: str, typed: Sequence[str]) -> Sequence[str]:
@@ -87,11 +92,15 @@ class _Words:
         before = flags.get(typed[-2]) if len(typed) > 1 else None
         if before is not None and before.nargs != 0:
             return self._values(before, typed[-1])
-        positional = [value for action in parser.positionals for value in self._values(action, typed[-1])]
-        return [flag for flag in flags if flag.startswith("--")] + positional
+        words = parser.free_words(typed[:-1])
+        place = parser.positional(len(words))
+        values = self._values(place, typed[-1], words) if place is not None else ()
+        return [*(flag for flag in flags if flag.startswith("--")), *values]
 
-    def _values(self, action: argparse.Action, typed: str) -> Sequence[str]:  # noqa: PLR0911  (one arm for each kind)
-        """Return the values an argument may have, of which a part is typed."""
+    def _values(  # noqa: PLR0911  (one arm for each kind)
+        self, action: argparse.Action, typed: str, before: Sequence[str] = ()
+    ) -> Sequence[str]:
+        """Return the values an argument may have, of which a part is typed, behind the arguments `before`."""
         if action.choices:
             return [str(choice) for choice in action.choices]
         match action.metavar:
@@ -105,15 +114,11 @@ class _Words:
             case "NAME | FILE":
                 return [*self._conversations(), *_paths(typed, SUFFIX)]
             case "SERVER":
-                return self._servers()
+                return self._offered.servers()
             case "NAME":
                 return list(self._namespace.sessions())
-            case _:
-                return ()
-
-    def _servers(self) -> Sequence[str]:
-        servers = self._namespace.servers
-        return [state.name for state in servers.servers] if servers else ()
+            case kind:
+                return self._offered.words(str(kind), before)
 
     def _conversations(self) -> Sequence[str]:
         folder = folder_of(self._namespace.variables)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from getpass import getpass
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.displaypub import CapturingDisplayPublisher
@@ -93,6 +94,26 @@ def agreed(question: str) -> bool:
         return input(shown(question)).strip().lower() in ("y", "yes")
     except EOFError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Keyboard:
+    """The person at the cell under way, as the engine knows one."""
+
+    shell: InteractiveShell
+
+    def attended(self) -> bool:
+        """Whether somebody can type."""
+        return front_end(self.shell).attended
+
+    def ask(self, question: str) -> str:
+        """Print a question, and have the answer to its last line typed, hidden: a notebook keeps what is typed."""
+        *lines, prompt = shown(question).split("\n")
+        say("\n".join(lines))
+        try:
+            return getpass(prompt)
+        except EOFError:
+            return ""
 
 
 def _request(shell: InteractiveShell) -> tuple[bool, bool]:

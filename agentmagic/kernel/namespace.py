@@ -1,6 +1,7 @@
 """The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
 
 import asyncio
+import sys
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
@@ -99,6 +100,16 @@ class Namespace:
             for session in self._equipped:
                 session.add_toolset(self._servers)
         return self._servers
+
+    def server_groups(self) -> "list[McpServers]":
+        """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
+        if "agentmagic.tools.mcp" not in sys.modules:  # nobody has named a server yet, and it takes a while to load
+            return []
+        from agentmagic.tools.mcp import McpServers
+
+        own = (self._servers,) if self._servers else ()
+        of_sessions = (source for one in self.sessions().values() for source in one.toolsets())
+        return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
 
     def bind_default(self) -> str | None:
         """Make the default session a variable; return what to say where its name holds something else."""

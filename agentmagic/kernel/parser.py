@@ -100,6 +100,24 @@ class Parser(MagicArgumentParser, Generic[C]):
         """The arguments that are known by their place."""
         return [action for action in self._actions if not action.option_strings]
 
+    def free_words(self, words: Sequence[str]) -> list[str]:
+        """Return the words that are no options, nor their values: those that stand for positional arguments."""
+        free: list[str] = []
+        before: argparse.Action | None = None
+        for word in words:
+            if before is None and not word.startswith("-"):
+                free.append(word)
+            action = None if before is not None else self.flags.get(word)
+            before = action if action is not None and action.nargs != 0 else None
+        return free
+
+    def positional(self, place: int) -> argparse.Action | None:
+        """Return the positional argument that stands at a place, counted from 0, or None where there is none."""
+        known = self.positionals
+        if place < len(known):
+            return known[place]
+        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+
     def _unknown(self, word: str) -> str:
         flags = [flag for flag in self.flags if flag not in HELP]
         close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)

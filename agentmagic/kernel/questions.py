@@ -17,11 +17,13 @@ from agentmagic.events import (
     Reply,
     TurnFinished,
 )
-from agentmagic.render.words import shown
+from agentmagic.logs import logger
+from agentmagic.redact import redact
+from agentmagic.render.words import revealed, shown, written_out
 from agentmagic.run import Run
 
 LONGEST_ARGUMENTS = 20_000
-"""Characters of a call's arguments that are shown before it is approved."""
+"""Characters of a call's arguments that are shown, as JSON, before they are edited."""
 
 Ask = Callable[[str], str]
 
@@ -82,36 +84,42 @@ class Questions:
             return Reply(event.id, self._typed(f"{before}{shown(event.text)} ").strip())
         asking = before + describe(event, brief=self._brief)
         while True:
-            typed = self._typed(asking)
-            if typed.strip().lower() not in ("e", "edit"):
+            typed = self._typed(asking).strip()
+            word, _, rest = typed.partition(" ")
+            if word.lower() not in ("e", "edit") or (rest and not rest.lstrip().startswith("{")):
                 return approval(event.id, typed)
-            if (edited := self._edited(event)) is not None:
+            if (edited := self._edited(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=edited)
 
-    def _edited(self, event: ApprovalAsked) -> dict[str, Any] | None:
-        """Have other arguments typed; None where nothing was."""
-        asking = f"They are now: {shown(_json(dict(event.call.arguments)))}\n{EDIT}"
-        while typed := self._typed(asking).strip():
+    def _edited(self, event: ApprovalAsked, typed: str) -> dict[str, Any] | None:
+        """Have other arguments typed, unless they were at once; None where nothing was."""
+        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
+        while typed:
             try:
-                edited = json.loads(typed)
-            except ValueError as error:
-                asking = f"That is no JSON ({error}). {EDIT}"
-                continue
-            if isinstance(edited, dict):
-                return cast("dict[str, Any]", edited)
-            asking = f'That is no JSON object, {{"name": value}}. {EDIT}'
+                edited = json.loads(typed, parse_constant=_no_number)
+            except (ValueError, RecursionError) as error:
+                problem = f"That is no JSON ({error})."
+            else:
+                if isinstance(edited, dict):
+                    return cast("dict[str, Any]", edited)
+                problem = 'That is no JSON object, {"name": value}.'
+            typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None
 
     def _typed(self, prompt: str) -> str:
+        """Have a line typed; an input that has ended, or that fails, says nothing, which is a no."""
         try:
             return self._ask(prompt)
         except EOFError:
+            return ""
+        except Exception:  # noqa: BLE001  (whatever the front end raises, the turn must not wait for ever)
+            logger.exception("a question could not be put")
             return ""
 
 
 def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: why it is asked, the tool, its arguments unless brief, what may be typed."""
-    lines = [] if brief else [f"  {line}\n" for line in _lines(event.call.arguments)]
+    lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
     # What has changed in a definition stands on lines of its own.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{shown(event.reason)}{end}" if event.reason else ""
@@ -120,29 +128,26 @@ def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
 
 
 def approval(question: str, typed: str) -> Approve | Deny:
-    """Return what was meant by what was typed; all that is no yes is a no, its words the reason."""
+    """Return what was meant by what was typed: a yes is that word alone; all else is a no, its words the reason."""
     word, _, rest = typed.strip().partition(" ")
-    match word.lower():
-        case "y" | "yes":
+    match word.lower(), rest.strip():
+        case (("y" | "yes"), ""):
             return Approve(question)
-        case "a" | "always":
+        case (("a" | "always"), ""):
             return Approve(question, always=True)
-        case "n" | "no":
-            return Deny(question, rest.strip())
+        case (("n" | "no"), reason):
+            return Deny(question, reason)
         case _:
             return Deny(question, typed.strip())
 
 
-def _lines(arguments: Mapping[str, Any]) -> list[str]:
-    text = "\n".join(f"{key}: {_value(value)}" for key, value in arguments.items())
-    if len(text) > LONGEST_ARGUMENTS:
-        text = f"{text[:LONGEST_ARGUMENTS]}\n(the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"
-    return shown(text).splitlines()
+def _now(arguments: Mapping[str, Any]) -> str:
+    text = revealed(redact(json.dumps(dict(arguments), ensure_ascii=False, default=str)))
+    if len(text) <= LONGEST_ARGUMENTS:
+        return text
+    return f"{text[:LONGEST_ARGUMENTS]}… (the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"
 
 
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _no_number(word: str) -> Any:
+    message = f"{word} is no number of it"
+    raise ValueError(message)

@@ -226,6 +226,7 @@ def server(state: "ServerState") -> str:
         ("calls itself", state.title),
         ("protocol", state.protocol),
         ("tools", str(state.tools)),
+        ("runs unasked", ", ".join(state.allow)),
         ("disabled", ", ".join(state.disabled)),
         *(("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]),
         ("error", state.error),

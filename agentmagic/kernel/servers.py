@@ -1,6 +1,7 @@
 """`%mcp`: what each of its subcommands does; each returns what to say."""
 
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from getpass import getpass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,19 @@ from agentmagic.kernel.frontend import agreed
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.messages import Content, Message, Text, ToolDef
 from agentmagic.paths import path_of
+from agentmagic.render.words import one_line, shown
 from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
-    from agentmagic.tools.mcp import McpServers, ServerConfig
+    from agentmagic.tools.mcp import McpServers, ServerConfig, ServerState
     from agentmagic.tools.mcp.catalogue import Argument
     from agentmagic.tools.mcp.config import Input
+
+MOST_NAMED = 20
+"""Tools that a message names."""
+
+LONGEST_INPUT = 500
+"""Characters of what a file says about a value that it asks for."""
 
 Put = Callable[[str, Message], None]
 """Asks a session, named, a prompt."""
@@ -92,12 +100,19 @@ class Servers:
                 return str(error)
             if not agreed(f"Start the MCP server {name!r}, which the project names?\n{shown}\n[y/N] "):
                 return f"{name} was not started. %mcp approve {name} lets it start."
-            return self._started(servers, name)
+            return self._approved(servers, name)
         return ""
 
-    def _started(self, servers: "McpServers", name: str) -> str:
+    def _approved(self, servers: "McpServers", name: str) -> str:
         """Approve a server and connect it; return what went wrong."""
-        servers.approve(name)
+        try:
+            servers.approve(name)
+        except ServerError as error:
+            return str(error)
+        return self._started(servers, name)
+
+    def _started(self, servers: "McpServers", name: str) -> str:
+        """Connect a server; return what went wrong."""
         try:
             engine().call(servers.restart(name))
         except ServerError as error:
@@ -109,6 +124,7 @@ class Servers:
         shown = servers.pending(name)
         if shown is None:
             return f"{name} needs no approval."
+        servers.approve(name)
         problem = self._started(servers, name)
         return "\n".join(filter(None, (f"{name} may start: {shown}", problem, listed((servers,), name))))
 
@@ -124,16 +140,21 @@ class Servers:
     # -- their tools ---------------------------------------------------------------------------
 
     def _allow(self, command: subcommands.AllowTools) -> str:
-        self._holding(command.name).allow(command.name, command.patterns or ("*",))
-        return f"Of {command.name}, {', '.join(command.patterns) or 'every tool'} runs without asking."
+        servers = self._holding(command.name)
+        _check_patterns(servers.get(command.name), command.patterns)
+        servers.allow(command.name, command.patterns or ("*",))
+        tools = ", ".join(command.patterns) or "every tool"
+        return f"Of {command.name}, {tools} runs without asking, unless the policy of a session says otherwise."
 
     def _enable(self, command: subcommands.EnableTools) -> str:
         servers = self._holding(command.name)
+        _check_patterns(servers.get(command.name), command.patterns)
         servers.enable(command.name, command.patterns or ("*",))
         return _without(command.name, servers.get(command.name).disabled)
 
     def _disable(self, command: subcommands.DisableTools) -> str:
         servers = self._holding(command.name)
+        _check_patterns(servers.get(command.name), command.patterns)
         servers.disable(command.name, command.patterns)
         return _without(command.name, servers.get(command.name).disabled)
 
@@ -170,12 +191,7 @@ class Servers:
     # -- which there are -----------------------------------------------------------------------
 
     def _groups(self) -> "Sequence[McpServers]":
-        """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
-        from agentmagic.tools.mcp import McpServers
-
-        own = (self._namespace.servers,) if self._namespace.servers else ()
-        of_sessions = (source for one in self._namespace.sessions().values() for source in one.toolsets())
-        return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
+        return self._namespace.server_groups()
 
     def _holding(self, name: str) -> "McpServers":
         """Return the servers among which one is, the ones of `%mcp` first. Raises UsageError for an unknown name."""
@@ -226,6 +242,15 @@ def _without(name: str, disabled: Sequence[str]) -> str:
     return f"Of {name}, the model does not get: {', '.join(disabled)}."
 
 
+def _check_patterns(server: "ServerState", patterns: Sequence[str]) -> None:
+    """Raise UsageError for a pattern that none of a server's tools fits, where they are known."""
+    for pattern in patterns:
+        if server.names and not any(fnmatchcase(name, pattern) for name in server.names):
+            known = ", ".join(server.names[:MOST_NAMED])
+            message = f"The server {server.name!r} has no tool {pattern!r}. Its tools: {known}."
+            raise UsageError(message)
+
+
 def _pair(written: str) -> tuple[str, str]:
     key, equals, value = written.partition("=")
     if not equals:
@@ -239,10 +264,18 @@ def _written(argument: "Argument") -> str:
 
 
 def _typed_input(asked: "Input") -> str:
-    """Have a value typed that a file of VS Code asks for, hidden where it is a secret."""
+    """Have a value typed that a file of VS Code asks for, hidden where it is a secret; "" for its default.
+
+    What the file says is shown on one line, so that it cannot pass for another question.
+    """
     choices = f" ({', '.join(asked.options)})" if asked.options else ""
-    prompt = f"{asked.description or asked.id}{choices}: "
-    try:
-        return getpass(prompt) if asked.password else input(prompt)
-    except EOFError:
-        return ""
+    default = f", else {asked.default}" if asked.default else ""
+    about = one_line(shown(f"{asked.description or asked.id}{choices}{default}"), LONGEST_INPUT)
+    prompt = f"The file asks for {asked.id!r}: {about}: "
+    while True:
+        try:
+            typed = getpass(prompt) if asked.password else input(prompt)
+        except EOFError:
+            return ""
+        if not (typed and asked.options) or typed in asked.options:
+            return typed

@@ -237,7 +237,7 @@ def _body(card: ToolCard) -> Iterator[str]:
 def _arguments(card: ToolCard) -> Iterator[str]:
     if text := words.all_arguments(card):
         yield _heading("Arguments")
-        yield _words(Words(*words.cut(text)))
+        yield _words(Words(text))
 
 
 def _reason(card: ToolCard) -> Iterator[str]:

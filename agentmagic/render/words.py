@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from agentmagic.events import TRIES, StopReason, ToolProgress
@@ -42,6 +43,12 @@ STOPS: dict[StopReason, str] = {
 LONGEST_RESULT = 20_000
 """Characters of a result, or of arguments, that a card shows."""
 
+MOST_ARGUMENTS = 200
+"""Arguments that a card shows."""
+
+SHORTEST_CUT = 500
+"""Characters of a long argument that are shown, however many arguments there are."""
+
 SHORT_ARGUMENTS = 100
 KEY_WIDTH = 24
 DEEPEST = 50
@@ -49,6 +56,14 @@ SECONDS_A_MINUTE = 60
 
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e\ufeff\ud800-\udfff]")
 """Control characters, terminal escapes among them, overrides of the writing direction, and half characters."""
+
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ud800-\udfff]"  # what acts on a screen, and what cannot be written
+    r"|[\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f]"
+    r"|[\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
+    r"|[\u200c\u200d](?=[\x00-\x7f]|$)|(?:(?<=[\x00-\x7f])|^)[\u200c\u200d]"  # joiners belong to scripts and emoji
+)
+"""Characters that hide, turn or overwrite others."""
 
 _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
 """Strings that would read as another value, or as none, without their quotes."""
@@ -73,18 +88,18 @@ def cut(text: str, limit: int = LONGEST_RESULT) -> tuple[str, str]:
     return text[:limit], note
 
 
-def blanked(value: Any, depth: int = DEEPEST) -> Any:
+def blanked(value: Any, depth: int = DEEPEST, clean: Callable[[str], str] = shown) -> Any:
     """Return a JSON value with all its strings made fit to be shown, and what is nested too deep left out."""
     if depth == 0:
         return "…"
     match value:
         case str():
-            return shown(value)
+            return clean(value)
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
-            return {shown(str(key)): blanked(item, depth - 1) for key, item in items}
+            return {clean(str(key)): blanked(item, depth - 1, clean) for key, item in items}
         case list() | tuple():
-            return [blanked(item, depth - 1) for item in cast("Sequence[Any]", value)]
+            return [blanked(item, depth - 1, clean) for item in cast("Sequence[Any]", value)]
         case _:
             return value
 
@@ -110,16 +125,42 @@ def short_arguments(card: ToolCard) -> str:
 
 
 def all_arguments(card: ToolCard) -> str:
-    """Write a card's arguments out, one a line, their values lined up; as raw JSON while they are being written."""
+    """Write a card's arguments out, as `written_out` does; as raw JSON while they are being written."""
     if card.call is None:
-        return shown(card.raw)
-    arguments: dict[str, Any] = blanked(card.call.arguments)
-    width = min(max(map(len, arguments), default=0), KEY_WIDTH)
-    return "\n".join(_aligned(key, value, width) for key, value in arguments.items())
+        return _without_middle(shown(card.raw), LONGEST_RESULT)
+    return written_out(card.call.arguments)
 
 
-def _aligned(key: str, value: Any, width: int) -> str:
-    text = compact(value)
+def written_out(arguments: Mapping[str, Any]) -> str:
+    """Write arguments out, one a line, their values lined up, for a person who is to judge them.
+
+    Characters that hide others stand as their escapes. What is too long loses its middle rather than its end, each
+    value for itself, so that none of them is pushed out of sight by another.
+    """
+    given: dict[str, Any] = blanked(dict(islice(arguments.items(), MOST_ARGUMENTS)), clean=redact)
+    each = max(LONGEST_RESULT // max(len(given), 1), SHORTEST_CUT)
+    pairs = [(revealed(key), revealed(_without_middle(compact(value), each))) for key, value in given.items()]
+    width = min(max((len(key) for key, _ in pairs), default=0), KEY_WIDTH)
+    more = len(arguments) - len(pairs)
+    rest = [f"({more:,} more arguments are not shown)"] if more else []
+    return "\n".join([*(_aligned(key, value, width) for key, value in pairs), *rest])
+
+
+def revealed(text: str) -> str:
+    """Put the escapes of characters in their place that hide, turn or overwrite others."""
+    return _UNSEEN.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
+
+
+def _without_middle(text: str, limit: int) -> str:
+    left_out = len(text) - limit
+    if left_out <= 0:
+        return text
+    end = limit // 4
+    return f"{text[: limit - end]}\n… {left_out:,} of {len(text):,} characters are not shown …\n{text[-end:]}"
+
+
+def _aligned(key: str, text: str, width: int) -> str:
+    key = one_line(key, 4 * KEY_WIDTH)
     return f"{key:<{width}}  " + text.replace("\n", "\n" + " " * (width + 2))
 
 

@@ -90,6 +90,7 @@ export class Head {
     const exports = EXPORTS.map(([form = "", label = ""]) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` }))
     const items = [
       ...(desk.can("export") ? [h("span", { class: "am-hint" }, "Export"), ...exports] : []),
+      desk.can("export") && desk.can("clear") && h("hr"),
       desk.can("clear") && button("Clear", () => desk.act({ type: "clear" }), "quiet"),
     ]
     const more = h("summary", { "aria-label": "More" }, "⋯")

@@ -118,4 +118,6 @@ test("a refusal of the kernel is shown", () => {
   const { link, seen } = linked()
   link.receive({ problem: "No." })
   assert.deepEqual(seen.complaints, ["No."])
+  link.receive({ said: "Done." })
+  assert.deepEqual(seen.told, ["Done."])
 })

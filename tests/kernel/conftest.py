@@ -59,13 +59,16 @@ for name, value in list(globals().items()):
 """
 
 
-def _pythons():
-    yield pytest.param(sys.executable, id="this")
+def pythons():
+    """Return the Pythons to start kernels of, as parameters."""
     missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
-    yield pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=missing)
+    return [
+        pytest.param(sys.executable, id="this"),
+        pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=missing),
+    ]
 
 
-@pytest.fixture(scope="package", params=_pythons())
+@pytest.fixture(scope="package", params=pythons())
 def shared_kernel(request, tmp_path_factory):
     variables = {
         "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
@@ -82,3 +85,25 @@ def kernel(shared_kernel):
     yield shared_kernel
     state = shared_kernel.run(CLEAN)
     assert state.ok, state.error
+
+
+@pytest.fixture
+def add(kernel):
+    """Add servers by their command lines; they are gone after the test."""
+    added = []
+
+    def connect(name, *command):
+        added.append(name)
+        cell = kernel.run(f"%mcp add {name} {' '.join(map(str, command))}")
+        assert cell.ok, cell.error
+        return cell
+
+    yield connect
+    for name in added:
+        kernel.run(f"%mcp remove {name}")
+
+
+@pytest.fixture
+def own_approvals(kernel, tmp_path):
+    """A place for approvals of this test alone."""
+    assert kernel.run(f"import os\nos.environ['XDG_DATA_HOME'] = {str(tmp_path / 'data')!r}").ok

@@ -167,10 +167,10 @@ class Kernel:
         """Kill it as nothing can be refused: with SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def restart(self) -> None:
-        """Start it anew, in the same folder and environment."""
+    def restart(self, *, now: bool = True) -> None:
+        """Start it anew, in the same folder and environment; unless it is killed now, it may end by itself first."""
         self._client.stop_channels()
-        self._manager.restart_kernel(now=True)
+        self._manager.restart_kernel(now=now)
         self._connect()
 
     def value(self, expression: str) -> str:

@@ -3,41 +3,27 @@
 import json
 import sys
 
+import psutil
 import pytest
 
-from tests.kernel.conftest import SETUP
+from tests.kernel.conftest import SETUP, pythons
 from tests.kernel.harness import BATCH, ROOT, Kernel, timed
-from tests.tools.mcp.calling import is_alive
+from tests.tools.mcp.calling import are_gone, is_alive
 
 SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
-RAW, OBLIGING = SERVERS / "raw.py", SERVERS / "obliging.py"
+RAW = (sys.executable, "-S", SERVERS / "raw.py")
+OBLIGING = (sys.executable, SERVERS / "obliging.py")
+ENTRY = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py")]}
 SOON = 0.5
 """Seconds that LOOP-14 allows."""
 
 
 @pytest.fixture
-def add(kernel):
-    """Add servers; they are gone after the test."""
-    added = []
-
-    def connect(name, program, *words):
-        added.append(name)
-        cell = kernel.run(f"%mcp add {name} {sys.executable} {program} {' '.join(words)}")
-        assert cell.ok, cell.error
-        return cell
-
-    yield connect
-    for name in added:
-        kernel.run(f"%mcp remove {name}")
-
-
-@pytest.fixture
-def project(kernel, tmp_path):
-    """A project's file that names a server, and a place for approvals of its own."""
-    kernel.run(f"import os\nos.environ['XDG_DATA_HOME'] = {str(tmp_path / 'data')!r}")
+def project(kernel, tmp_path, own_approvals):
+    """A project's file that names a server."""
 
     def write(**more):
-        entry = {"command": sys.executable, "args": ["-S", str(RAW)], **more}
+        entry = {**ENTRY, **more}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"proj": entry}}))
         return tmp_path / ".mcp.json"
 
@@ -49,19 +35,22 @@ def project(kernel, tmp_path):
 
 
 def test_a_server_of_one_cell_is_used_in_others_and_gone_after_a_third(kernel, add):
-    assert "ready" in add("raw", RAW).stream
+    assert "ready" in add("raw", *RAW).stream
     kernel.run("%mcp allow raw")
-    kernel.run("play(calls('echo', text='hi'), 'first', calls('echo', text='ho'), 'second')")
-    assert "✓ echo (raw)" in kernel.run("%%agent\nhello").text
-    assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
+    kernel.run("play(calls('pid'), 'first', calls('pid'), 'second')")
+    assert "✓ pid (raw)" in kernel.run("%%agent\nhello").text
+    assert "✓ pid (raw)" in kernel.run("%%agent\nagain").text
+    first, second = (int(kernel.value(f"int(agent.messages[{row}].parts[0].text)")) for row in (2, 6))
+    assert first == second
     assert kernel.run("%mcp remove raw").ok
+    assert not is_alive(first)
     assert "There are no servers" in kernel.run("%mcp").stream
 
 
 def test_a_call_that_is_interrupted_leaves_the_server_for_the_next(kernel, add):
-    add("raw", RAW)
+    add("raw", *RAW)
     kernel.run("%mcp allow raw")
-    kernel.run("play(calls('wait'), calls('echo', text='alive'), 'second')")
+    kernel.run("play(calls('wait'), calls('echo', text='alive'), calls('cancelled'), 'second')")
     cell = kernel.send("%%agent\nhello")
     kernel.wait_for_text(cell, "running")
     with timed() as seconds:
@@ -71,10 +60,11 @@ def test_a_call_that_is_interrupted_leaves_the_server_for_the_next(kernel, add):
     assert "cancelled" in cell.error
     assert kernel.value("valid()") == "True"
     assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
+    assert kernel.value("agent.messages[-2].parts[0].text") == "'[true]'"  # it was told
 
 
 def test_get_shows_a_server_and_logs_its_last_words(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     shown = kernel.run("%mcp get obliging").stream
     assert "state         ready" in shown
     assert "obliging.py" in shown
@@ -85,7 +75,7 @@ def test_get_shows_a_server_and_logs_its_last_words(kernel, add):
 
 
 def test_tools_are_taken_away_and_given_back(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     assert "does not get: visit, talk" in kernel.run("%mcp disable obliging talk visit").stream
     listed = kernel.run("%mcp tools obliging").stream
     assert "talk" not in listed
@@ -97,13 +87,13 @@ def test_tools_are_taken_away_and_given_back(kernel, add):
 
 
 def test_a_server_is_restarted(kernel, add):
-    add("raw", RAW)
+    add("raw", *RAW)
     assert "ready" in kernel.run("%mcp restart raw").stream
     assert "There is no server 'row'. Servers: raw" in kernel.run("%mcp restart row").error
 
 
 def test_the_servers_of_a_sessions_agent_are_known_too(kernel):
-    program = json.dumps({"own": {"command": sys.executable, "args": ["-S", str(RAW)]}})
+    program = json.dumps({"own": ENTRY})
     kernel.run(f"play('first', mcp={program})")
     assert "own" in kernel.run("%mcp").stream
     assert "state         stopped" in kernel.run("%mcp get own").stream
@@ -118,7 +108,7 @@ def test_a_server_of_a_file_starts_once_its_command_was_shown_and_agreed_to(kern
     cell = kernel.send(f"%mcp load {path}")
     asked = kernel.asked(cell)["prompt"]
     assert asked.startswith("Start the MCP server 'proj', which the project names?\n")
-    assert str(RAW) in asked
+    assert ENTRY["args"][-1] in asked
     assert f"The file {path} names it." in asked
     kernel.type("y")
     assert "ready" in kernel.finish(cell).stream
@@ -162,7 +152,7 @@ def test_a_file_that_lets_tools_run_unasked_is_asked_about_again(kernel, project
 
 
 def test_a_resource_goes_along_with_a_prompt(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     assert "@obliging:memo://one" in kernel.run("%mcp resources obliging").stream
     kernel.run("play('read')")
     assert kernel.run("%%agent\nWhat is in @obliging:memo://one? Mail me@obliging:no and @other:thing").ok
@@ -172,14 +162,14 @@ def test_a_resource_goes_along_with_a_prompt(kernel, add):
 
 
 def test_what_a_value_holds_attaches_nothing(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     kernel.run("x = '@obliging:memo://one'\nplay('read')")
     assert kernel.run("%%agent\nWhat is {x}?").ok
     assert kernel.value("[part.type for part in agent.messages[0].parts]") == "['text']"
 
 
 def test_a_resource_that_is_not_there_fails_the_cell(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     kernel.run("play('read')")
     cell = kernel.run("%%agent\nWhat is in @obliging:memo://none/at/all?")
     assert "did not read 'memo://none/at/all'" in cell.error
@@ -187,7 +177,7 @@ def test_a_resource_that_is_not_there_fails_the_cell(kernel, add):
 
 
 def test_a_prompt_of_a_server_is_shown_and_asked(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     assert "obliging  greet  name= [tone=]  Greet somebody." in kernel.run("%mcp prompts").stream
     shown = kernel.run("%mcp prompt obliging greet name=Ann").stream
     assert shown == "user: Say hello to Ann in a warm tone.\n"
@@ -198,7 +188,7 @@ def test_a_prompt_of_a_server_is_shown_and_asked(kernel, add):
 
 
 def test_servers_are_completed_behind_an_at_sign(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     assert "obliging:" in kernel.complete("%%agent\nWhat is in @obl")
     assert "obliging" in kernel.complete("%mcp restart obl")
 
@@ -207,7 +197,7 @@ def test_servers_are_completed_behind_an_at_sign(kernel, add):
 
 
 def test_a_form_of_a_server_is_typed(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     kernel.run("%mcp allow obliging\nplay(calls('book'), 'done')")
     cell = kernel.send("%%agent\nhello")
     assert "Book a trip" in kernel.asked(cell)["prompt"]
@@ -221,7 +211,7 @@ def test_a_form_of_a_server_is_typed(kernel, add):
 
 
 def test_a_server_has_the_sessions_model_answer_once_a_person_agrees(kernel, add):
-    add("obliging", OBLIGING)
+    add("obliging", *OBLIGING)
     kernel.run("%mcp allow obliging\nplay(calls('think'), '4', 'It is 4.')")
     cell = kernel.send("%%agent\nhello")
     assert "wants your model to answer" in kernel.asked(cell)["prompt"]
@@ -236,7 +226,7 @@ def test_a_server_has_the_sessions_model_answer_once_a_person_agrees(kernel, add
 
 
 def test_a_call_is_edited_before_it_runs(kernel, add):
-    add("raw", RAW)
+    add("raw", *RAW)
     kernel.run("play(calls('echo', text='rm -rf /'), 'done')")
     cell = kernel.send("%%agent\nhello")
     assert "[e]dit" in kernel.asked(cell)["prompt"]
@@ -253,7 +243,7 @@ def test_a_call_is_edited_before_it_runs(kernel, add):
 
 
 def test_the_permission_option_leaves_the_rules_of_a_policy(kernel, add):
-    add("raw", RAW)
+    add("raw", *RAW)
     kernel.run(
         "from agentmagic import Policy, Rule\n"
         "play(calls('echo', text='secret'), 'done', permission=Policy([Rule('deny', when={'text': 'secret'})]))"
@@ -261,22 +251,45 @@ def test_the_permission_option_leaves_the_rules_of_a_policy(kernel, add):
     assert "⊘ echo text: secret" in kernel.run("%%agent --permission allow\nhello").text
 
 
-# -- a kernel that starts anew -----------------------------------------------------------------------
+# -- kernels that come and go ------------------------------------------------------------------------
 
 
-def test_a_kernel_that_starts_anew_leaves_no_server_behind_and_connects_anew(tmp_path):
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+@pytest.fixture(params=pythons())
+def started(request, tmp_path):
+    """Start a kernel of the test's own, to end as it likes."""
+    return lambda: Kernel(request.param, {"IPYTHONDIR": str(tmp_path / "ipython")}, tmp_path)
 
-        def connect():
-            assert kernel.run(SETUP).ok
-            assert kernel.run(f"%mcp add raw {sys.executable} {RAW}\n%mcp allow raw").ok
-            kernel.run("play(calls('pid'), 'done')")
-            assert "✓ pid (raw)" in kernel.run("%%agent\nhello").text
-            return int(kernel.value("int(agent.messages[2].parts[0].text)"))
 
-        first = connect()
-        kernel.restart()
-        second = connect()
-        assert second != first
-        assert not is_alive(first)
-    assert not is_alive(second)
+def connected(kernel, *words):
+    """Connect two servers, one of which does what the words say, and call it; return the processes of both."""
+    assert kernel.run(SETUP).ok
+    for name, wrong in (("good", ()), ("bad", words)):
+        assert "ready" in kernel.run(f"%mcp add {name} {' '.join(map(str, (*RAW, *wrong)))}\n%mcp allow {name}").stream
+    assert kernel.run("play(calls('bad__echo', text='hi'), 'done')").ok
+    assert "✓ bad__echo (bad)" in kernel.run("%%agent\nhello").text
+    found = [child.pid for child in psutil.Process(kernel.pid).children() if "raw.py" in " ".join(child.cmdline())]
+    assert len(found) == 2
+    return found
+
+
+def test_a_kernel_that_is_restarted_in_a_call_leaves_no_server_behind_and_connects_anew(started):
+    with started() as kernel:
+        first = connected(kernel)
+        kernel.run("play(calls('good__wait'), 'done')")
+        kernel.wait_for_text(kernel.send("%%agent\nhello"), "waiting")
+        kernel.restart(now=False)
+        assert are_gone(first)
+        assert set(first).isdisjoint(connected(kernel))
+
+
+def test_a_kernel_that_is_shut_down_leaves_no_server_behind_not_even_one_that_will_not_end(started):
+    with started() as kernel:
+        found = connected(kernel, "stubborn")
+    assert not any(map(is_alive, found))
+
+
+def test_a_kernel_that_is_killed_leaves_no_server_behind_that_listens(started):
+    with started() as kernel:
+        found = connected(kernel)
+        kernel.kill()
+        assert are_gone(found)

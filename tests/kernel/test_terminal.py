@@ -48,7 +48,7 @@ def ask(terminal, prompt):
 def test_a_turn_is_printed_approved_and_interrupted(terminal):
     ask(terminal, "hello")
     terminal.expect_exact("Run act (notebook) with")
-    terminal.expect_exact("what: a")
+    terminal.expect_exact("what  a")
     terminal.expect_exact("[n]o and why: ")
     terminal.sendline("y")
     terminal.expect_exact("acted: a")

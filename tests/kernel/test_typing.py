@@ -42,7 +42,7 @@ def test_an_approval_shows_the_call_and_a_yes_lets_it_run_once(kernel):
 def test_a_console_is_told_the_arguments_in_the_prompt(kernel):
     kernel.run(TWICE)
     cell = kernel.send("%%agent\nhello", **CONSOLE)
-    assert kernel.asked(cell)["prompt"].startswith("Run act (notebook) with\n  what: a\n[y]es")
+    assert kernel.asked(cell)["prompt"].startswith("Run act (notebook) with\n  what  a\n[y]es")
     kernel.type("y")
     assert "acted: a" in kernel.finish(cell).stream
 

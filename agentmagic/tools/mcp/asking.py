@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from agentmagic.messages import Message
+from agentmagic.messages import Media, Message
 from agentmagic.redact import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import forms
@@ -38,6 +38,12 @@ MOST_QUESTIONS = 10
 
 MOST_MESSAGES = 50
 """Messages taken of one request for a model's answer."""
+
+LONGEST_SAMPLING = 100_000
+"""Characters of all text in one such request: they are the user's to pay."""
+
+MOST_SAMPLING_MEDIA = 5_000_000
+"""Bytes of all its images and sounds."""
 
 LONGEST_MESSAGE = 2000
 LONGEST_ADDRESS = 2000
@@ -177,9 +183,12 @@ class Asking:
             if note not in call.notes:
                 call.notes.append(note)
             return _refused(note)
+        request = Sampling(self._server, _messages(params), clean((params.system_prompt or "")[:10_000]), tokens)
+        if _is_too_long(request):
+            call.notes.append("It asked the model with more than can be sent, which was refused.")
+            return _refused(f"it holds over {LONGEST_SAMPLING} characters or {MOST_SAMPLING_MEDIA} bytes of media")
         self._samples += 1
         self._tokens += tokens
-        request = Sampling(self._server, _messages(params), clean(params.system_prompt or "")[:10_000], tokens)
         answer = await self._ask(call, self._host.sample(request, call.context))
         if answer is None:
             return _refused("the user did not agree")
@@ -213,6 +222,12 @@ class Asking:
 
 def _messages(params: "types.CreateMessageRequestParams") -> tuple[Message, ...]:
     return tuple(Message(one.role, to_parts(one.content_as_list)) for one in params.messages[:MOST_MESSAGES])
+
+
+def _is_too_long(request: Sampling) -> bool:
+    parts = [part for message in request.messages for part in message.parts]
+    media = sum(len(part.data) for part in parts if isinstance(part, Media))
+    return sum(len(message.text) for message in request.messages) > LONGEST_SAMPLING or media > MOST_SAMPLING_MEDIA
 
 
 def _unfit(url: str) -> str | None:

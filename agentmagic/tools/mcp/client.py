@@ -10,6 +10,7 @@ from agentmagic.errors import MissingExtra
 from agentmagic.tools.mcp import sse, stdio, streamable_http
 from agentmagic.tools.mcp.asking import Asking
 from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Sse, Stdio
+from agentmagic.tools.mcp.oauth import Authorization, as_auth
 from agentmagic.tools.mcp.screen import Screen, screened
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ def make(  # noqa: PLR0913  (what a client is made of)
     on_end: Callable[[], None],
     on_status: Callable[[int], None],
     on_changed: Callable[[], None],
+    authorization: Authorization | None = None,
 ) -> "Client":
     """Make a client, to be entered once.
 
     `on_end` is called when a program's output ends, `on_status` with the HTTP status of each answer,
-    `on_changed` when the server says that its tools changed.
+    `on_changed` when the server says that its tools changed. `authorization` signs what goes over HTTP.
     """
     from mcp import Client, types
 
@@ -57,13 +59,14 @@ def make(  # noqa: PLR0913  (what a client is made of)
         if isinstance(message, types.ToolListChangedNotification):
             on_changed()
 
+    auth = as_auth(authorization) if authorization else None
     match config.transport:
         case Stdio() as program:
             server: Any = screened(stdio.connect(program, tail, on_end), screen)
         case Http() as address:
-            server = screened(streamable_http.connect(address, on_status), screen)
+            server = screened(streamable_http.connect(address, on_status, auth), screen)
         case Sse() as address:
-            server = screened(sse.connect(address, on_status), screen)
+            server = screened(sse.connect(address, on_status, auth), screen)
         case InProcess(server=server):
             pass
     return Client(server, mode=MODE, cache=None, log_level=LOG_LEVEL, message_handler=on_message, **asking.callbacks())

@@ -115,13 +115,18 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
         place = Place(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
-        configs[name] = replace(parse_entry(entry, place), origin=Origin(path, _digest(path, name, entry)))
+        asked = top.get("inputs") if "${input:" in json.dumps(entry) else None
+        digest = _digest(path, name, entry, *([asked] if asked else []))
+        configs[name] = replace(parse_entry(entry, place), origin=Origin(path, digest))
     return configs
 
 
-def _digest(path: Path, name: str, entry: Any) -> str:
-    """Hash an entry as it is written, so that any change of it shows, and no secret of the environment is kept."""
-    return hashlib.sha256(json.dumps([str(path), name, entry], sort_keys=True).encode()).hexdigest()
+def _digest(path: Path, name: str, *written: Any) -> str:
+    """Hash an entry as it is written, so that any change of it shows, and no secret of the environment is kept.
+
+    What it asks a person for is part of it: the file says there what stands in where nobody answers.
+    """
+    return hashlib.sha256(json.dumps([str(path), name, *written], sort_keys=True).encode()).hexdigest()
 
 
 class _Inputs:

@@ -10,9 +10,11 @@ import asyncio
 import contextvars
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.redact import redact
 from agentmagic.tools.base import ToolContext
@@ -20,7 +22,10 @@ from agentmagic.tools.mcp import catalogue, client, faults, stdio, trust
 from agentmagic.tools.mcp.asking import Asking, InFlight
 from agentmagic.tools.mcp.config import ServerConfig
 from agentmagic.tools.mcp.host import Host, Typed
+from agentmagic.tools.mcp.oauth import Authorization
 from agentmagic.tools.mcp.screen import Screen
+from agentmagic.tools.mcp.tokens import forget, grant_for
+from agentmagic.tools.mcp.waiting import Timer, Waiting
 from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
@@ -53,6 +58,7 @@ class _Life:
     calls: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
     owner: asyncio.Task[None] | None = None
     status: int = 0
+    unauthorized: str = ""
 
     @property
     def over(self) -> bool:
@@ -78,6 +84,8 @@ class Connection:
         self.tools: Sequence[types.Tool] | None = None
         self.host = host or Typed()
         self.asking = Asking(name, self.host, config.roots)
+        self._waiting = Waiting(name, self.host)
+        self._grant = grant_for(config.transport)
         self._store = store or trust.TrustStore()
         self._gate = asyncio.Lock()
         self._life: _Life | None = None
@@ -130,13 +138,24 @@ class Connection:
     async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
         """Send a request that changes nothing, within the time of a call, connecting the server where it is not.
 
-        `what` completes "it did not ...". Raises ServerError.
+        A server that turns out to be gone is connected again, once. `what` completes "it did not ...". Raises
+        ServerError.
         """
         self._wanted = True
         life = await self._living()
         try:
-            async with asyncio.timeout(self.config.timeout):
-                return await send(life.ready.result())
+            return await self._ask(life, what, send)
+        except ServerError:
+            if not life.over:
+                raise
+        return await self._ask(await self._living(), what, send)
+
+    async def _ask(self, life: _Life, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
+        deadline = Deadline(self.config.timeout)
+        try:
+            async with deadline:
+                with self._waiting.caller(deadline):
+                    return await send(life.ready.result())
         except TimeoutError:
             raise self._unreachable(f"it did not {what} within {self.config.timeout:g} s") from None
         except Exception as error:
@@ -169,7 +188,8 @@ class Connection:
         self.asking.in_flight.append(in_flight)
         send = life.ready.result().call_tool(tool, dict(arguments), progress_callback=on_progress)
         try:
-            answer = await self._outcome(life, tool, send)
+            with self._waiting.caller(context.deadline):
+                answer = await self._outcome(life, tool, send)
         except ToolError as error:
             visited = await self.asking.visit_first(error.__cause__)
             raise ToolError(" ".join(filter(None, (str(error), visited, *in_flight.notes)))) from error
@@ -185,12 +205,18 @@ class Connection:
         if self._life is not None:
             await self._leave(self._life)
 
+    async def forget(self) -> None:
+        """Delete the token that was granted here, if one was."""
+        if self._grant is not None and self._grant.token is not None:
+            await forget(self._grant.url)
+
     async def _living(self) -> _Life:
         """Return the life whose client can be used, a new one where the last is over. Raises ServerError."""
         life = self._life
         if life is None or life.over:
             life = await self._renew(life)
-        await asyncio.shield(life.ready)
+        with self._waiting.caller():
+            await asyncio.shield(life.ready)
         return life
 
     async def _renew(self, last: _Life | None) -> _Life:
@@ -250,11 +276,12 @@ class Connection:
 
     async def _own(self, life: _Life) -> None:
         """Enter the client, wait for the end, leave it."""
-        loop = asyncio.get_running_loop()
-        patience = loop.call_later(self.config.connect_timeout, self._give_up, life)
+        patience = Timer(self.config.connect_timeout, lambda: self._give_up(life))
         reason = "it ended"
         try:
-            async with self._client(life) as entered:
+            async with AsyncExitStack() as entering:
+                with self._waiting.clock(patience):
+                    entered = await entering.enter_async_context(self._client(life))
                 patience.cancel()
                 entered.session.validate_tool_result = client.accept
                 self.state = "ready"
@@ -298,7 +325,13 @@ class Connection:
             on_end=life.end.set,
             on_status=lambda status: setattr(life, "status", status),
             on_changed=self._forget_tools,
+            authorization=self._authorization(life),
         )
+
+    def _authorization(self, life: _Life) -> Authorization | None:
+        if self._grant is None:
+            return None
+        return Authorization(self._grant, self._waiting, lambda problem: setattr(life, "unauthorized", problem))
 
     def _forget_tools(self) -> None:
         self._changes += 1
@@ -333,14 +366,12 @@ class Connection:
         return task.result()
 
     def _failure(self, life: _Life, tool: str, error: BaseException) -> ToolError:
-        from pydantic import ValidationError
-
         if faults.is_lost(error):
             life.end.set()
             return self._lost(tool)
-        if isinstance(error, ValidationError):
+        if faults.is_misshapen(error):
             return ToolError(f"{tool} answered in a form that is not MCP, so its result cannot be read.")
-        return ToolError(f"{tool} failed: {clean(str(error)[:2000]) or type(error).__name__}")
+        return ToolError(f"{tool} failed: {life.unauthorized or clean(str(error)[:2000]) or type(error).__name__}")
 
     def _lost(self, tool: str) -> ToolError:
         return ToolError(
@@ -354,7 +385,10 @@ class Connection:
         return ServerError(redact(f"The MCP server {self.name!r} cannot be used: {reason}.{last}"))
 
     def _reason(self, error: BaseException) -> str:
-        return faults.reason(self.config.transport, error, self._life.status if self._life else 0)
+        life = self._life
+        if life is not None and life.unauthorized:
+            return life.unauthorized
+        return faults.reason(self.config.transport, error, life.status if life else 0)
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":

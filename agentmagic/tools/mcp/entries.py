@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, cast
+from urllib.parse import unquote_plus, urlsplit
 
 from agentmagic.errors import ConfigError
 from agentmagic.redact import remember
@@ -26,6 +27,11 @@ _SSE = "sse"
 _HTTP_TYPES = frozenset({"", "http", "streamable-http", "streamableHttp"})
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 _SECRET = re.compile(r"key|token|secret|passw|credential|authoriz|cookie", re.IGNORECASE)
+_SECRET_OPTION = re.compile(r"--?(?:[\w-]*-)?(?:api-?key|key|token|secret|password)", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"[\w.~+=-]+")
+"""A value of such an option; paths and commands are none, for a person is to see them."""
+_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
+"""In a web address, or in that of a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,7 @@ class Place:
         if set(filled) & set("\r\n\0"):
             raise self.wrong(f"the value of {name} has a line break or a zero character in it. Remove it.")
         _keep_secret(name, filled)
+        _keep_password(filled)
         return filled
 
     def seconds(self, entry: Mapping[str, Any], key: str, default: float) -> float:
@@ -177,6 +184,31 @@ def _keep_secret(name: str, value: str) -> None:
     if is_secret(name):
         remember(value)
         remember(value.rpartition(" ")[2])  # "Bearer ..." is the scheme and the secret
+
+
+def _keep_secret_options(args: Sequence[str]) -> None:
+    """Blank what stands behind `--api-key`, `--token` and the like from now on."""
+    for option, following in zip(args, (*args, "")[1:], strict=True):
+        name, has_value, value = option.partition("=")
+        given = value if has_value else following
+        if _SECRET_OPTION.fullmatch(name) and _SECRET_VALUE.fullmatch(given) and not given.startswith("-"):
+            remember(given)
+    for arg in args:
+        _keep_password(arg)
+
+
+def _keep_password(text: str) -> None:
+    for match in _PASSWORD.finditer(text):
+        remember(match[1])
+
+
+def _keep_url_secrets(url: str) -> None:
+    """Blank a password in an address from now on, and what its query calls a key, a token or the like."""
+    _keep_password(url)
+    for pair in url.partition("#")[0].partition("?")[2].split("&"):
+        name, _, value = pair.partition("=")
+        _keep_secret(name, value)
+        _keep_secret(name, unquote_plus(value))
 
 
 def parse_entry(entry: Entry, place: Place) -> ServerConfig:
@@ -221,6 +253,7 @@ def _command_line(line: str, place: Place) -> Stdio:
     if not words:
         raise place.wrong("the command is empty. Write it as in a terminal, or give a URL.")
     command, *args = (place.fill(word) for word in words)
+    _keep_secret_options(args)
     return Stdio(command, tuple(args))
 
 
@@ -230,7 +263,9 @@ def _stdio(entry: Mapping[str, Any], place: Place) -> Stdio:
         raise place.wrong('"command" is empty. Name the program to start.')
     cwd = place.text(entry, "cwd")
     folder = place.workspace / Path(cwd).expanduser() if cwd else None
-    return Stdio(command, place.texts(entry, "args"), place.pairs(entry, "env"), folder)
+    args = place.texts(entry, "args")
+    _keep_secret_options(args)
+    return Stdio(command, args, place.pairs(entry, "env"), folder)
 
 
 def _http(entry: Mapping[str, Any], place: Place) -> Http | Sse:
@@ -240,8 +275,19 @@ def _http(entry: Mapping[str, Any], place: Place) -> Http | Sse:
     url = place.text(entry, "url")
     if not url.lower().startswith(("http://", "https://")):
         raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
+    if not _has_host(url):
+        raise place.wrong(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
+    _keep_url_secrets(url)
     headers = place.pairs(entry, "headers")
     return Sse(url, headers) if kind == _SSE else Http(url, headers)
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _from_object(entry: object, place: Place) -> Stdio | InProcess:

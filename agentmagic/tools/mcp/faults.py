@@ -3,6 +3,7 @@
 from typing import cast
 
 from agentmagic.tools.mcp.config import Http, InProcess, Sse, Stdio
+from agentmagic.tools.mcp.words import line
 
 CLOSED = "Connection closed"
 _LOST = frozenset({CLOSED, "Session not found", "Session terminated"})
@@ -38,6 +39,16 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, MCPError) and not is_lost(error)
 
 
+def is_misshapen(error: BaseException) -> bool:
+    """Whether what the server answered has not the form it should: the mcp library says so at length."""
+    from mcp import MCPError, types
+    from pydantic import ValidationError
+
+    if isinstance(error, MCPError):
+        return error.code == types.PARSE_ERROR and "validation error" in error.message
+    return isinstance(error, ValidationError)
+
+
 def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, status: int = 0) -> str:
     """Say why a server cannot be used; `status` is that of its last answer over HTTP, 0 for none."""
     from pydantic import ValidationError
@@ -45,8 +56,8 @@ def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, stat
     error = leaf(error)
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        return f"what it sent is not MCP ({where}: {first['msg'][:200]}); report this to its makers"
+        where = line(".".join(str(step) for step in first["loc"]), 200)
+        return f"what it sent is not MCP ({where}: {line(first['msg'], 200)}); report this to its makers"
     match transport:
         case Stdio() if said := _of_program(transport, error):
             return said
@@ -55,7 +66,7 @@ def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, stat
         case _ if str(error) == CLOSED:
             return "it ended without an answer"
         case _:
-            return f"{type(error).__name__}: {str(error)[:500]}".rstrip(".: ")
+            return f"{type(error).__name__}: {line(str(error), 500)}".rstrip(".: ")
 
 
 def _of_program(program: Stdio, error: BaseException) -> str | None:

@@ -12,13 +12,16 @@ from agentmagic.tools.mcp.host import Field, Kind
 from agentmagic.tools.mcp.words import line
 
 MOST_FIELDS = 20
+MOST_CHOICES = 100
 LONGEST_LABEL = 300
+LONGEST_DEFAULT = 500
 
 _SECRET = re.compile(
     r"passw|passphrase|passcode|\bpin\b|secret|credential|token|api[ _-]?key|private[ _-]?key|access[ _-]?key"
     r"|\bcvv\b|\bcvc\b|card[ _-]?number|seed[ _-]?phrase|\botp\b|one[ _-]?time",
     re.IGNORECASE,
 )
+_HUGE = 10**15
 _KINDS: Mapping[str, Kind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
 
 
@@ -54,7 +57,24 @@ def _field(name: str, given: Any, required: bool) -> Field:
     telling = f"{_split(name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
         raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
-    return Field(name, label, kind, choices, required, schema.get("default"))
+    return Field(name, label, kind, choices, required, _default(kind, choices, schema.get("default")))
+
+
+def _default(kind: Kind, choices: Mapping[str, str] | None, given: Any) -> Any:
+    """Return a default that fits the field and can be shown as it is; None for any other."""
+    match given, kind:
+        case (str(), "text") if given == line(given, LONGEST_DEFAULT):
+            return given
+        case (str(), "choice") if choices and given in choices.values():
+            return given
+        case (list(), "choices") if choices and all(one in choices.values() for one in cast("list[Any]", given)):
+            return cast("list[Any]", given)
+        case (bool(), "boolean"):
+            return given
+        case (int() | float(), "number") | (int(), "integer") if not isinstance(given, bool) and abs(given) < _HUGE:
+            return given
+        case _:
+            return None
 
 
 def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | None]:
@@ -64,8 +84,8 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
             return "choices", choices
     elif choices := _choices(schema):
         return "choice", choices
-    elif schema.get("type") in _KINDS:
-        return _KINDS[schema["type"]], None
+    elif isinstance(kind := schema.get("type"), str) and kind in _KINDS:
+        return _KINDS[kind], None
     raise UnusableForm(f"its field {line(name, 80)!r} is of a kind that forms do not have")
 
 
@@ -79,4 +99,6 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     else:
         values = cast("list[Any]", schema.get("enum") or [])
         pairs = list(zip(cast("list[Any]", schema.get("enumNames") or values), values, strict=False))
+    if len(pairs) > MOST_CHOICES:
+        raise UnusableForm(f"one of its fields has more than {MOST_CHOICES} choices")
     return {line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}

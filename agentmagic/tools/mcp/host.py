@@ -1,13 +1,15 @@
 """What a server may ask of us while a tool of its is running: a person's answers, a model's words.
 
 A `Host` decides. `Typed` puts everything as a typed question through the running call, so that nobody is
-asked by a server that was not called, and the clocks of call and turn stand still meanwhile.
+asked by a server that was not called, and the clocks of call and turn stand still meanwhile. To authorize us
+with a server a person is asked past the call, and past what is kept of the conversation: what is pasted is secret.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from agentmagic.engine import engine
 from agentmagic.errors import ToolError
 from agentmagic.messages import Message
 from agentmagic.tools.base import ToolContext
@@ -15,6 +17,9 @@ from agentmagic.tools.base import ToolContext
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 Refusal = Literal["decline", "cancel"]
 """A person said no, or nobody answered."""
+
+LONGEST_SHOWN = 20_000
+"""Characters that are shown of what a server would have a model answer."""
 
 TRIES = 3
 """How often a person is asked again for an answer that does not fit."""
@@ -54,6 +59,15 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class Page:
+    """Where a person lets us use a server; `note` says what becomes of the token, or what was wrong before."""
+
+    server: str
+    url: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """What a server wants a model to answer, in at most `max_tokens` tokens."""
 
@@ -82,6 +96,17 @@ class Host(Protocol):
 
     async def may_start(self, server: str, command: str) -> bool:
         """Ask whether a server that a file of the project names may be started by this command."""
+        ...
+
+    async def attended(self) -> bool:
+        """Whether somebody can be asked to open an authorization page."""
+        ...
+
+    async def authorize(self, page: Page) -> str:
+        """Show an authorization page; return the address at which the person's browser ended up, "" for a no.
+
+        Cancelled where the browser came back by itself, or nobody waits any more.
+        """
         ...
 
     async def fill(self, form: Form, call: ToolContext) -> Mapping[str, Any] | Refusal:
@@ -126,6 +151,23 @@ class Typed:
             return False
         return await self.confirm(f"Start the MCP server {server!r}, which the project names?\n{command}")
 
+    async def attended(self) -> bool:
+        """Whether the kernel's person can be asked: one whose cell waits."""
+        main = engine().main
+        return main.person is not None and main.serving and await main.run(main.person.attended)
+
+    async def authorize(self, page: Page) -> str:
+        """Show the address and wait for another."""
+        main = engine().main
+        if (person := main.person) is None:
+            return ""
+        question = (
+            f"The server {page.server!r} asks to be authorized. Open this page, if you trust it:\n"
+            f"{page.url}\n{page.note}\n"
+            "If your browser could not come back, paste the address it ended up at (nothing gives up): "
+        )
+        return await main.run(lambda: person.ask(question))
+
     async def fill(self, form: Form, call: ToolContext) -> Mapping[str, Any] | Refusal:
         """Ask for one field after the other."""
         head = f"The server {form.server!r} asks: {form.message}"
@@ -153,7 +195,9 @@ class Typed:
         """Show what would be sent to the model and ask."""
         if self.complete is None:
             return None
-        words = "\n".join(f"{message.role}: {message.text[:500]}" for message in request.messages)
+        said = [("instructions", request.instructions)] if request.instructions else []
+        said += [(message.role, message.text) for message in request.messages]
+        words = "\n".join(f"{who}: {_excerpt(text, LONGEST_SHOWN // max(len(said), 1))}" for who, text in said)
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
             f"{words}\nSend it? [y/n]"
@@ -164,6 +208,12 @@ class Typed:
 @dataclass(frozen=True, slots=True)
 class _Stop:
     refusal: Refusal
+
+
+def _excerpt(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}… (the first {most:,} of {len(text):,} characters)"
 
 
 async def _agreed(question: str, call: ToolContext) -> Refusal | None:

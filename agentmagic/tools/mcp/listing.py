@@ -45,6 +45,8 @@ def _tool(entry: Any) -> tuple[dict[str, Any] | None, str]:
         return None, "It has no name."
     if len(name) > LONGEST_NAME:
         return None, f"Its name is longer than {LONGEST_NAME} characters."
+    if not name.isprintable():
+        return None, "Its name has characters that cannot be seen."
     schema, reason = _schema(given.get("inputSchema"))
     if schema is None:
         return None, reason

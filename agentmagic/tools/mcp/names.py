@@ -1,7 +1,8 @@
 """What servers are called, and what the model calls their tools.
 
 A tool keeps its own name where every provider takes it and no other server has it. Otherwise it is
-`alias__name`, by the user's alias of the server, never by what the server calls itself.
+`alias__name`, by the user's alias of the server, never by what the server calls itself. A tool that is called
+so as to pass for one of another server gets its own server's alias in front.
 """
 
 import hashlib
@@ -13,6 +14,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, cast
 from urllib.parse import urlsplit
+
+from agentmagic.errors import ConfigError
+from agentmagic.messages import NOTEBOOK
+from agentmagic.tools.mcp.words import line
+
+LONGEST_ALIAS = 100
+"""Characters in the name of a server."""
 
 LONGEST = 64
 """Characters in a function name, by the strictest provider."""
@@ -37,16 +45,26 @@ def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]
     """
     pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
     owners = Counter(tool for _, tool in pairs)
-    plain = {(alias, tool) for alias, tool in pairs if owners[tool] == 1 and _LEGAL.fullmatch(tool)}
-    taken = {tool for _, tool in plain}
+    plain = {pair: pair[1] for pair in pairs if owners[pair[1]] == 1 and _may_stay(*pair, listings)}
     prefixed = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
-    claims = Counter(prefixed.values())
-    seen: dict[tuple[str, str], str] = {}
+    claims = Counter((*plain.values(), *prefixed.values()))
+    unique = {pair: name for pair, name in prefixed.items() if claims[name] == 1 and len(name) <= LONGEST}
+    names = plain | unique
+    taken = set(names.values())
     for pair in pairs:
-        name = prefixed.get(pair, pair[1])
-        clashes = pair in prefixed and (name in taken or claims[name] > 1 or len(name) > LONGEST)
-        seen[pair] = _hashed(name, pair) if clashes else name
-    return seen
+        if pair not in names:
+            name = _hashed(prefixed[pair], *pair)
+            while name in taken:  # by chance, or because a server means it
+                name = _hashed(name, name, *pair)
+            names[pair] = name
+            taken.add(name)
+    return {pair: names[pair] for pair in pairs}
+
+
+def _may_stay(alias: str, tool: str, aliases: Iterable[str]) -> bool:
+    """Whether a tool's own name can be shown: a legal one, that does not pass for a tool of another server."""
+    passes = any(tool.startswith(_prefixed(other, "")) for other in aliases if other != alias)
+    return _LEGAL.fullmatch(tool) is not None and not passes
 
 
 def _prefixed(alias: str, tool: str) -> str:
@@ -54,8 +72,8 @@ def _prefixed(alias: str, tool: str) -> str:
     return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
 
 
-def _hashed(name: str, pair: tuple[str, str]) -> str:
-    digest = hashlib.sha256("\0".join(pair).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def _hashed(name: str, *of: str) -> str:
+    digest = hashlib.sha256("\0".join(of).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
 
 
@@ -74,6 +92,16 @@ def alias(entry: object) -> str:
         case _:
             name = getattr(entry, "name", None) or getattr(entry, "command", None)
             return _ILLEGAL.sub("-", name).strip("-") or "server" if isinstance(name, str) else "server"
+
+
+def check(name: str) -> None:
+    """Raise ConfigError for what no server can be called: it stands in questions, rules and lists."""
+    if name.casefold() == NOTEBOOK:
+        raise ConfigError(f"A server cannot be called {name!r}: so is where functions live. Give it another name.")
+    if not name.strip() or name != line(name, LONGEST_ALIAS):
+        raise ConfigError(
+            f"A server cannot be called {name!r:.120}. Give it a name of up to {LONGEST_ALIAS} characters on one line."
+        )
 
 
 def unused(name: str, taken: Collection[str]) -> str:
@@ -117,8 +145,10 @@ def _parts(word: str) -> list[str]:
 
 
 def _from_url(url: str) -> str:
-    parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
+    try:
+        host = (urlsplit(url).hostname or "").lower()
+    except ValueError:  # it is no address, and whoever reads it says so
+        return "server"
     labels = host.split(".")[:-1] if "." in host and not _is_address(host) else [host]
     words = [label for label in labels if label and label not in _WEB_FILLERS]
     return "-".join(_parts("-".join(words))) or "server"

@@ -1,29 +1,26 @@
 """What stands between a server and the mcp library: it mends and slows what the library could not bear.
 
 It sees every message both ways. A list of tools is mended one by one, a result of protocol 2026-07-28
-without its `resultType` counts as complete, and of a flood of notifications only some go on. A server
-object of this process has no screen: it is not a stranger.
+without its `resultType` counts as complete, an answer that nobody waits for goes no further, and of a flood of
+notifications only some go on. A server object of this process has no screen: it is not a stranger.
 """
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from agentmagic.tools.mcp import listing, notices
+from agentmagic.tools.mcp.pace import Pace, Rest
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams, WriteStream
     from mcp.shared.message import SessionMessage
 
-RATE = 20.0
-"""Notifications of one kind, as the progress of one call, that go on in a second."""
-
 BURST = 5
-"""How many of them may come at once."""
+"""How many notifications of one kind may come at once."""
 
 LOG_BURST = 200
 """How many lines of a log may come at once."""
@@ -31,13 +28,15 @@ LOG_BURST = 200
 MOST_HELD = 64
 """Kinds of notifications of which the last is held back while they come too fast."""
 
-BREATHER = 0.05
-"""Seconds of rest after each `BREATH` notifications that were too many, so that a flood costs little work."""
-
-BREATH = 500
-
 MOST_REQUESTS = 32
 """Requests of a server that may come at once, or wait for our answer; more are dropped, for each costs memory."""
+
+_KNOWN = frozenset(
+    {"ping", "roots/list", "elicitation/create", "sampling/createMessage"}
+    | {"notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"}
+    | {"notifications/resources/list_changed", "notifications/resources/updated", "notifications/elicitation/complete"}
+)
+"""Methods that are counted each for itself; whatever others a server thinks of are counted as one."""
 
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _MOST = {"content": 1001, "contents": 1001, "messages": 200, "prompts": 500, "resources": 500, "resourceTemplates": 500}
@@ -58,25 +57,44 @@ class Screen:
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
-        self.requests = 0
-        self._asked: dict[int | str, _Asked] = {}
+        self.requests: set[str] = set()
+        self._asked: dict[str, _Asked] = {}
         self._listed = 0
 
     def sending(self, message: Any) -> None:
         """Take note of what goes out."""
         params: dict[str, Any] = getattr(message, "params", None) or {}
         if message.method == "notifications/cancelled":
-            self._asked.pop(params.get("requestId", ""), None)
+            self._asked.pop(_key(params.get("requestId")), None)
         elif (identifier := getattr(message, "id", None)) is not None:
             modern = _VERSION_KEY in (params.get("_meta") or {})
-            self._asked[identifier] = _Asked(message.method, modern, "cursor" not in params)
+            self._asked[_key(identifier)] = _Asked(message.method, modern, "cursor" not in params)
 
-    def receiving(self, message: Any) -> None:
-        """Mend an answer in place."""
-        asked = self._asked.pop(getattr(message, "id", None) or "", None)
-        result: dict[str, Any] | None = getattr(message, "result", None)
-        if asked is None or result is None:
-            return
+    def answering(self, message: Any) -> None:
+        """Take note that a request of the server was answered."""
+        self.requests.discard(_key(message.id))
+
+    def awaits(self, identifier: Any) -> bool:
+        """Whether an answer to a request, or progress with it, is still waited for."""
+        return _key(identifier) in self._asked
+
+    def withdrawn(self, params: Mapping[str, Any]) -> bool:
+        """Forget a request that the server takes back, for it gets no answer; return whether there was one."""
+        key = _key(params.get("requestId"))
+        known = key in self.requests
+        self.requests.discard(key)
+        return known
+
+    def receiving(self, message: Any) -> bool:
+        """Mend an answer in place; return whether anybody waits for it."""
+        asked = self._asked.pop(_key(message.id), None)
+        if asked is None:
+            return False
+        if (result := getattr(message, "result", None)) is not None:
+            self._mend(result, asked)
+        return True
+
+    def _mend(self, result: dict[str, Any], asked: _Asked) -> None:
         if asked.modern:
             for key, value in _COMPLETE.items():
                 result.setdefault(key, value)
@@ -93,33 +111,6 @@ class Screen:
         self._listed += len(result["tools"])
         if self._listed >= listing.MOST_TOOLS:
             result.pop("nextCursor", None)
-
-
-class Pace:
-    """How many more of each kind may pass now; a kind that is not asked about for long is forgotten."""
-
-    def __init__(self, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._burst = burst
-        self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}
-
-    def take(self, kind: str) -> bool:
-        """Whether one more may pass."""
-        left, now = self._refilled(kind)
-        self._left[kind] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > 4 * MOST_HELD:
-            self._left.pop(next(iter(self._left)))
-        return left >= 1
-
-    def wait(self, kind: str) -> float:
-        """Seconds until one more may pass."""
-        left, _ = self._refilled(kind)
-        return max(0.0, (1 - left) / RATE)
-
-    def _refilled(self, kind: str) -> tuple[float, float]:
-        now = self._clock()
-        left, then = self._left.get(kind, (self._burst, now))
-        return min(self._burst, left + (now - then) * RATE), now
 
 
 @asynccontextmanager
@@ -142,7 +133,7 @@ class _Incoming:
         self._asked = Pace(MOST_REQUESTS)
         self._held: dict[str, SessionMessage] = {}
         self._next: SessionMessage | None = None
-        self._dropped = 0
+        self._rest = Rest()
 
     async def receive(self) -> "SessionMessage | Exception":
         """Return the next message; raises what the stream within raises at its end."""
@@ -157,27 +148,44 @@ class _Incoming:
                     item = await self._inner.receive()
             except TimeoutError:
                 continue
-            if (passed := await self._sift(item)) is not None:
+            if (passed := self._sift(item)) is not None:
                 return passed
+            await self._rest.over()
 
-    async def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
+    def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
         """Return what goes on now: the message, the one that has to come before it, or None."""
         if isinstance(item, Exception):
             return item
-        kind = _kind(item.message)
+        message: Any = item.message
+        if not hasattr(message, "method"):
+            return self._after_progress(item) if self._screen.receiving(message) else None
+        if hasattr(message, "id"):
+            return item if self._heard(message) else None
+        if message.method == "notifications/cancelled":
+            return item if self._screen.withdrawn(message.params or {}) else None
+        return self._noticed(item)
+
+    def _noticed(self, item: "SessionMessage") -> "SessionMessage | None":
+        """Return a notification that goes on now; one that comes too fast is held back."""
+        kind = self._kind(item.message)
         if kind is None:
-            self._screen.receiving(item.message)
-            return self._after_progress(item)
-        if hasattr(item.message, "id"):
-            return item if await self._heard(kind) else None
-        if not _is_sound(item.message):
-            await self._rest()
-        elif self._pace(kind).take(kind):
+            return None
+        if self._pace(kind).take(kind):
             self._held.pop(kind, None)
             return item
-        else:
-            await self._hold(kind, item)
+        if kind in self._held or len(self._held) < MOST_HELD:
+            self._held[kind] = item
         return None
+
+    def _kind(self, message: Any) -> str | None:
+        """Name what a notification is counted as; None for one that is of no use to anybody."""
+        params: dict[str, Any] = message.params or {}
+        if not notices.is_sound(message.method, params):
+            return None
+        if message.method == "notifications/progress":
+            token = params["progressToken"]
+            return f"progress {_key(token)}" if self._screen.awaits(token) else None
+        return _counted(message.method)
 
     def _pace(self, kind: str) -> Pace:
         return self._log if kind == "notifications/message" else self._others
@@ -193,29 +201,19 @@ class _Incoming:
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
         """Let the last progress of a call come before its answer."""
-        last = self._held.pop(f"progress {getattr(item.message, 'id', None)}", None)
+        last = self._held.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
         if last is None:
             return item
         self._next = item
         return last
 
-    async def _heard(self, kind: str) -> bool:
+    def _heard(self, request: Any) -> bool:
         """Whether a request of the server goes on."""
-        if self._screen.requests < MOST_REQUESTS and self._asked.take(kind):
-            self._screen.requests += 1
-            return True
-        await self._rest()
-        return False
-
-    async def _hold(self, kind: str, item: "SessionMessage") -> None:
-        if kind in self._held or len(self._held) < MOST_HELD:
-            self._held[kind] = item
-        await self._rest()
-
-    async def _rest(self) -> None:
-        self._dropped += 1
-        if self._dropped % BREATH == 0:
-            await asyncio.sleep(BREATHER)
+        open_ones, key = self._screen.requests, _key(request.id)
+        if key in open_ones or len(open_ones) >= MOST_REQUESTS or not self._asked.take(_counted(request.method)):
+            return False
+        open_ones.add(key)
+        return True
 
     async def aclose(self) -> None:
         """Close the stream within."""
@@ -250,11 +248,12 @@ class _Outgoing:
 
     async def send(self, item: "SessionMessage", /) -> None:
         """Send a message."""
-        if hasattr(item.message, "method"):
+        is_answer = not hasattr(item.message, "method")
+        if not is_answer:
             self._screen.sending(item.message)
         await self._inner.send(item)
-        if not hasattr(item.message, "method"):
-            self._screen.requests -= 1
+        if is_answer:
+            self._screen.answering(item.message)
 
     async def aclose(self) -> None:
         """Close the stream within."""
@@ -269,16 +268,10 @@ class _Outgoing:
         await self.aclose()
 
 
-def _is_sound(message: Any) -> bool:
-    return notices.is_sound(message.method, message.params or {})
+def _key(identifier: Any) -> str:
+    """Return what a request is known by: servers send its number back as a text too."""
+    return str(identifier)[:100]
 
 
-def _kind(message: Any) -> str | None:
-    """Name what notifications and requests are counted as, or None for what must go through."""
-    method = getattr(message, "method", None)
-    if method is None or method == "notifications/cancelled":
-        return None
-    params: dict[str, Any] = message.params or {}
-    if method == "notifications/progress":
-        return f"progress {str(params.get('progressToken'))[:100]}"
-    return str(method)[:100]
+def _counted(method: str) -> str:
+    return method if method in _KNOWN else "other"

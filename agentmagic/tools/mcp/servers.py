@@ -38,6 +38,7 @@ class ServerState:
     `tools` counts those the model gets and `offered` names them; `left_out` says, by name, why others are not
     among them, `disabled` names those that the user took away. `address` is the command or URL in full, secrets
     blanked. `title`, `protocol` and `instructions` are what the server says of itself, "" before it was connected.
+    `allow` are patterns of tools that run unasked; `names` are its own names of all tools that can be used.
     """
 
     name: str
@@ -52,6 +53,8 @@ class ServerState:
     protocol: str = ""
     instructions: str = ""
     offered: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -114,26 +117,25 @@ class McpServers:
         another server has, and ServerError.
         """
         if (known := self._servers.get(name)) is not None:
-            if known.connection.config.transport != config.transport:
+            if known.connection.config.transport != config.transport and not _same_file(known, config):
                 raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             if known.connection.config.origin == config.origin:
                 self.allow(name, config.allow)
                 await known.list()
                 return
-            await self.remove(name)
+            await self._drop(name)
         server = self._servers[name] = self._make(name, config)
         try:
             await server.list()
         except BaseException:
             if server.connection.state != "needs approval":
-                await self.remove(name)
+                await self._drop(name)
             raise
 
     async def remove(self, name: str) -> None:
-        """Disconnect a server and forget it. Raises UsageError for an unknown name."""
-        server = self._known(name)
-        del self._servers[name]
-        await server.connection.aclose()  # which tells the listeners
+        """Disconnect a server and forget it, with the token it granted. Raises UsageError for an unknown name."""
+        connection = await self._drop(name)
+        await connection.forget()
 
     async def restart(self, name: str) -> None:
         """Disconnect a server and connect it anew. Raises UsageError for an unknown name, and ServerError."""
@@ -252,7 +254,14 @@ class McpServers:
         """Disconnect all servers, side by side; `tools` would connect them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
 
+    async def _drop(self, name: str) -> Connection:
+        connection = self._known(name).connection
+        del self._servers[name]
+        await connection.aclose()
+        return connection
+
     def _make(self, name: str, config: ServerConfig) -> _Server:
+        names.check(name)
         connection = Connection(name, config, self._host, self._store)
         connection.on_change = lambda: self._listeners.tell(None)
         return _Server(connection)
@@ -294,7 +303,15 @@ def _state(server: _Server) -> ServerState:
         client.protocol_version if client else "",
         clean((client.instructions or "")[:LONGEST_INSTRUCTIONS]) if client else "",
         offered,
+        connection.config.allow,
+        tuple(tool.name for tool in server.tools),
     )
+
+
+def _same_file(server: _Server, config: ServerConfig) -> bool:
+    """Whether a server's entry is of the same file as another one of that name: it has changed there."""
+    known = server.connection.config.origin
+    return known is not None and config.origin is not None and known.file == config.origin.file
 
 
 def _listed(server: _Server) -> str:
@@ -342,6 +359,7 @@ def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
 def _invoke(connection: Connection, tool: str) -> Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]:
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool, call.arguments, context)
-        return to_result(call, answer)
+        # Beside the engine: cleaning millions of characters takes a while.
+        return await asyncio.to_thread(to_result, call, answer)
 
     return invoke

@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def connect(server: Sse, on_status: Callable[[int], None]) -> AsyncGenerator["TransportStreams"]:
+async def connect(
+    server: Sse, on_status: Callable[[int], None], auth: "httpx2.Auth | None" = None
+) -> AsyncGenerator["TransportStreams"]:
     """Yield the streams of messages from and to the server."""
     from mcp.client.sse import sse_client
 
     # The library enters the client itself, and would give it settings of its own.
     def factory(*_: Any, **__: Any) -> "httpx2.AsyncClient":
-        return make_client(server, on_status)
+        return make_client(server, on_status, auth)
 
     async with sse_client(server.url, timeout=CONNECT, httpx_client_factory=factory) as streams:
         yield streams

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from agentmagic.tools.mcp import wire
 from agentmagic.tools.mcp.config import Http, Sse
 from agentmagic.tools.mcp.stdio import LONGEST_LINE
 from agentmagic.tools.mcp.values import MOST_VALUES, Values
@@ -23,8 +24,8 @@ _LONGEST_END = 4
 class TooMuch(Exception):
     """An answer over the limits."""
 
-    def __init__(self) -> None:
-        super().__init__(f"the answer is over {LONGEST_LINE} bytes or {MOST_VALUES} values and was dropped")
+    def __init__(self, longest: int) -> None:
+        super().__init__(f"the answer is over {longest} bytes or {MOST_VALUES} values and was dropped")
 
 
 class Body:
@@ -59,12 +60,12 @@ class Body:
     def _take(self, size: int) -> bytes:
         taken = bytes(self._waiting[:size])
         del self._waiting[:size]
-        return taken
+        return wire.mend(taken)
 
     def _count(self, part: bytes) -> None:
         self._values.feed(part)
         if len(self._waiting) > self._longest or self._values.too_many:
-            raise TooMuch
+            raise TooMuch(self._longest)
 
 
 def make_client(
@@ -80,27 +81,29 @@ def make_client(
     async def note(response: "httpx2.Response") -> None:
         if response.request.method == "POST" or isinstance(server, Sse):
             on_status(response.status_code)
-        await _bound(response)
+        await bound(response)
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)  # compressed, a few bytes can be gigabytes
     timeout = httpx2.Timeout(CONNECT, read=None)
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}, auth=auth)
 
 
-async def _bound(response: "httpx2.Response") -> None:
+async def bound(response: "httpx2.Response", longest: int = LONGEST_LINE) -> None:
     """Put the limits between an answer and its reader."""
     import httpx2
 
     inner = response.stream
     if not isinstance(inner, httpx2.AsyncByteStream):
         return
-    if response.headers.get("Content-Encoding", "identity") != "identity":
-        await inner.aclose()
-        raise httpx2.DecodingError("the answer is compressed, which was not asked for", request=response.request)
+    # Not left to the library to unpack.
+    is_compressed = response.headers.pop("Content-Encoding", "identity") != "identity"
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            body = Body(events=response.headers.get("Content-Type", "").lower().startswith("text/event-stream"))
+            if is_compressed:
+                raise httpx2.StreamError("the answer is compressed, which was not asked for")
+            kind = response.headers.get("Content-Type", "").lower()
+            body = Body(events=kind.startswith("text/event-stream"), longest=longest)
             try:
                 async for chunk in inner:
                     if ready := body.feed(chunk):

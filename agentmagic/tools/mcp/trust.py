@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from agentmagic.errors import ServerError
 from agentmagic.redact import BLANK, redact
 from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, is_secret
-from agentmagic.tools.mcp.words import clean
 
 FILE = "trusted-servers.json"
+
+PATIENCE = 10.0
+"""Seconds that another process may write the file."""
 
 
 class TrustStore:
@@ -40,19 +43,26 @@ class TrustStore:
     def approve(self, server: str, config: ServerConfig) -> None:
         """Remember that a person let this entry start; what was approved of the same name before is forgotten.
 
-        Raises OSError where it cannot be written.
+        Raises ServerError where it cannot be written.
         """
         from filelock import FileLock
 
         if (origin := config.origin) is None:
             return
         entry = {"server": server, "file": str(origin.file), "command": entry_of(config)}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.path}.lock"):
-            kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
-            beside = self.path.with_suffix(".new")
-            beside.write_text(json.dumps(kept | {origin.digest: entry}, indent=1), encoding="utf-8")
-            beside.replace(self.path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self.path}.lock", timeout=PATIENCE):
+                kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
+                beside = self.path.with_suffix(".new")
+                beside.write_text(json.dumps(kept | {origin.digest: entry}, indent=1), encoding="utf-8")
+                beside.replace(self.path)
+        except OSError as error:  # a lock that is not let go of is one too
+            why = error.strerror or str(error)
+            message = (
+                f"The approval cannot be kept in {self.path} ({why}), so {server} stays unapproved. Make it writable."
+            )
+            raise ServerError(message) from None
 
     def before(self, server: str, origin: Origin) -> str:
         """Return the command that was approved for this name of this file, "" if none was."""
@@ -83,7 +93,7 @@ def describe(config: ServerConfig) -> str:
         case address:
             names = ", ".join(address.headers)
             text = address.url + (f"  (with {names})" if names else "")
-    return redact(clean(text))
+    return _visible(redact(text))
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
@@ -92,13 +102,18 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
         return describe(config)
     before = store.before(server, origin)
     changed = f"\nIt has changed. Before it was: {before}" if before else ""
-    return f"{entry_of(config)}\nThe file {origin.file} names it.{changed}"
+    return f"{entry_of(config)}\nThe file {_visible(str(origin.file))} names it.{changed}"
 
 
 def entry_of(config: ServerConfig) -> str:
     """Say what an entry asks for: what would be started or reached, and which of its tools would not ask."""
-    unasked = f"\nWithout asking you, it may run: {', '.join(config.allow)}" if config.allow else ""
-    return f"{describe(config)}{clean(unasked)}"
+    unasked = f"\nWithout asking you, it may run: {_visible(', '.join(config.allow))}" if config.allow else ""
+    return f"{describe(config)}{unasked}"
+
+
+def _visible(text: str) -> str:
+    """Bring text to one line, with what cannot be seen as its escape: nothing moves or hides what is approved."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 def _shown(name: str, value: str) -> str:

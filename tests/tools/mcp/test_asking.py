@@ -7,10 +7,10 @@ import pytest
 
 from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
 from agentmagic.messages import Message, Text, ToolCall
-from agentmagic.tools.base import call_tool
+from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers, client, forms, host
 from agentmagic.tools.mcp.config import InProcess, ServerConfig, Stdio
-from agentmagic.tools.mcp.host import Field, Sampled, Typed
+from agentmagic.tools.mcp.host import Field, Sampled, Sampling, Typed
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 from tests.tools.mcp.servers import obliging
 
@@ -112,13 +112,21 @@ def test_a_model_answers_once_a_person_agreed():
     async def scene(servers):
         ask, asked = answering("y")
         assert (await call(servers, "think", ask)).text == "a-model: 4"
-        assert "in up to 10 tokens:\nuser: 2 + 2?" in asked[0]
+        assert "in up to 10 tokens:\ninstructions: Be short.\nuser: 2 + 2?\n" in asked[0]
         assert requests[-1].instructions == "Be short."
         assert requests[-1].messages == (Message("user", (Text("2 + 2?"),)),)
         ask, _ = answering("n")
         assert "the user did not agree" in (await call(servers, "think", ask)).text
 
     over_both(scene, host=Typed(complete))
+
+
+def test_what_is_not_shown_of_what_a_model_would_be_sent_is_said():
+    request = Sampling("s", (Message("user", (Text("x" * 100_000),)),), "Be short.", 10)
+    ask, asked = answering("n")
+    in_call = ToolContext(ToolCall("1", "think", {}), ask=ask, progress=lambda *_: None)
+    assert asyncio.run(Typed().sample(request, in_call)) is None
+    assert "… (the first 10,000 of 100,000 characters)\nSend it?" in asked[0]
 
 
 def test_without_a_model_sampling_is_not_offered():
@@ -314,3 +322,33 @@ def test_typed_answers_are_read_by_kind():
     for kind, wrong in (("integer", "1.5"), ("number", "x"), ("boolean", "maybe")):
         with pytest.raises(ValueError, match=r"no integer|no number|y or n"):
             host.read(Field("x", "X", kind), wrong)
+
+
+@pytest.mark.parametrize(
+    ("schema", "default"),
+    [
+        ({"type": "string", "default": "Rome"}, "Rome"),
+        ({"type": "string", "default": "\x1b[2JRome"}, None),
+        ({"type": "string", "default": "x" * 501}, None),
+        ({"type": "string", "default": {"a": 1}}, None),
+        ({"type": "integer", "default": 2}, 2),
+        ({"type": "integer", "default": 10**400}, None),
+        ({"type": "integer", "default": "2"}, None),
+        ({"type": "number", "default": 2.5}, 2.5),
+        ({"type": "boolean", "default": False}, False),
+        ({"type": "boolean", "default": 1}, None),
+        ({"enum": ["a", "b"], "default": "b"}, "b"),
+        ({"enum": ["a", "b"], "default": "c"}, None),
+        ({"type": "array", "items": {"enum": ["a", "b"]}, "default": ["a"]}, ["a"]),
+        ({"type": "array", "items": {"enum": ["a", "b"]}, "default": ["a", "c"]}, None),
+    ],
+)
+def test_a_default_stands_only_where_it_fits_and_can_be_shown(schema, default):
+    (field,) = forms.fields("Fill in", {"properties": {"x": schema}})
+    assert field.default == default
+
+
+@pytest.mark.parametrize("schema", [{"enum": [f"v{number}" for number in range(101)]}, {"type": ["string", "null"]}])
+def test_a_field_nobody_can_be_asked_for_makes_the_form_unusable(schema):
+    with pytest.raises(forms.UnusableForm):
+        forms.fields("Fill in", {"properties": {"x": schema}})

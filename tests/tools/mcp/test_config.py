@@ -5,7 +5,7 @@ import pytest
 
 from agentmagic.errors import ConfigError
 from agentmagic.redact import redact
-from agentmagic.tools.mcp import config
+from agentmagic.tools.mcp import config, trust
 from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio
 
 
@@ -81,6 +81,34 @@ def test_secrets_are_blanked_from_then_on(monkeypatch):
     config.parse({"command": "x", "args": ["${SOME_API_KEY}"]})
     config.parse({"url": "http://localhost", "headers": {"Authorization": "Basic dXNlcjpwYXNzd29yZA"}})
     assert redact("correct-horse-battery dXNlcjpwYXNzd29yZA") == "[redacted] [redacted]"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"url": "https://example.org/mcp?team=blue&apiKey=a-long-secret-1"},
+        {"url": "https://someone:a-long-secret-1@example.org/mcp"},
+        {"command": "x", "args": ["--api-key", "a-long-secret-1"]},
+        {"command": "x", "args": ["--access-token=a-long-secret-1"]},
+        {"command": "x", "env": {"DATABASE": "postgres://me:a-long-secret-1@db/x"}},
+        "x postgres://me:a-long-secret-1@db/x --password a-long-secret-1",
+    ],
+)
+def test_secrets_of_addresses_and_options_are_blanked_too(entry):
+    assert "a-long-secret-1" not in trust.describe(config.parse(entry))
+
+
+@pytest.mark.parametrize(
+    "args", [["--key-file", "/home/me/file"], ["--token", "--other-option"], ["-c", "key=command"]]
+)
+def test_what_a_person_has_to_see_of_a_command_is_not_taken_for_a_secret(args):
+    assert trust.describe(config.parse({"command": "x", "args": args})) == f"x {' '.join(args)}"
+
+
+@pytest.mark.parametrize("url", ["http://[x", "http://", "https://host:port/", "http://h:99999/"])
+def test_an_address_that_is_none_is_said(url):
+    with pytest.raises(ConfigError, match="is no web address"):
+        config.read(url)
 
 
 def test_headers_and_environment_stay_out_of_the_repr():

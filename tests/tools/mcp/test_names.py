@@ -27,12 +27,26 @@ def test_a_name_no_provider_takes_is_made_legal():
 
 def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash():
     long = "x" * 80
-    shown = names.visible({"a b": ["go", long], "a_b": ["go"], "c": ["a_b__go"]})
-    assert shown["c", "a_b__go"] == "a_b__go"
+    shown = names.visible({"a b": ["go", long], "a_b": ["go"]})
     assert re.fullmatch(r"a_b__go_[0-9a-f]{8}", shown["a b", "go"])
     assert shown["a b", "go"] != shown["a_b", "go"]
     assert len(shown["a b", long]) == 64
     assert shown["a b", long] == names.visible({"a b": [long]})["a b", long]
+
+
+def test_a_tool_that_would_pass_for_one_of_another_server_carries_its_own_server():
+    shown = names.visible({"good": ["read", "write"], "evil": ["read", "good__read", "good__delete"]})
+    assert shown["good", "read"] == "good__read"
+    assert shown["evil", "good__read"] == "evil__good__read"
+    assert shown["evil", "good__delete"] == "evil__good__delete"
+    assert shown["good", "write"] == "write"
+
+
+def test_a_name_with_a_hash_cannot_be_taken_by_a_server_that_foresees_it():
+    tools = ["a b", "a.b"]
+    foreseen = list(names.visible({"x": tools}).values())
+    shown = names.visible({"x": [*tools, *foreseen]})
+    assert len(set(shown.values())) == 4
 
 
 @given(st.dictionaries(st.text(max_size=8), st.lists(st.text(max_size=70), max_size=6), max_size=4))

@@ -1,45 +1,15 @@
 """Servers made by others, run as their users run them."""
 
 import asyncio
-import functools
 import json
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-import pytest
 
 from agentmagic.messages import Media, Resource, ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import McpServers, config
 from agentmagic.tools.mcp.host import Sampled, Typed
+from tests.tools.mcp import real
 from tests.tools.mcp.calling import PATIENCE, call, connected, context
-
-NPM = Path(os.environ.get("AGENTMAGIC_NPM") or "nowhere")
-PLACES = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
-
-
-def script(name):
-    return NPM / "node_modules" / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
-
-
-def of_npm(name):
-    there = script(name).is_file() and shutil.which("node")
-    return pytest.mark.skipif(not there, reason=f"AGENTMAGIC_NPM names no folder with server-{name}, or no node")
-
-
-def of_pypi(name):
-    return pytest.mark.skipif(not shutil.which(name, path=PLACES), reason=f"{name} is not installed")
-
-
-def npm_entry(name, *args, **more):
-    return {"command": "node", "args": [str(script(name)), *args], **more}
+from tests.tools.mcp.real import of_npm, of_pypi
 
 
 def with_servers(scene, *, host=None, **entries):
@@ -96,76 +66,45 @@ def test_two_servers_with_the_same_tools_are_told_apart_by_their_names():
 
 @of_pypi("mcp-server-git")
 def test_the_git_server_reads_a_repository(tmp_path):
-    git = functools.partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True)
-    git(["git", "init", "-q"])
-    (tmp_path / "note.txt").write_text("hello\n")
+    folder = str(real.repository(tmp_path))
 
     async def scene(servers):
-        status = await call(servers, "git_status", repo_path=str(tmp_path))
+        status = await call(servers, "git_status", repo_path=folder)
         assert "note.txt" in status.text
-        assert (await call(servers, "git_add", repo_path=str(tmp_path), files=["note.txt"])).status == "ok"
-        assert "+hello" in (await call(servers, "git_diff_staged", repo_path=str(tmp_path))).text
+        assert (await call(servers, "git_add", repo_path=folder, files=["note.txt"])).status == "ok"
+        assert "+hello" in (await call(servers, "git_diff_staged", repo_path=folder)).text
         assert (await call(servers, "git_status", repo_path=str(tmp_path / "none"))).status == "error"
 
     with_servers(scene, git="mcp-server-git")
 
 
-class Page(BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        body = b"User-agent: *\nAllow: /\n" if self.path == "/robots.txt" else b"<h1>News</h1><p>All is well.</p>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @of_pypi("mcp-server-fetch")
 def test_the_fetch_server_reads_a_page():
     async def scene(servers):
-        answer = await call(servers, "fetch", url=f"http://127.0.0.1:{web.server_port}/", raw=True)
+        answer = await call(servers, "fetch", url=url, raw=True)
         assert "All is well." in answer.text
         (prompt,) = await servers.prompts()
         assert (prompt.name, [one.name for one in prompt.arguments]) == ("fetch", ["url"])
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as web:
-        thread = threading.Thread(target=web.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            environment = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-            with_servers(
-                scene, fetch={"command": "mcp-server-fetch", "args": ["--allow-private-ips"], "env": environment}
-            )
-        finally:
-            web.shutdown()
-            thread.join()
+    with real.a_page() as url:
+        with_servers(scene, fetch="mcp-server-fetch --allow-private-ips")
 
 
 @of_pypi("fastmcp")
 def test_a_server_made_with_fastmcp_works(tmp_path):
-    program = tmp_path / "shop.py"
-    program.write_text(
-        "from fastmcp import FastMCP\n\nmcp = FastMCP('shop')\n\n\n"
-        "@mcp.tool\ndef price(items: list[str], discount: float = 0.0) -> dict[str, float]:\n"
-        "    '''Price some items.'''\n    return {'total': 2.5 * len(items) * (1 - discount)}\n"
-    )
-
     async def scene(servers):
         answer = await call(servers, "price", items=["a", "b"])
         assert answer.structured == {"total": 5.0}
         wrong = await call(servers, "price", items="a")
         assert (wrong.status, "do not fit" in wrong.text) == ("error", True)
 
-    with_servers(scene, shop={"command": "fastmcp", "args": ["run", "--no-banner", str(program)]})
+    with_servers(scene, shop=f"fastmcp run --no-banner {real.shop(tmp_path)}")
 
 
 @of_npm("filesystem")
 def test_the_filesystem_server_works_end_to_end(tmp_path):
     tmp_path = tmp_path.resolve()
-    entry = npm_entry("filesystem", "${workspaceFolder}", allow=["read_*", "list_*"])
+    entry = real.entry(real.npm("filesystem", "${workspaceFolder}"), allow=["read_*", "list_*"])
 
     async def main():
         async with connected(**config.read({"files": entry}, workspace=tmp_path)) as servers:
@@ -194,7 +133,8 @@ def test_the_memory_server_remembers(tmp_path):
         await servers.restart("memory")
         assert "likes engines" in (await call(servers, "read_graph")).text
 
-    with_servers(scene, memory=npm_entry("memory", env={"MEMORY_FILE_PATH": str(tmp_path / "memory.json")}))
+    environment = {"MEMORY_FILE_PATH": str(tmp_path / "memory.json")}
+    with_servers(scene, memory=real.entry(real.npm("memory"), env=environment))
 
 
 @of_npm("sequential-thinking")
@@ -204,7 +144,7 @@ def test_the_thinking_server_takes_its_large_schema():
         answer = await call(servers, "sequentialthinking", **thought)
         assert json.loads(answer.text)["thoughtNumber"] == 1
 
-    with_servers(scene, think=npm_entry("sequential-thinking"))
+    with_servers(scene, think=real.entry(real.npm("sequential-thinking")))
 
 
 async def use_everything(servers):
@@ -249,23 +189,7 @@ def test_the_everything_server_works_over_stdio(tmp_path):
         assert blob.data.startswith(b"Resource 2")
         assert servers.logs("everything")
 
-    with_servers(scene, host=Typed(complete), everything=npm_entry("everything", roots=[str(tmp_path)]))
-
-
-@contextmanager
-def everything_over_http():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    program = ["node", str(script("everything")), "streamableHttp"]
-    environment = os.environ | {"PORT": str(port)}
-    with subprocess.Popen(
-        program, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as one:
-        assert "listening" in one.stderr.readline()
-        try:
-            yield f"http://127.0.0.1:{port}/mcp"
-        finally:
-            one.kill()
+    with_servers(scene, host=Typed(complete), everything=real.entry(real.npm("everything"), roots=[str(tmp_path)]))
 
 
 @of_npm("everything")
@@ -273,5 +197,5 @@ def test_the_everything_server_works_over_http():
     async def complete(request, _call):
         return Sampled("forty-two", "a-model")
 
-    with everything_over_http() as url:
+    with real.everything_over_http() as url:
         with_servers(use_everything, host=Typed(complete), everything=url)

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-from agentmagic.tools.mcp import notices, schemas, screen, streamable_http, words
-from agentmagic.tools.mcp.screen import Pace, Screen, screened
+from agentmagic.tools.mcp import notices, pace, schemas, screen, streamable_http, words
+from agentmagic.tools.mcp.pace import Pace
+from agentmagic.tools.mcp.screen import Screen, screened
 from agentmagic.tools.mcp.streamable_http import Body, TooMuch
 from agentmagic.tools.mcp.values import MOST_VALUES, Values
 
@@ -39,10 +40,34 @@ def test_a_result_of_2026_without_its_type_counts_as_complete():
     assert mended("tools/call", {}, {"content": []}) == {"content": []}
 
 
-def test_an_answer_nobody_asked_for_is_left_as_it_is():
-    answer = answered({"tools": [7]}, identifier="other")
-    Screen().receiving(answer)
-    assert answer.result == {"tools": [7]}
+def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
+    door = Screen()
+    assert not door.receiving(answered({}))
+    door.sending(asked("tools/call"))
+    assert door.receiving(answered({}))
+    assert not door.receiving(answered({}))
+
+
+def test_an_answer_may_give_its_number_as_a_text():
+    door, answer = Screen(), answered({"tools": [7]}, identifier="1")
+    door.sending(asked("tools/list"))
+    assert door.receiving(answer)
+    assert answer.result == {"tools": []}
+
+
+def test_a_request_that_the_server_takes_back_leaves_room_for_another():
+    def asks(number):
+        return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="roots/list"))
+
+    def takes_back(number):
+        params = {"requestId": number}
+        return SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
+
+    sift = screen._Incoming(None, Screen())._sift
+    assert all(sift(item) is item for number in range(20) for item in (asks(number), takes_back(number)))
+    assert sift(takes_back(99)) is None
+    assert [sift(asks(number)) is not None for number in range(20, 23)] == [True] * 3
+    assert sift(asks(20)) is None, "it is still to be answered"
 
 
 def test_a_cancelled_request_is_forgotten():
@@ -54,12 +79,12 @@ def test_a_cancelled_request_is_forgotten():
 
 def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
     now = 0.0
-    pace = Pace(5, clock=lambda: now)
-    assert [pace.take("x") for _ in range(7)] == [True] * 5 + [False] * 2
-    assert pace.take("another")
-    assert pace.wait("x") == pytest.approx(1 / screen.RATE)
+    paced = Pace(5, clock=lambda: now)
+    assert [paced.take("x") for _ in range(7)] == [True] * 5 + [False] * 2
+    assert paced.take("another")
+    assert paced.wait("x") == pytest.approx(1 / pace.RATE)
     now = 1.0
-    assert [pace.take("x") for _ in range(6)] == [True] * 5 + [False]
+    assert [paced.take("x") for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_held_notices_come_when_their_time_has_come():
@@ -75,7 +100,9 @@ def test_held_notices_come_when_their_time_has_come():
                 for stream in (into, incoming, outgoing, out):
                     stream.close()
 
-        async with screened(Transport(), Screen()) as (heard, _):
+        door = Screen()
+        door.sending(asked("tools/call"))
+        async with screened(Transport(), door) as (heard, _):
             for number in range(20):
                 params = {"progressToken": 1, "progress": number}
                 notice = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
@@ -120,6 +147,12 @@ def test_a_json_body_is_passed_on_whole_and_within_its_limits():
         Body(events=False).feed(b"[]," * MOST_VALUES)
 
 
+def test_half_a_character_in_a_body_is_mended():
+    body = Body(events=True)
+    assert body.feed(b'data: {"x": "\\ud8') == b""
+    assert body.feed(b'3d"}\n\n') == b'data: {"x": "\\ufffd"}\n\n'
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
     body = Body(events=True, longest=100)
@@ -142,10 +175,19 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
         ("a\u200db", "ab"),
         ("\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e"),
         ("\x00\x08\x7f\x9b", ""),
+        ("good\rbad\r\n", "goodbad\r\n"),
+        ("a\u200c\u200d\u200c\u200db", "ab"),
+        ("\u0645\u200c\u200d\u062e", "\u0645\u062e"),
+        ("\U0001d173\u180b\ufff0x", "x"),
     ],
 )
 def test_what_hides_or_reorders_is_taken_out(said, read):
     assert words.clean(said) == read
+
+
+def test_a_long_text_is_cleaned_in_pieces():
+    assert words.clean("a\u200b" * words._PIECE) == "a" * words._PIECE
+    assert words.clean("ab\x1b[1m" * words._PIECE) == "ab" * words._PIECE
 
 
 def test_a_schema_keeps_what_a_call_must_match():

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.redact import remember
+from agentmagic.tools.mcp import wire
 from agentmagic.tools.mcp.stdio import Lines, Tail, TooLong
 
 
@@ -35,6 +36,28 @@ def test_a_line_that_is_too_long_leaves_only_the_request_it_answers(message, req
     assert found == [TooLong(request_id), b"next"]
 
 
+@given(st.lists(st.sampled_from(["\\ud83d", "\\uDE00", "\\\\", "a", "\\n", "\\u0041", "\\\\ud83d"])).map("".join))
+def test_halves_of_characters_are_mended_and_nothing_else(text):
+    words = json.loads(f'"{text}"').encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    assert json.loads(wire.mend(f'"{text}"'.encode())) == words
+
+
+@pytest.mark.parametrize(
+    ("message", "request_id"),
+    [
+        ('{"jsonrpc": "2.0", "id": 7, "result": [', 7),
+        ('{"id":"a","jsonrpc":"2.0","error":5}', "a"),
+        ('{"error":5,"id":7}', 7),
+        ('{"jsonrpc":"2.0","id":7,"method":5}', None),
+        ('{"method":5,"params":{"result":1},"id":7}', None),
+        ('{"id":7}', None),
+        ("id: 7", None),
+    ],
+)
+def test_what_cannot_be_read_is_told_to_the_request_that_it_answers(message, request_id):
+    assert wire.answered(message.encode(), message.encode()) == request_id
+
+
 def test_a_line_without_end_takes_no_more_memory_than_allowed():
     lines = Lines(longest=10_000)
     for _ in range(1000):
@@ -47,6 +70,12 @@ def test_the_tail_forgets_what_is_old():
     for word in (b"first ", b"second ", b"third"):
         tail.write(word)
     assert tail.text() == "cond third"
+
+
+def test_last_words_move_nothing_on_the_screen():
+    tail = Tail()
+    tail.write(b"\x1b[2J\x1b]0;x\x07good\rbad \xe2\x80\xaeend\n")
+    assert tail.text() == "goodbad end"
 
 
 def test_the_gist_of_a_traceback_is_its_last_line():

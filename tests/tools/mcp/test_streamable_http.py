@@ -48,7 +48,7 @@ def test_headers_reach_the_server_and_their_lack_is_said():
         async with connected(web=entry(server)) as servers:
             assert (await call(servers, "visit")).text == "session-1"
         async with connected(web=config.parse(server.url)) as servers:
-            with pytest.raises(ServerError, match=r"refused the connection \(HTTP 401\); check the headers"):
+            with pytest.raises(ServerError, match=r"it asks to be authorized.* give its entry an Authorization header"):
                 await servers.tools()
 
     with sessions.serving() as server:
@@ -63,6 +63,19 @@ def test_a_session_the_server_forgot_is_opened_anew_and_no_call_is_sent_twice():
             assert "went away during visit" in (await call(servers, "visit")).text
             assert (await call(servers, "visit")).text == "session-2"
             assert (server.opened, server.called) == (2, 2)
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more():
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            await servers.tools()
+            server.sessions.clear()
+            servers._servers["web"].connection.tools = None
+            assert len(await servers.tools()) == 2
+            assert server.opened == 2
 
     with sessions.serving() as server:
         asyncio.run(main(server))
@@ -137,7 +150,7 @@ def test_a_compressed_body_that_was_not_asked_for_is_not_unpacked():
     async def main(server):
         async with connected(web=entry(server)) as servers:
             answer = await call(servers, "flood", compressed=True)
-            assert answer.status == "error"
+            assert answer.text.endswith("the answer is compressed, which was not asked for")
             assert (await call(servers, "visit")).text.startswith("session-")
 
     with sessions.serving() as server:

@@ -112,10 +112,96 @@ def test_a_description_shows_every_word_and_no_secret():
     shown = trust.describe(
         config.parse({"command": "x", "args": ["a b", "\x1b[2Jc", "a-very-secret-word"], "cwd": "/y"})
     )
-    assert shown == "x 'a b' 'c' [redacted]  (in /y)"
+    assert shown == r"x 'a b' '\x1b[2Jc' [redacted]  (in /y)"
     web = config.parse({"url": "https://example.org/mcp", "headers": {"X-Team": "blue"}})
     assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
-    assert trust.describe(config.parse(config.Place)) if False else True
+
+
+def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(tmp_path, store):
+    args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e"]
+    shown = McpServers(config.read(write(tmp_path, *args, allow=["a\nb"])), store=store).pending("raw")
+    command, allowed, file = shown.splitlines()
+    assert command.count("\\n") == 50
+    assert r"ev\u200bil\u202e" in command
+    assert allowed == r"Without asking you, it may run: a\nb"
+    assert file.startswith("The file ")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"args": ["-S", "other.py"]},
+        {"command": "/usr/bin/env"},
+        {"env": {"NAME": "value"}},
+        {"cwd": "/"},
+        {"allow": ["*"]},
+        {"roots": ["/"]},
+        {"timeout": 1},
+        {"command": None, "args": None, "url": "https://example.org/mcp"},
+    ],
+)
+def test_any_change_of_an_entry_has_to_be_approved(tmp_path, store, change):
+    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
+    entry = json.loads(write(tmp_path).read_text())["mcpServers"]["raw"] | change
+    entry = {key: value for key, value in entry.items() if value is not None}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
+    assert McpServers(config.read(tmp_path / ".mcp.json"), store=store).pending("raw")
+
+
+@pytest.mark.parametrize("change", [{"url": "https://example.org/other"}, {"headers": {"X": "2"}}, {"type": "sse"}])
+def test_any_change_of_an_address_has_to_be_approved(tmp_path, store, change):
+    def pending(**entry):
+        (tmp_path / "a.json").write_text(json.dumps({"mcpServers": {"a": entry}}))
+        return McpServers(config.read(tmp_path / "a.json"), store=store)
+
+    entry = {"url": "https://example.org/mcp", "headers": {"X": "1"}}
+    pending(**entry).approve("a")
+    assert pending(**entry).pending("a") is None
+    assert pending(**entry | change).pending("a")
+
+
+def test_a_change_of_what_stands_in_for_an_answer_has_to_be_approved(tmp_path, store):
+    def servers(default):
+        entry = {"command": "python", "args": ["${input:program}"]}
+        data = {"inputs": [{"id": "program", "default": default}], "servers": {"a": entry, "b": {"command": "x"}}}
+        (tmp_path / "mcp.json").write_text(json.dumps(data))
+        return McpServers(config.read(tmp_path / "mcp.json"), store=store)
+
+    for name in "ab":
+        servers("safe.py").approve(name)
+    assert servers("safe.py").pending("a") is None
+    assert "evil.py" in (servers("evil.py").pending("a") or "")
+    assert servers("evil.py").pending("b") is None
+
+
+def test_a_server_whose_entry_changed_in_its_file_is_stopped_and_asked_about_again(tmp_path, store):
+    async def scene():
+        servers = McpServers(store=store)
+        servers_of = config.read(write(tmp_path))
+        store.approve("raw", servers_of["raw"])
+        await servers.add("raw", servers_of["raw"])
+        try:
+            with pytest.raises(ServerError, match="nobody has approved it yet"):
+                await servers.add("raw", config.read(write(tmp_path, "other"))["raw"])
+            assert servers.get("raw").state == "needs approval"
+        finally:
+            await servers.aclose()
+
+    play(scene)
+
+
+def test_an_approval_that_cannot_be_kept_is_said_and_starts_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    servers = McpServers(config.read(write(tmp_path)), store=TrustStore(tmp_path / "file" / "trusted.json"))
+    with pytest.raises(ServerError, match=r"cannot be kept in .* Make it writable"):
+        servers.approve("raw")
+    assert servers.pending("raw")
+
+
+@pytest.mark.parametrize("name", ["notebook", "Notebook", "", " ", "a\nb", "a\u200bb", "x" * 200])
+def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, store):
+    with pytest.raises(ConfigError, match="A server cannot be called"):
+        McpServers({name: config.parse("x")}, store=store)
 
 
 def test_inputs_of_vs_code_are_asked_for_once(tmp_path):

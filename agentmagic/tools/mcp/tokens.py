@@ -1,0 +1,147 @@
+"""Where what servers granted is kept: in the keyring of the system, or in memory where none can be used."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from agentmagic.engine import engine
+from agentmagic.redact import redact, remember
+from agentmagic.settings import KEYRING_SERVICE
+from agentmagic.tools.mcp.config import Http, Sse, Transport
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+
+T = TypeVar("T")
+
+SERVICE = f"{KEYRING_SERVICE}-mcp"
+"""What the keyring lists the records under; the user name is the server's URL."""
+
+PATIENCE = 10.0
+"""Seconds a keyring may take; some ask their owner to unlock them, and wait for ever where nobody can see that."""
+
+_SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
+_log = logging.getLogger(__name__)
+_unkept: dict[str, str] = {}
+"""The records that no keyring took, by URL, for as long as the process lives."""
+
+
+class Grant:
+    """What a server granted: the token, and what is needed to refresh it. The library's storage."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.token: OAuthToken | None = None
+        self.client: OAuthClientInformationFull | None = None
+        self.issuer: OAuthMetadata | None = None
+        self.resource: ProtectedResourceMetadata | None = None
+
+    @property
+    def access(self) -> str | None:
+        """The access token."""
+        return self.token.access_token if self.token else None
+
+    async def get_tokens(self) -> "OAuthToken | None":
+        """Return the token."""
+        return self.token
+
+    async def set_tokens(self, tokens: "OAuthToken") -> None:
+        """Take a token."""
+        self.token = tokens
+
+    async def get_client_info(self) -> "OAuthClientInformationFull | None":
+        """Return what the authorization server knows us by."""
+        return self.client
+
+    async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
+        """Take what the authorization server knows us by."""
+        self.client = client_info
+
+    async def load(self) -> None:
+        """Take what was kept, where it can be read."""
+        from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+
+        record = await read(self.url)
+        try:
+            kept: Any = json.loads(record or "{}")
+            hide(kept.get("token"), kept.get("client"))
+            token = OAuthToken.model_validate(kept["token"])
+            client = OAuthClientInformationFull.model_validate(kept["client"])
+            issuer = OAuthMetadata.model_validate(kept["issuer"]) if "issuer" in kept else None
+            resource = ProtectedResourceMetadata.model_validate(kept["resource"]) if "resource" in kept else None
+        except (AttributeError, KeyError, TypeError, ValueError):  # none was kept, or something else was
+            return
+        self.token, self.client, self.issuer, self.resource = token, client, issuer, resource
+
+    async def save(self) -> None:
+        """Keep it; of the metadata only what a refresh needs, for a keyring may hold a few kilobytes only."""
+        parts = (
+            ("token", self.token, None),
+            ("client", self.client, {"client_id", "client_secret", "token_endpoint_auth_method", "issuer"}),
+            ("issuer", self.issuer, {"issuer", "authorization_endpoint", "token_endpoint"}),
+            ("resource", self.resource, {"resource", "authorization_servers"}),
+        )
+        record = {
+            name: part.model_dump(mode="json", exclude_none=True, include=include)
+            for name, part, include in parts
+            if part is not None
+        }
+        await write(self.url, json.dumps(record))
+
+
+def grant_for(transport: Transport) -> Grant | None:
+    """Return an empty grant for a server over HTTP, or None where the user gave it an Authorization header."""
+    if not isinstance(transport, Http | Sse) or "authorization" in {name.lower() for name in transport.headers}:
+        return None
+    return Grant(transport.url)
+
+
+def hide(*records: object) -> None:
+    """Blank from now on what is secret in the answers of an authorization server."""
+    for record in records:
+        if isinstance(record, Mapping):
+            for name, value in cast("Mapping[str, object]", record).items():
+                if name in _SECRET and isinstance(value, str):
+                    remember(value)
+
+
+async def read(url: str) -> str | None:
+    """Return the record of a server, or None where there is none."""
+    return _unkept.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
+
+
+async def write(url: str, record: str) -> None:
+    """Keep the record of a server; what no keyring takes is kept in memory, which the log says."""
+    _unkept[url] = record
+    if await _patiently(lambda keyring: _put(keyring, url, record), instead=False):
+        _unkept.pop(url, None)
+    else:
+        _log.warning("No keyring took the token for %s: it is kept in memory, until this process ends.", redact(url))
+
+
+async def forget(url: str) -> None:
+    """Delete the record of a server, wherever it is."""
+    _unkept.pop(url, None)
+    await _patiently(lambda keyring: keyring.delete_password(SERVICE, url), None)
+
+
+async def usable() -> bool:
+    """Whether there is a keyring that says it can be used."""
+    return await _patiently(lambda keyring: keyring.get_keyring().priority > 0, instead=False)
+
+
+def _put(keyring: Any, url: str, record: str) -> bool:
+    keyring.set_password(SERVICE, url, record)
+    return keyring.get_password(SERVICE, url) == record  # some take everything and keep nothing
+
+
+async def _patiently(use: Callable[[Any], T], instead: T) -> T:
+    """Use the keyring in a thread of its own; `instead` stands for one that is missing, locked, broken or silent."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await engine().in_pool(lambda: use(import_module("keyring")))
+    except Exception:  # noqa: BLE001  (each backend has errors of its own, D-Bus among them)
+        return instead

@@ -1,0 +1,330 @@
+"""The chat panel in JupyterLab: everything it does, done by clicks and keys."""
+
+import re
+
+import pytest
+
+from tests.browser.lab import ROOT
+
+pytestmark = pytest.mark.browser
+
+SERVER = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
+WORDS = " ".join(f"word{number}" for number in range(400))
+
+SETUP = """
+%load_ext agentmagic
+import os, sys
+from agentmagic import Agent, Session, tool
+from agentmagic.providers.scripted import Scripted
+from agentmagic.testing import Stalled
+
+year = 2026
+
+def calls(name, **arguments):
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+def play(*steps):
+    global agent
+    agent = Session(Agent(Scripted(list(steps))))
+
+@tool(ask=True)
+def order(what: str) -> str:
+    "Order."
+    print("brewing", what)
+    return "ordered " + what
+"""
+
+
+class Panel:
+    """A panel in the output of a cell."""
+
+    def __init__(self, notebook, cell):
+        self.notebook = notebook
+        self.cell = cell
+        self.page = notebook.page
+        self.box = notebook.output(cell).locator(".am-panel")
+        self.message = self.box.get_by_label("Message", exact=True)
+        self.message.wait_for()
+
+    def send(self, text):
+        self.message.fill(text)
+        self.message.press("Enter")
+
+    def button(self, name):
+        return self.box.get_by_role("button", name=name, exact=True)
+
+    def wait_for(self, text):
+        self.box.get_by_text(text).first.wait_for()
+
+    def prompts(self):
+        return self.box.locator(".am-said").all_inner_texts()
+
+    def answers(self):
+        return self.box.locator(".am-text").all_inner_texts()
+
+    def turns(self, number):
+        """Wait until so many turns are over."""
+        self.box.locator(".am-figures.am-block").nth(number - 1).wait_for()
+
+    def menu(self, name):
+        self.box.locator("summary[aria-label=More]").click()
+        self.button(name).click()
+
+    def written(self):
+        """The text of the conversation in the saved notebook."""
+        return self.notebook.outputs(self.cell)[1]["data"]["text/plain"]
+
+
+@pytest.fixture
+def open_notebook(lab):
+    opened = []
+
+    def open_(*cells):
+        number = len(list(lab.folder.iterdir()))
+        notebook = lab.open(lab.write(f"panel{number}.ipynb", [SETUP, *cells]))
+        opened.append(notebook)
+        notebook.run(0)
+        return notebook
+
+    yield open_
+    for notebook in opened:
+        notebook.close()
+
+
+@pytest.fixture
+def open_panel(open_notebook):
+    """Opens a panel in the cell behind one that prepares it."""
+
+    def open_(prepare, *cells):
+        notebook = open_notebook(prepare, "agent.chat()", *cells)
+        notebook.run(1)
+        notebook.run(2)
+        return Panel(notebook, 2)
+
+    return open_
+
+
+def test_a_message_is_answered_as_the_words_come_and_stays_in_the_notebook(open_panel):
+    panel = open_panel(f"play({{'text': {WORDS!r}, 'pace': 0.005}})")
+    panel.send("hello {year}")
+    panel.wait_for("word5")
+    assert "word399" not in panel.box.inner_text()
+    panel.turns(1)
+    assert panel.prompts() == ["hello 2026"]
+    panel.wait_for("word399")
+    panel.notebook.page.wait_for_function(
+        "index => JSON.stringify(harness.cell(index).model.outputs.toJSON()).includes('word399')", arg=2
+    )
+    assert panel.written().startswith("> hello 2026\n\nword0 word1")
+    assert "tokens, no charge" in panel.box.locator(".am-head").inner_text()
+
+
+def test_stop_ends_the_turn_in_the_middle(open_panel):
+    panel = open_panel("agent = Session(Agent(Stalled('half an ans')))")
+    panel.send("hello")
+    panel.wait_for("half an ans")
+    panel.button("Stop").click()
+    panel.turns(1)
+    assert "interrupted" in panel.box.locator(".am-figures.am-block").inner_text()
+
+
+@pytest.mark.parametrize("answer", ["approve", "edit", "deny"])
+def test_a_call_is_approved_edited_and_denied_by_its_buttons(open_panel, answer):
+    panel = open_panel("play(calls('order', what='tea'), 'Well then.')")
+    panel.send("tea please")
+    card = panel.box.locator(".am-card")
+    card.get_by_role("button", name="Approve", exact=True).wait_for()
+    if answer == "approve":
+        panel.button("Approve").click()
+    elif answer == "edit":
+        panel.button("Edit").click()
+        card.get_by_label("what").fill("coffee")
+        panel.button("Approve as edited").click()
+    else:
+        panel.button("Deny…").click()
+        panel.page.keyboard.type("not today")
+        panel.page.keyboard.press("Enter")
+    panel.wait_for("Well then.")
+    card.locator("summary").first.click()
+    shown = {"approve": "ordered tea", "edit": "ordered coffee", "deny": "not today"}[answer]
+    card.get_by_text(shown).wait_for()
+    assert ("brewing" in panel.notebook.text(2)) == (answer != "deny")
+
+
+def test_a_turn_runs_again_with_the_same_prompt_and_with_another(open_panel):
+    panel = open_panel("play('one', 'two', 'three', 'four')")
+    for number, text in enumerate(("first", "second"), 1):
+        panel.send(text)
+        panel.turns(number)
+    panel.box.locator(".am-prompt").nth(1).hover()
+    panel.button("Run again").click()
+    panel.wait_for("three")
+    assert panel.prompts() == ["first", "second"]
+    panel.box.locator(".am-prompt").first.hover()
+    panel.button("Edit and run again").click()
+    panel.box.get_by_label("Edit your message").fill("other {year}")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("four")
+    assert panel.prompts() == ["other 2026"]
+    assert panel.answers() == ["four"]
+
+
+def test_a_fork_becomes_a_variable_with_a_panel_of_its_own(open_panel):
+    panel = open_panel("play('one', 'two', 'three')", "%agent chat agent_2", "len(agent.turns)")
+    for number, text in enumerate(("first", "second"), 1):
+        panel.send(text)
+        panel.turns(number)
+    panel.box.locator(".am-prompt").first.hover()
+    panel.button("Fork from here").click()
+    panel.wait_for("agent_2.chat()")
+    panel.notebook.run(3)
+    fork = Panel(panel.notebook, 3)
+    fork.turns(1)
+    fork.send("another way")
+    fork.turns(2)
+    assert fork.prompts() == ["first", "another way"]
+    assert panel.notebook.run(4).strip().endswith("2")
+
+
+def test_a_model_is_chosen_for_the_next_turn(open_panel, lab):
+    (lab.folder / "other.json").write_text('["from the other"]')
+    panel = open_panel(
+        "agent = Session(Agent('scripted:other.json'))",
+        "agent.agent = Agent(Scripted(['from the first'], name='scripted:first'))",
+    )
+    panel.notebook.run(3)
+    choice = panel.box.get_by_label("Model")
+    panel.page.wait_for_function("choice => choice.value === 'scripted:first'", arg=choice.element_handle())
+    choice.select_option("scripted:other.json")
+    panel.send("hello")
+    panel.wait_for("from the other")
+
+
+def test_the_servers_tab_disconnects_connects_and_takes_tools_away(open_panel):
+    panel = open_panel(
+        f"%mcp add raw {{sys.executable}} {SERVER}\nplay('one', 'two')",
+        "print([tool.name for tool in agent.tools if tool.server == 'raw'])",
+    )
+    panel.box.get_by_role("tab", name="Servers 1").click()
+    panel.box.get_by_text("12 tools").click()
+    panel.box.get_by_label("echo").uncheck()
+    panel.wait_for("11 of 12 tools")
+    assert panel.box.get_by_label("echo").evaluate("box => box === box.getRootNode().activeElement")
+    panel.box.get_by_role("tab", name="Chat").click()
+    panel.send("hello")
+    panel.turns(1)
+    tools = panel.notebook.run(3)
+    assert "wait" in tools
+    assert "echo" not in tools
+    panel.box.get_by_role("tab", name="Servers 1").click()
+    panel.button("Disconnect raw").click()
+    panel.button("Connect raw").wait_for()
+    panel.box.get_by_role("tab", name="Chat").click()
+    panel.send("and now")
+    panel.turns(2)
+    assert panel.notebook.run(3).strip() == "[]"
+    panel.box.get_by_role("tab", name="Servers 1").click()
+    panel.button("Connect raw").click()
+    panel.button("Disconnect raw").wait_for()
+
+
+def test_a_conversation_is_exported_and_cleared(open_panel, lab):
+    panel = open_panel("play('one')")
+    panel.send("hello")
+    panel.turns(1)
+    panel.menu("Export as Markdown")
+    panel.wait_for("Wrote 1 turn to ")
+    name = re.search(r"to (\S+\.md)\.", panel.box.locator(".am-told").inner_text())[1]
+    assert "hello" in (lab.folder / name).read_text()
+    panel.menu("Clear")
+    panel.box.get_by_text("Nothing asked yet.").wait_for()
+    panel.page.wait_for_function("index => !harness.cell(index).model.outputs.toJSON()[1].data['text/plain']", arg=2)
+
+
+def reopened(lab, panel):
+    """The panel after the person has loaded the page anew, without having saved since the last word."""
+    panel.notebook.save()
+    lab.reload()
+    return Panel(lab.open(panel.notebook.path), panel.cell)
+
+
+def test_a_reload_in_the_middle_of_a_turn_shows_all_of_it_and_the_rest_as_it_comes(open_panel, lab):
+    panel = open_panel("play('one', calls('order', what='tea'), 'It comes.')")
+    panel.send("first")
+    panel.turns(1)
+    panel.send("tea please")
+    panel.button("Approve").wait_for()
+    panel = reopened(lab, panel)
+    assert panel.prompts() == ["first", "tea please"]
+    panel.button("Approve").click()
+    panel.wait_for("It comes.")
+    assert panel.notebook.output(2).locator("agentmagic-static").is_hidden()
+
+
+def test_a_second_view_keeps_in_step(open_panel):
+    panel = open_panel("play('one', 'two')", "agent.chat()")
+    panel.send("first")
+    panel.turns(1)
+    panel.notebook.run(3)
+    other = Panel(panel.notebook, 3)
+    assert other.answers() == ["one"]
+    other.send("second")
+    panel.wait_for("two")
+    other.wait_for("two")
+    panel.page.wait_for_function("() => harness.cell(3).model.outputs.toJSON()[1].data['text/plain'].includes('two')")
+    assert panel.written() == other.written()
+
+
+def test_a_saved_notebook_shows_the_conversation_without_its_kernel(open_panel, lab):
+    panel = open_panel("play('an **answer**')")
+    panel.send("hello")
+    panel.turns(1)
+    panel.page.wait_for_function(
+        "index => JSON.stringify(harness.cell(index).model.outputs.toJSON()).includes('answer')", arg=2
+    )
+    panel.notebook.save()
+    panel.notebook.close()
+    lab.reload()
+    output = lab.open(panel.notebook.path).output(2)
+    output.locator("strong", has_text="answer").wait_for()
+    assert output.get_by_text("hello").is_visible()
+    assert output.locator(".am-panel").count() == 0
+    assert "not found" not in output.inner_text()
+
+
+def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it(open_panel):
+    panel = open_panel(
+        "play({'text': 'slowly ' * 60, 'pace': 0.02}, 'after it')",
+        "%%agent\nfrom a cell",
+        "[turn.prompt.text for turn in agent.turns]",
+    )
+    panel.notebook.start(3)
+    panel.wait_for("slowly")
+    assert panel.prompts() == ["from a cell"]
+    panel.send("from the panel")
+    panel.wait_for("“from the panel” waits for the turn under way.")
+    panel.notebook.finish(3)
+    panel.wait_for("after it")
+    assert "['from a cell', 'from the panel']" in panel.notebook.run(4)
+
+
+def test_keys_alone_are_enough(open_panel):
+    panel = open_panel("play(calls('order', what='tea'), 'Well then.')")
+    page = panel.page
+    panel.message.focus()
+    page.keyboard.type("tea please")
+    page.keyboard.press("Enter")
+    panel.button("Approve").wait_for()
+    panel.box.locator(".am-scroller").focus()
+    for _ in range(3):  # the message, the card, its first button
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    panel.wait_for("Well then.")
+    assert page.evaluate("() => harness.panel().content.mode") == "command" or panel.prompts() == ["tea please"]
+
+
+def test_what_cannot_be_done_is_said_and_the_words_come_back(open_panel):
+    panel = open_panel("agent = Session(Agent('nobody:x'))")
+    panel.send("hello")
+    panel.box.get_by_role("alert").get_by_text("No provider answers to 'nobody:x'").wait_for()
+    assert panel.message.input_value() == "hello"

@@ -1,0 +1,122 @@
+"""A server that asks for a token, and the authorization server that grants it: both real, both on loopback."""
+
+import secrets
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import uvicorn
+from mcp.server.auth.provider import AccessToken, AuthorizationCode, RefreshToken, construct_redirect_uri
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.shared.auth import OAuthToken
+
+from tests.tools.mcp.servers import workshop
+
+LASTS = 3600
+
+
+class Granting:
+    """Grants whatever it is asked for, and remembers what it granted and was asked."""
+
+    def __init__(self):
+        self.clients = {}
+        self.codes = {}
+        self.access = {}
+        self.refresh = {}
+        self.authorized = []
+        self.refreshed = 0
+        self.denies = False
+        self.rotates = True
+
+    @property
+    def secrets(self):
+        """All that must be seen nowhere."""
+        clients = [client.client_secret for client in self.clients.values()]
+        return [*self.access, *self.refresh, *(one for one in clients if one)]
+
+    def expire(self):
+        """Refuse every access token granted so far; they can be refreshed."""
+        self.access.clear()
+
+    def revoke(self):
+        """Refuse every token granted so far."""
+        self.access.clear()
+        self.refresh.clear()
+
+    async def get_client(self, client_id):
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info):
+        self.clients[client_info.client_id] = client_info
+
+    async def authorize(self, client, params):
+        self.authorized.append(params)
+        if self.denies:
+            said = {"error": "access_denied", "error_description": "Not \x1b[31mtoday"}
+            return construct_redirect_uri(str(params.redirect_uri), state=params.state, **said)
+        code = secrets.token_urlsafe(32)
+        self.codes[code] = AuthorizationCode(
+            code=code,
+            scopes=params.scopes or [],
+            expires_at=time.time() + LASTS,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
+        return construct_redirect_uri(str(params.redirect_uri), code=code, state=params.state)
+
+    async def load_authorization_code(self, client, authorization_code):
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(self, client, authorization_code):
+        del self.codes[authorization_code.code]
+        return self.grant(client, authorization_code.scopes, authorization_code.resource)
+
+    async def load_refresh_token(self, client, refresh_token):
+        return self.refresh.get(refresh_token)
+
+    async def exchange_refresh_token(self, client, refresh_token, scopes):
+        self.refreshed += 1
+        if self.rotates:
+            del self.refresh[refresh_token.token]
+        return self.grant(client, scopes, refresh_token.resource)
+
+    async def load_access_token(self, token):
+        return self.access.get(token)
+
+    def grant(self, client, scopes, resource):
+        access, refresh = (f"{kind}-{secrets.token_urlsafe(24)}" for kind in ("access", "refresh"))
+        shared = {"client_id": client.client_id, "scopes": scopes, "resource": resource}
+        self.access[access] = AccessToken(token=access, **shared)
+        self.refresh[refresh] = RefreshToken(token=refresh, **shared)
+        return OAuthToken(access_token=access, expires_in=LASTS, refresh_token=refresh, scope=" ".join(scopes))
+
+
+@contextmanager
+def serving(kind="streamable_http_app"):
+    """Yield the server's URL and what grants its tokens."""
+    path = "/sse" if kind == "sse_app" else "/mcp"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        granting = Granting()
+        auth = AuthSettings(
+            issuer_url=origin,
+            resource_server_url=f"{origin}{path}",
+            required_scopes=["use"],
+            validate_token_resource=True,
+            client_registration_options=ClientRegistrationOptions(
+                enabled=True, valid_scopes=["use"], default_scopes=["use"]
+            ),
+        )
+        app = getattr(workshop.make(auth=auth, auth_server_provider=granting), kind)()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"{origin}{path}", granting
+        finally:
+            server.should_exit = True
+            thread.join()

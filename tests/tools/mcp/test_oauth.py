@@ -1,0 +1,584 @@
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import keyring
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.errors import PasswordDeleteError
+
+from agentmagic.deadline import Deadline
+from agentmagic.errors import ServerError
+from agentmagic.redact import redact
+from agentmagic.tools.mcp import McpServers, config, oauth, tokens
+from agentmagic.tools.mcp.host import Page, Typed
+from agentmagic.tools.mcp.redirect import Redirect, read
+from agentmagic.tools.mcp.waiting import Timer, Waiting
+from tests.providers.loopback import Exchange, Loopback
+from tests.tools.mcp.calling import PATIENCE, call
+from tests.tools.mcp.servers import authorized
+
+
+class Drawer(KeyringBackend):
+    """A keyring in memory; a locked one fails."""
+
+    priority = 1  # pyright: ignore[reportAssignmentType]  (as every backend does)
+
+    def __init__(self):
+        super().__init__()
+        self.records = {}
+        self.locked = False
+
+    def get_password(self, service, username):
+        self.check()
+        return self.records.get((service, username))
+
+    def set_password(self, service, username, password):
+        self.check()
+        self.records[service, username] = password
+
+    def delete_password(self, service, username):
+        self.check()
+        if self.records.pop((service, username), None) is None:
+            raise PasswordDeleteError
+
+    def check(self):
+        if self.locked:
+            raise RuntimeError("locked")
+
+
+@pytest.fixture(autouse=True)
+def drawer():
+    before, drawer = keyring.get_keyring(), Drawer()
+    keyring.set_keyring(drawer)
+    yield drawer
+    keyring.set_keyring(before)
+    tokens._unkept.clear()
+
+
+def visit(url):
+    """Open a page as a browser does; return the address that it ended up at."""
+    try:
+        with urllib.request.build_opener().open(url, timeout=PATIENCE) as answer:
+            return answer.url
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.url
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None
+
+
+def visit_from_afar(url):
+    """Open a page on another machine, from which no redirect comes back; return where it led."""
+    try:
+        urllib.request.build_opener(_Stay).open(url, timeout=PATIENCE)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.headers["Location"]
+
+
+@dataclass(frozen=True)
+class Visitor(Typed):
+    """Somebody who opens each page in a browser, and waits."""
+
+    pages: list[Page] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def attended(self):
+        return True
+
+    async def authorize(self, page):
+        self.pages.append(page)
+        self.asked.set()
+        await asyncio.to_thread(visit, page.url)
+        await asyncio.Event().wait()
+
+
+class Idle(Visitor):
+    """Somebody who does nothing."""
+
+    async def authorize(self, page):
+        self.pages.append(page)
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
+class Paster(Visitor):
+    """Somebody at another machine, who pastes the address the browser ended up at, after some wrong ones."""
+
+    async def authorize(self, page):
+        self.pages.append(page)
+        wrong = {1: "what?", 2: "http://127.0.0.1/callback?code=x&state=y"}
+        return wrong.get(len(self.pages)) or await asyncio.to_thread(visit_from_afar, page.url)
+
+
+class Decliner(Visitor):
+    """Somebody who says no."""
+
+    async def authorize(self, page):
+        self.pages.append(page)
+        return ""
+
+
+def play(scene, *, kind="streamable_http_app"):
+    """Play a scene with a server that asks for a token."""
+
+    async def main(url, granting):
+        async with asyncio.timeout(PATIENCE):
+            await scene(url, granting)
+
+    with authorized.serving(kind) as (url, granting):
+        asyncio.run(main(url, granting))
+
+
+@contextlib.asynccontextmanager
+async def connected(url, host, **more):
+    servers = McpServers({"web": config.parse({"url": url, **more})}, host=host)
+    try:
+        yield servers
+    finally:
+        await servers.aclose()
+
+
+def port_of(page):
+    return urlsplit(parse_qs(urlsplit(page.url).query)["redirect_uri"][0]).port
+
+
+def is_free(port):
+    with socket.socket() as attempt:
+        return attempt.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize("kind", ["streamable_http_app", "sse_app"])
+def test_a_person_authorizes_once_and_the_token_is_kept_in_the_keyring(drawer, kind):
+    async def scene(url, granting):
+        entry = {"type": "sse"} if kind == "sse_app" else {}
+        person = Visitor()
+        async with connected(url, person, **entry) as servers:
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+            await servers.restart("web")
+            assert (await call(servers, "echo", text="again")).text == "again"
+        later = Visitor()
+        async with connected(url, later, **entry) as servers:
+            assert (await call(servers, "echo", text="later")).text == "later"
+        assert (len(person.pages), len(later.pages)) == (1, 0)
+        assert person.pages[0].note == "The token will be kept in the keyring of this system."
+        assert granting.authorized[0].resource == url
+        assert granting.authorized[0].code_challenge
+        assert is_free(port_of(person.pages[0]))
+        assert list(drawer.records) == [("agentmagic-mcp", url)]
+        assert json.loads(drawer.records["agentmagic-mcp", url])["token"]["access_token"] in granting.access
+
+    play(scene, kind=kind)
+
+
+def test_what_is_granted_is_seen_nowhere(caplog):
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as servers:
+            await call(servers, "echo", text="hello")
+            granting.expire()
+            await call(servers, "echo", text="hello")
+            state = servers.get("web")
+            assert granting.secrets
+            for secret in granting.secrets:
+                assert secret not in f"{state} {person.pages} {caplog.text}"
+                assert redact(f"<{secret}>") == "<[redacted]>"
+
+    with caplog.at_level(logging.DEBUG):
+        play(scene)
+
+
+def test_a_token_that_has_run_out_is_refreshed_without_asking():
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as servers:
+            await call(servers, "echo", text="hello")
+            granting.expire()
+            answers = await asyncio.gather(*(call(servers, "echo", text=str(n)) for n in range(5)))
+            assert [answer.text for answer in answers] == list("01234")
+        granting.expire()
+        async with connected(url, Typed()) as servers:
+            assert (await call(servers, "echo", text="in another kernel")).text == "in another kernel"
+        assert (len(person.pages), granting.refreshed) == (1, 2)
+
+    play(scene)
+
+
+def test_a_token_that_another_kernel_refreshed_is_taken_from_the_keyring():
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as first, connected(url, Typed()) as second:
+            await call(first, "echo", text="hello")
+            await call(second, "echo", text="hello")
+            granting.expire()
+            await call(first, "echo", text="hello")
+            assert (await call(second, "echo", text="hello")).text == "hello"
+        assert (len(person.pages), granting.refreshed) == (1, 1)
+
+    play(scene)
+
+
+def test_a_person_is_asked_again_where_the_refresh_is_refused():
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as servers:
+            await call(servers, "echo", text="hello")
+            granting.revoke()
+            assert (await call(servers, "echo", text="again")).text == "again"
+        assert len(person.pages) == 2
+
+    play(scene)
+
+
+def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
+    async def scene(url, granting):
+        async with connected(url, Visitor()) as servers:
+            await call(servers, "echo", text="hello")
+            waiting = servers._servers["web"].connection._waiting
+            person, waiting._host = waiting._host, Typed()
+            granting.revoke()
+            assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
+            waiting._host = person
+            assert (await call(servers, "echo", text="again")).text == "again"
+
+    play(scene)
+
+
+def test_with_nobody_there_it_fails_at_once_and_says_what_to_do():
+    async def scene(url, granting):
+        async with connected(url, Typed()) as servers:
+            with pytest.raises(ServerError) as failed:
+                await servers.tools()
+        assert str(failed.value) == (
+            "The MCP server 'web' cannot be used: it asks to be authorized, and nobody is there to do so; connect it "
+            "once in a notebook, with %mcp add, or give its entry an Authorization header."
+        )
+        assert not granting.clients
+
+    play(scene)
+
+
+def test_an_entry_with_its_own_header_never_asks_to_authorize():
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person, headers={"authorization": "Bearer of-my-own-making"}) as servers:
+            with pytest.raises(ServerError, match=r"HTTP 401\); check the headers of its entry"):
+                await servers.tools()
+        assert not person.pages
+
+    play(scene)
+
+
+def test_an_address_may_be_pasted_and_wrong_ones_are_told():
+    async def scene(url, granting):
+        person = Paster()
+        async with connected(url, person) as servers:
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+        assert [page.note for page in person.pages[1:]] == [
+            "That address holds no answer: it should have code=... and state=... in it.",
+            "That address answers another request, not this one.",
+        ]
+
+    play(scene)
+
+
+def test_a_no_is_taken_for_an_answer():
+    async def scene(url, granting):
+        person = Decliner()
+        async with connected(url, person) as servers:
+            with pytest.raises(ServerError, match="it was not authorized"):
+                await servers.tools()
+        assert len(person.pages) == 1
+        assert is_free(port_of(person.pages[0]))
+
+    play(scene)
+
+
+def test_a_refusal_of_the_authorization_server_is_told():
+    async def scene(url, granting):
+        granting.denies = True
+        person = Visitor()
+        async with connected(url, person) as servers:
+            with pytest.raises(ServerError, match="its authorization server refused: access_denied Not today"):
+                await servers.tools()
+        assert len(person.pages) == 1
+
+    play(scene)
+
+
+def test_the_time_a_person_takes_is_nobody_elses():
+    class Slow(Visitor):
+        async def authorize(self, page):
+            over = asyncio.Event()
+            asyncio.get_running_loop().call_later(0.6, over.set)  # longer than either clock has
+            await over.wait()
+            return "done"
+
+    async def main():
+        waiting, timer_ran_out = Waiting("web", Slow()), asyncio.Event()
+        timer = Timer(0.5, timer_ran_out.set)
+        async with asyncio.timeout(PATIENCE), Deadline(0.5) as deadline:
+            with waiting.caller(deadline), waiting.clock(timer):
+                assert await waiting.authorize("https://example.org/authorize", "") == "done"
+                assert not timer_ran_out.is_set()
+        async with asyncio.timeout(PATIENCE):
+            await timer_ran_out.wait()
+
+    asyncio.run(main())
+
+
+def test_cancelling_ends_the_wait_at_once_and_frees_the_port():
+    async def scene(url, granting):
+        loop = asyncio.get_running_loop()
+        person = Idle()
+        async with connected(url, person) as servers:
+            waiting = asyncio.ensure_future(servers.tools())
+            await person.asked.wait()
+            port = port_of(person.pages[0])
+            assert not is_free(port)
+            cancelled = loop.time()
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            life = servers._servers["web"].connection._life
+            await asyncio.wait((life.owner,))
+            assert loop.time() - cancelled < 0.5
+            assert is_free(port)
+            person.asked.clear()
+            again = asyncio.ensure_future(servers.tools())
+            await person.asked.wait()
+            again.cancel()
+            await asyncio.wait((again,))
+
+    play(scene)
+
+
+def test_cancelling_a_call_withdraws_what_is_asked_for_it():
+    async def scene(url, granting):
+        async with connected(url, Visitor()) as servers:
+            await call(servers, "echo", text="hello")
+            granting.revoke()
+            person = Idle()
+            servers._servers["web"].connection._waiting._host = person
+            waiting = asyncio.ensure_future(call(servers, "echo", text="hello"))
+            await person.asked.wait()
+            waiting.cancel()
+            await asyncio.wait((waiting,))
+            servers._servers["web"].connection._waiting._host = Visitor()
+            assert (await call(servers, "echo", text="again")).text == "again"
+            assert is_free(port_of(person.pages[0]))
+
+    play(scene)
+
+
+@pytest.mark.parametrize("locked", [False, True])
+def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(drawer, caplog, monkeypatch, locked):
+    if locked:
+        drawer.locked = True
+    else:
+        monkeypatch.setattr(Drawer, "priority", 0)
+        monkeypatch.setattr(Drawer, "get_password", lambda *_: None)
+
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as servers:
+            await servers.tools()
+        async with connected(url, Typed()) as servers:
+            await servers.tools()
+        said = "The token will be" if locked else "No keyring can be used here: the token will be kept in memory"
+        assert person.pages[0].note.startswith(said)
+        assert f"No keyring took the token for {url}: it is kept in memory" in caplog.text
+
+    play(scene)
+
+
+def test_removing_a_server_deletes_its_token(drawer):
+    async def scene(url, granting):
+        async with connected(url, Visitor()) as servers:
+            await servers.tools()
+            assert drawer.records
+            await servers.remove("web")
+            assert not drawer.records
+
+    play(scene)
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"token": 7, "client": 8}', "\x00"])
+def test_a_record_that_cannot_be_read_is_none(drawer, record):
+    async def main():
+        drawer.records[tokens.SERVICE, "https://example.org/mcp"] = record
+        grant = tokens.Grant("https://example.org/mcp")
+        await grant.load()
+        assert grant.access is None
+
+    asyncio.run(main())
+
+
+def test_only_the_answer_to_this_request_ends_the_wait():
+    async def main():
+        async with asyncio.timeout(PATIENCE), Redirect() as redirect:
+            redirect.state = "right"
+            base = redirect.address
+            for stray in ("?code=a&state=wrong", "?state=right", "", "/more?code=a&state=right"):
+                await asyncio.to_thread(visit, f"{base}{stray}")
+                assert not redirect.answer.done()
+            _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
+            writer.write(b"GET /" + b"x" * 100_000)
+            await asyncio.to_thread(visit, f"{base}?code=a&state=right&iss=me")
+            answer = await redirect.answer
+            assert (answer.code, answer.issuer) == ("a", "me")
+            writer.transport.abort()
+        assert is_free(urlsplit(base).port)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("address", ["", "http://[", "http://x/?code=a", "http://x/?state=b", "?" + "a=1&" * 100])
+def test_an_address_without_an_answer_is_told(address):
+    with pytest.raises(ValueError, match="That address"):
+        read(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "server", "problem"),
+    [
+        ("https://auth.example.org/authorize?a=1", "https://example.org/mcp", None),
+        ("http://127.0.0.1:8000/authorize", "http://localhost:9000/mcp", None),
+        ("http://127.0.0.1:8000/authorize", "https://example.org/mcp", "no https"),
+        ("http://example.org/authorize", "https://example.org/mcp", "no https"),
+        ("javascript:alert(1)", "https://example.org/mcp", "no https"),
+        ("file:///etc/passwd", "http://127.0.0.1/mcp", "no https"),
+        ("https://bank.example@evil.example/", "https://example.org/mcp", "deceive"),
+        ("https://example.org/\x1b[2J", "https://example.org/mcp", "deceive"),
+        ("https://example.org/\u202ecod", "https://example.org/mcp", "deceive"),
+        (f"https://example.org/{'a' * 5000}", "https://example.org/mcp", "deceive"),
+        ("https://[", "https://example.org/mcp", "cannot be read"),
+    ],
+)
+def test_only_addresses_that_cannot_deceive_are_used(url, server, problem):
+    found = oauth.unfit(url, server)
+    assert found is None if problem is None else problem in found
+
+
+class Hostile(Loopback):
+    """A server and its authorization server, whose answers are given by path; "*" stands for the rest."""
+
+    def __init__(self, **answers):
+        super().__init__([])
+        self._answers = answers
+
+    def answer(self, received):
+        name = urlsplit(received.path).path.rpartition("/")[2].replace("-", "_")
+        if received.path.startswith("/.well-known/"):
+            name = received.path.split("/")[2].replace("-", "_")
+        given = self._answers.get(name, Exchange("{}", 404, "application/json"))
+        return given(self) if callable(given) else given
+
+
+def as_json(value, status=200):
+    return Exchange(json.dumps(value), status, "application/json")
+
+
+def resource(server):
+    return as_json({"resource": f"{server.url}/mcp", "authorization_servers": [server.url]})
+
+
+def metadata(**more):
+    def answer(server):
+        endpoints = {"authorization_endpoint": f"{server.url}/authorize", "token_endpoint": f"{server.url}/token"}
+        return as_json({"issuer": server.url, "registration_endpoint": f"{server.url}/register", **endpoints, **more})
+
+    return answer
+
+
+def contained(words, host=None, **answers):
+    """Check that a server that misbehaves fails in these words."""
+    answers = {
+        "mcp": Exchange("", 401),
+        "oauth_protected_resource": resource,
+        "oauth_authorization_server": metadata(),
+        "register": as_json({"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]}, 201),
+        **answers,
+    }
+
+    async def main(url):
+        async with asyncio.timeout(PATIENCE), connected(url, host or Visitor()) as servers:
+            with pytest.raises(ServerError, match=words) as failed:
+                await servers.tools()
+            return str(failed.value)
+
+    with Hostile(**answers) as server:
+        return asyncio.run(main(f"{server.url}/mcp"))
+
+
+def test_an_authorization_page_that_could_deceive_is_not_shown():
+    person = Visitor()
+    page = metadata(authorization_endpoint="https://bank.example@evil.example/")
+    contained("is not shown: it is written so that it could deceive", person, oauth_authorization_server=page)
+    assert not person.pages
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "file:///etc/passwd"])
+def test_an_authorization_page_that_is_none_is_never_shown(address):
+    person = Decliner()
+    page = metadata(authorization_endpoint=address)
+    contained("it was not authorized", person, oauth_authorization_server=page)
+    assert all(page.url.startswith("http://127.0.0.1") for page in person.pages)
+
+
+def test_a_body_without_bounds_is_not_read():
+    flood = Exchange("x" * 2_000_000, 200, "application/json")
+    contained("could not be authorized", oauth_protected_resource=flood, oauth_authorization_server=flood)
+
+
+def test_an_authorization_server_that_is_silent_ends_by_its_own_deadline(monkeypatch):
+    monkeypatch.setattr(oauth, "ANSWER", 0.2)
+    silent = Exchange("{}", stall_at=1)
+    contained("its authorization server did not answer within 0.2 s", oauth_protected_resource=silent)
+
+
+def test_a_server_that_registers_nobody_says_what_to_do():
+    refusal = as_json({"error": "closed"}, 403)
+    contained("registers no clients .* give its entry an Authorization header", register=refusal)
+
+
+def test_a_token_in_an_answer_that_cannot_be_read_is_not_quoted(caplog):
+    def goes_straight_back(server):
+        query = parse_qs(urlsplit(server.requests[-1].path).query)
+        where = f"{query['redirect_uri'][0]}?code=1&state={query['state'][0]}"
+        return Exchange("", 302, headers={"Location": where})
+
+    with caplog.at_level(logging.DEBUG):
+        said = contained(
+            "what its authorization server answered cannot be read",
+            authorize=goes_straight_back,
+            token=Exchange('{"access_token": "a-token-cut-off', 200, "application/json"),
+        )
+    assert "a-token" not in said + caplog.text
+
+
+def test_a_request_that_is_never_answered_keeps_none_of_the_others():
+    """The library's own flow would keep its lock until the first of them is answered."""
+
+    async def main():
+        grant = tokens.Grant("https://example.org/mcp")
+        authorization = oauth.Authorization(grant, Waiting("web", Typed()), pytest.fail)
+        request = httpx2.Request("POST", grant.url)
+        silent, prompt = authorization.flow(request), authorization.flow(request)
+        async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):
+            assert await anext(silent) is request
+            assert await anext(prompt) is request
+            with pytest.raises(StopAsyncIteration):
+                await prompt.asend(httpx2.Response(200, request=request))
+
+    asyncio.run(main())
