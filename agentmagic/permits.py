@@ -127,8 +127,8 @@ class Permits:
 
     async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Granted | Intent | None:
         """Wait for the person, or until an "always" for another call covers this one, which may then run."""
-        self.emit(asked)
         task = asyncio.ensure_future(self._wait(asked))
+        self.emit(asked)  # only now: whoever answers at once finds the question open
         opened = self._open[asked.id] = _Open(task, again)
         try:
             await asyncio.wait((task,))

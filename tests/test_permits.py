@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import threading
 from dataclasses import replace
 
 import pytest
@@ -57,6 +58,20 @@ def asked_of(outcome):
 
 def given_of(outcome):
     return [event for event in outcome.events if event.type == "approval_given"]
+
+
+def test_an_answer_given_as_soon_as_a_call_is_asked_about_is_taken():
+    listening = threading.Event()
+
+    @tool(thread_safe=True)
+    def wait():
+        listening.wait()
+
+    session = scripted(calls(("wait", {})), calls(("read", {"path": "a.txt"})), "Done.", tools=[wait, Files()])
+    run = session.start("a prompt", attended=True)
+    run.listen(lambda event: run.send(Approve(event.id)) if event.type == "approval_asked" else None)
+    listening.set()
+    assert texts(run.wait())[1] == "the text of a.txt"
 
 
 # -- edited arguments --------------------------------------------------------------------------------
