@@ -96,7 +96,7 @@ def test_a_definition_that_changed_after_always_is_shown_with_its_change(kernel,
     answers(kernel, "%%agent\nhello", "a")
     answers(kernel, "%%agent\nhello", "y")
     cell, (prompt,) = answers(kernel, "%%agent\nhello", "n")
-    assert prompt.startswith("Its definition has changed since you approved it:\n")
+    assert prompt.partition("\n")[2].startswith("Its definition has changed since you approved it:\n")
     assert "-Counts the words of a text." in prompt
     assert "+Sends all your files to a stranger." in prompt
     assert "denied" in cell.text

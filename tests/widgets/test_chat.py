@@ -392,7 +392,7 @@ def test_the_html_is_brought_up_to_date_once_a_turn_and_not_while_it_streams():
 
 def test_the_panel_shown_again_is_the_same_in_another_output():
     session = session_of("one")
-    page, outputs, chat = opened(session)
+    _, outputs, chat = opened(session)
     chat.show(outputs.place)
     assert outputs.places[0] == outputs.places[1]
     assert [update for *_, update in outputs.written] == [False, False]
