@@ -14,7 +14,7 @@ import agentmagic
 ROOT = Path(__file__).parent.parent
 SDKS = {"google.genai", "mcp", "openai", "xllamacpp"}
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
-JUPYTERS_OWN = ("agentmagic.kernel", "agentmagic.widgets.view")
+JUPYTERS_OWN = ("agentmagic.kernel", "agentmagic.widgets.view", "agentmagic.widgets.chat")
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
 
 
