@@ -16,7 +16,7 @@ from agentmagic.errors import ServerError
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools import mcp
 from agentmagic.tools.base import call_tool
-from agentmagic.tools.mcp import McpServers, connection, listing, pace, screen
+from agentmagic.tools.mcp import McpServers, life, listing, pace, screen
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from agentmagic.tools.mcp.host import Sampled, Typed
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
@@ -466,7 +466,7 @@ def test_requests_without_end_are_slowed_and_dropped():
 
 
 def test_a_server_that_ignores_its_end_is_killed(monkeypatch):
-    monkeypatch.setattr(connection, "CLOSE", 4.0)
+    monkeypatch.setattr(life, "CLOSE", 4.0)
 
     async def scene(servers):
         await still_works(servers)

@@ -16,7 +16,7 @@ from agentmagic.errors import MissingExtra, ServerError, UsageError
 from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import Toolset, call_tool
-from agentmagic.tools.mcp import McpServers, config, connection, stdio
+from agentmagic.tools.mcp import McpServers, config, life, stdio
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
@@ -493,7 +493,7 @@ def test_closing_leaves_no_process_not_even_one_that_refuses():
 
 
 def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(monkeypatch):
-    monkeypatch.setattr(connection, "CLOSE", 0.05)
+    monkeypatch.setattr(life, "CLOSE", 0.05)
 
     async def main():
         async with connected(raw=raw("stubborn")) as servers:
