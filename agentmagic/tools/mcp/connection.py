@@ -72,16 +72,6 @@ class Connection:
         self.on_change()
 
     @property
-    def state(self) -> State:
-        """How the connection is doing; `on_change` is called when that changes."""
-        return self._state
-
-    @state.setter
-    def state(self, state: State) -> None:
-        self._state = state
-        self.on_change()
-
-    @property
     def stderr(self) -> str:
         """The last words of the server: the end of its stderr, and what it printed that was no message."""
         return self._life.tail.text()[-LAST_WORDS:] if self._life else ""
