@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 
-from agentmagic.events import Event, Intent
+from agentmagic.events import ApprovalAsked, Event, Intent, QuestionAsked, StepFinished, ToolFinished
 from agentmagic.kernel.display import Answer, Publish, bundle
 from agentmagic.render import html
 from agentmagic.render.transcript import Transcript
@@ -17,6 +17,9 @@ FRAME = 0.1
 BYTES_PER_SECOND = 2_000_000
 """How much HTML a live output sends at most; a longer one is updated less often."""
 
+MILESTONES = (StepFinished, ApprovalAsked, QuestionAsked, ToolFinished)
+"""Events at which the HTML is updated even where nobody sees it: it is in the notebook when that is saved."""
+
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
 UNREACHED = "It is typed: this page sends no clicks to a running cell."
 """Why an answer is typed where there could be buttons."""
@@ -25,7 +28,8 @@ UNREACHED = "It is typed: this page sends no clicks to a running cell."
 class Html:
     """One output that is updated while the turn runs, and ends as its static form.
 
-    It stands `aside` for what shows the same in another way: while that is `seen`, nothing is updated.
+    It stands `aside` for what shows the same in another way: while that is `seen`, it is updated at milestones
+    only, so that something is there when the page is loaded anew, or the kernel ends, in the middle of the turn.
     """
 
     def __init__(self, publish: Publish, aside: Callable[[str], str], seen: Callable[[], bool]) -> None:
@@ -54,7 +58,7 @@ class Html:
         """Take an event in; what it changes is seen at the next frame."""
         with self._lock:
             self._transcript.feed(event)
-            if self._waiting or self._over or self._seen():
+            if self._waiting or self._over or (self._seen() and not isinstance(event, MILESTONES)):
                 return
             self._waiting = True
         asyncio.get_running_loop().call_later(self._pause, self._update)
@@ -69,7 +73,7 @@ class Html:
     def _update(self) -> None:
         with self._lock:
             self._waiting = False
-            if not self._over and not self._seen():
+            if not self._over:
                 self._show()
 
     def _show(self) -> None:

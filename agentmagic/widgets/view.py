@@ -24,8 +24,11 @@ logger = logging.getLogger("agentmagic")
 
 STATIC = Path(__file__).parent / "static"
 
-FRAME = 0.07
+FRAME = 0.085
 """Seconds between two frames; with shorter ones the frames would weigh more than the text in them."""
+
+AGAIN = 1.0
+"""Seconds in which a hello that is said again is not answered again: the answer is on its way."""
 
 PATIENCE = 5.0
 """Seconds that a page may take until its hello reaches a running cell: it fetches the library, the first time."""
@@ -94,6 +97,7 @@ class View(AnyWidget):
         self._sending = threading.Lock()
         self._waiting = False
         self._messages = 0
+        self._answered = ("", 0, 0.0)
         super().__init__(home=home, name=uuid.uuid4().hex, library=_library().name)
         _take_messages_anywhere(self)
         cast("Any", self).on_msg(self._receive)
@@ -166,9 +170,18 @@ class View(AnyWidget):
                 if threading.current_thread() is not threading.main_thread():
                     View.patience = PATIENCE
                 self.mounted.set()
-                self._deliver(lambda: self._feed.hello(name, seen))
+                if not self._is_on_its_way(name, seen):
+                    self._deliver(lambda: self._feed.hello(name, seen))
             case _:
                 self._act(content)
+
+    def _is_on_its_way(self, name: str, seen: int) -> bool:
+        """Whether this hello was answered just now; a page repeats it, and all of them may have waited for a cell."""
+        before, now = self._answered, time.monotonic()
+        if before[:2] == (name, seen) and now - before[2] < AGAIN:
+            return True
+        self._answered = (name, seen, now)
+        return False
 
     def _act(self, content: object) -> None:
         try:

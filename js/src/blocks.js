@@ -108,6 +108,7 @@ class Prompt {
 
   /** @param {PromptBlock} block */
   update(block) {
+    if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
     this.#block = block
     say(this.#words, block.text)
     this.forget()

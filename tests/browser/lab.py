@@ -1,4 +1,4 @@
-"""A real JupyterLab in headless Chromium: opens notebooks, runs and interrupts cells, looks at what they show.
+"""A real JupyterLab, or Notebook 7, in headless Chromium: opens notebooks, runs and interrupts cells, looks at them.
 
 Whatever is waited for is a line of the server, a promise of JupyterLab or a condition of the page; nothing
 sleeps. Server, kernels and browser are ended at the end, by their handles.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from threading import Thread
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
@@ -53,18 +53,27 @@ HARNESS = """
 window.harness = {
   done: {},
   idle: 0,
-  panel: () => window.jupyterapp.shell.currentWidget,
+  // The notebook, beside which another view of an output may be open.
+  panel: () => [...window.jupyterapp.shell.widgets('main')].findLast(widget => widget.sessionContext && widget.content),
   cell: index => harness.panel().content.widgets[index],
-  ready: () => {
-    const panel = window.jupyterapp && window.jupyterapp.shell.currentWidget
-    const kernel = panel && panel.sessionContext && panel.sessionContext.session && panel.sessionContext.session.kernel
-    return Boolean(kernel) && kernel.status === 'idle' && panel.content.widgets.length > 0
+  kernel: () => harness.panel().sessionContext.session.kernel,
+  connected: () => {
+    const panel = window.jupyterapp && harness.panel()
+    return Boolean(panel?.sessionContext.session?.kernel) && panel.content.widgets.length > 0
   },
+  ready: () => harness.connected() && harness.kernel().status === 'idle',
   open: async path => {
     await window.jupyterapp.restored
     harness.done = {}
     window.jupyterapp.shell.activateById((await window.jupyterapp.commands.execute('docmanager:open', {path})).id)
   },
+  // What is in an element for somebody to see or to open: nothing hidden, and the inside of our own elements.
+  shown: node => {
+    if (node.nodeType === Node.TEXT_NODE) return node.data
+    if (node.hidden || node.nodeName === 'STYLE') return ''
+    return Array.from((node.shadowRoot || node).childNodes, harness.shown).join('')
+  },
+  text: index => harness.shown(harness.cell(index).outputArea.node),
   watch: () => harness.panel().sessionContext.iopubMessage.connect((_, message) => {
     const ended = message.header.msg_type === 'status' && message.content.execution_state === 'idle'
     if (ended && message.parent_header.msg_type === 'execute_request') harness.idle = Date.parse(message.header.date)
@@ -116,9 +125,13 @@ class Notebook:
         self.finish(index)
         return self.text(index)
 
+    def start_all(self) -> None:
+        """Run all cells and return at once."""
+        self.page.evaluate("() => harness.runAll()")
+
     def run_all(self) -> None:
         """Run all cells to the end of the last."""
-        self.page.evaluate("() => harness.runAll()")
+        self.start_all()
         self.finish("all")
 
     def is_done(self, index: int) -> bool:
@@ -129,13 +142,12 @@ class Notebook:
         return self.page.evaluate("index => harness.cell(index).model.outputs.toJSON()", index)
 
     def text(self, index: int) -> str:
-        """Return the text that a cell shows, closed cards included."""
-        return self.page.evaluate("index => harness.cell(index).outputArea.node.textContent", index)
+        """Return the text that a cell shows, closed cards included, but nothing that stands aside."""
+        return self.page.evaluate("index => harness.text(index)", index)
 
     def wait_for_text(self, index: int, text: str) -> None:
         """Wait until a cell shows a text."""
-        shown = "([index, text]) => harness.cell(index).outputArea.node.textContent.includes(text)"
-        self.page.wait_for_function(shown, arg=[index, text])
+        self.page.wait_for_function("([index, text]) => harness.text(index).includes(text)", arg=[index, text])
 
     def type(self, text: str) -> None:
         """Answer the input box of the cell under way."""
@@ -166,6 +178,19 @@ class Notebook:
         self.page.evaluate(
             "async theme => { await jupyterapp.commands.execute('apputils:change-theme', {theme}) }", name
         )
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+
+    def use_windowing(self, mode: str) -> None:
+        """Have cells that are out of sight taken out of the page ("full"), or not ("none")."""
+        self.page.evaluate(
+            "mode => { const book = harness.panel().content;"
+            " book.notebookConfig = { ...book.notebookConfig, windowingMode: mode } }",
+            mode,
+        )
+
+    def scroll_to(self, index: int) -> None:
+        """Bring a cell into sight."""
+        self.page.evaluate("async index => { await harness.panel().content.scrollToItem(index) }", index)
 
     def output(self, index: int) -> Locator:
         """Return the output area of a cell."""
@@ -176,7 +201,10 @@ class Lab:
     """A JupyterLab server with its own settings and a browser before it, from `__enter__` to `__exit__`.
 
     Notebooks are in `folder`. `kernels` names Pythons to choose kernels from besides "python3", this one.
+    `front_end` is what notebooks are opened in: the server has both.
     """
+
+    front_end: Literal["lab", "notebook"] = "lab"
 
     def __init__(
         self, folder: Path, env: Mapping[str, str] | None = None, kernels: Mapping[str, str] | None = None
@@ -197,16 +225,22 @@ class Lab:
         nbformat.write(notebook, path)
         return path
 
-    def open(self, path: Path) -> Notebook:
-        """Open a notebook, and wait until its kernel is there."""
-        self.page.evaluate("path => harness.open(path)", str(path.relative_to(self.folder)))
-        self.page.wait_for_function("() => harness.ready()")
+    def open(self, path: Path, *, ready: bool = True) -> Notebook:
+        """Open a notebook, and wait until its kernel is there, and idle unless that is not what one is `ready` for."""
+        name = str(path.relative_to(self.folder))
+        if self.front_end == "notebook":
+            self.page.goto(f"{self._server.url}/notebooks/{name}")
+        else:
+            if not self.page.url.startswith(f"{self._server.url}/lab"):
+                self.reload()
+            self.page.evaluate("path => harness.open(path)", name)
+        self.page.wait_for_function(f"() => harness.{'ready' if ready else 'connected'}()")
         self.page.evaluate("() => { harness.watch() }")
         return Notebook(self.page, path)
 
     def reload(self) -> None:
         """Load the page anew, as a person does who comes back."""
-        self.page.goto(f"{self._server.url}/lab?reset")
+        self.page.goto(f"{self._server.url}/{'lab?reset' if self.front_end == 'lab' else 'tree'}")
         self.page.wait_for_function("() => window.jupyterapp")
 
     def __enter__(self) -> Self:
@@ -248,6 +282,7 @@ class _Server:
             "ServerApp.root_dir": folder,
             "IdentityProvider.token": "",
             "LabApp.expose_app_in_browser": True,
+            "JupyterNotebookApp.expose_app_in_browser": True,
         }
         argv = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
         self._process = Popen(argv, cwd=folder, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True)

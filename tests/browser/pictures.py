@@ -1,7 +1,7 @@
 """Takes the pictures of the docs: python -m tests.browser.pictures [--script].
 
 The first notebook is run in JupyterLab, by the local model or by its script, and looked at twice: while an
-answer streams in, and at the end with one card open.
+answer streams in, and at the end with one card open. Then a chat panel is, light and dark, while a call waits.
 """
 
 import json
@@ -24,8 +24,52 @@ PACE = 0.1
 PATIENCE = 300.0
 """Seconds that a turn of the local model may take."""
 
-STREAMING = re.compile(r"\w+ \w+ \w+.*▌")
-"""An answer of which some words are there, and the caret behind them."""
+WORDS = re.compile(r"\w+ \w+ \w+")
+"""An answer of which some words are there."""
+
+PANEL = """
+%load_ext agentmagic
+import pandas as pd
+from agentmagic import Agent, Session, tool
+from agentmagic.providers.scripted import Scripted
+
+products = ["Lamp", "Chair", "Desk"]
+sales = pd.DataFrame({"product": products, "revenue": [48_200, 31_950, 27_400], "returns": [12, 31, 4]})
+
+@tool
+def best_products(year: int) -> pd.DataFrame:
+    "List the products of a year by revenue."
+    return sales
+
+@tool(ask=True)
+def send_report(to: str, subject: str, attach: list[str]) -> str:
+    "Send a report by mail."
+    return "sent"
+
+ANSWER = '''The **Lamp** sold best in 2025, a third above the Chair:
+
+| product | revenue | returns per 1,000 |
+|---|--:|--:|
+| Lamp | 48,200 | 0.25 |
+| Chair | 31,950 | 0.97 |
+| Desk | 27,400 | 0.15 |
+
+The Chair comes back four times as often, at a rate of $r = 31 / 31950$. To see it in the notebook:
+
+```python
+sales.assign(rate=sales.returns / sales.revenue).sort_values("rate")
+```
+'''
+
+def calls(name, **arguments):
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+agent = Session(Agent(Scripted([
+    calls("best_products", year=2025),
+    ANSWER,
+    calls("send_report", to="ana@example.org", subject="What sold best in 2025", attach=["sales.csv"]),
+])))
+"""
 
 
 def main() -> None:
@@ -42,6 +86,8 @@ def main() -> None:
         notebook = lab.open(lab.folder / "01_first_agent.ipynb")
         notebook.page.evaluate("() => { jupyterapp.commands.execute('application:toggle-left-area') }")
         _take(notebook)
+        notebook.close()
+        _take_panel(lab)
 
 
 def _take(notebook: Notebook) -> None:
@@ -51,12 +97,32 @@ def _take(notebook: Notebook) -> None:
         if cell in places:
             notebook.run(places[cell])
     notebook.start(places["ask-function"])
-    notebook.output(places["ask-function"]).locator("p", has_text=STREAMING).wait_for()
+    notebook.output(places["ask-function"]).locator(".am-busy p", has_text=WORDS).wait_for()
     _photograph(notebook, places["ask-server"], places["ask-function"], "streaming.png")
     notebook.finish(places["ask-function"])
     notebook.run(places["ask-nothing"])
-    notebook.output(places["ask-function"]).locator("summary").click()
+    notebook.output(places["ask-function"]).locator(".am-card summary").click()
     _photograph(notebook, places["ask-server"], places["ask-nothing"], "first_agent.png")
+
+
+def _take_panel(lab: Lab) -> None:
+    notebook = lab.open(lab.write("panel.ipynb", [PANEL, "agent.chat()"]))
+    notebook.run(0)
+    notebook.run(1)
+    panel = notebook.output(1)
+    box = panel.get_by_label("Message", exact=True)
+    for words, shown in [
+        ("Which product sold best in 2025, and which is returned most?", "scripted:script"),
+        ("Mail that to Ana, with the table attached.", "waits for you"),
+    ]:
+        box.fill(words)
+        box.press("Enter")
+        panel.get_by_text(shown).last.wait_for()
+    _photograph(notebook, 1, 1, "panel.png")
+    notebook.use_theme("JupyterLab Dark")
+    _photograph(notebook, 1, 1, "panel_dark.png")
+    notebook.use_theme("JupyterLab Light")
+    notebook.close()
 
 
 def _photograph(notebook: Notebook, first: int, last: int, name: str) -> None:

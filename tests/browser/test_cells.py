@@ -1,13 +1,11 @@
 """Cells in JupyterLab: they stream, keep their order, ask, are interrupted, and stay in the saved notebook."""
 
 import json
-import os
 
 import psutil
 import pytest
 
-from tests.browser.conftest import KERNEL6
-from tests.browser.lab import ROOT
+from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS
 
 pytestmark = pytest.mark.browser
 
@@ -18,63 +16,18 @@ PATIENCE = 10.0
 """Seconds after which a process that should end has not ended."""
 
 WORDS = [f"word{number}." for number in range(40)]
-SERVER = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
-
-SETUP = """
-%load_ext agentmagic
-import os, sys, time
-from agentmagic import Agent, Session, tool
-from agentmagic.errors import RateLimited
-from agentmagic.providers.scripted import Scripted
-from agentmagic.testing import Stalled, invalid_history
-
-def calls(name, **arguments):
-    return {"calls": [{"name": name, "arguments": arguments}]}
-
-def play(*steps):
-    global agent
-    agent = Session(Agent(Scripted(list(steps))))
-
-@tool(ask=True)
-def order(what: str) -> str:
-    "Order."
-    return "ordered " + what
-
-@tool
-def nap() -> str:
-    "Sleep as a function does."
-    time.sleep(60)
-"""
-
-CONNECT = f"%mcp add raw {{sys.executable}} {SERVER}\n"
 
 INTERRUPTED = {
-    "a stalled stream": ("agent = Session(Agent(Stalled('Half an ans')))", "Half an ans"),
+    "a stalled stream": ("agent = Session(Agent(Stalled('Half an ans')))", "Half an"),
     "a slow MCP tool": (CONNECT + "%mcp allow raw\nplay(calls('wait'))", "waiting"),
     "a function that sleeps": ("play(calls('nap'))", "running"),
     "a retry wait": ("play(RateLimited('busy', retry_after=60))", "trying again in 60 s"),
-    "an approval": ("play(calls('order', what='tea'))", "[y]es"),
+    "an approval": ("play(calls('order', what='tea'))", "waits for you"),
 }
 """By what the turn is at: a cell that prepares it, and what its output shows by then."""
 
 
-@pytest.fixture
-def open_notebook(lab, request):
-    """Opens a notebook of the given cells behind `SETUP`, which has been run."""
-    opened = []
-
-    def open_(*cells, kernel="python3"):
-        number = len(list(lab.folder.iterdir()))
-        notebook = lab.open(lab.write(f"{number}.ipynb", [SETUP, *cells], kernel))
-        opened.append(notebook)
-        notebook.run(0)
-        return notebook
-
-    yield open_
-    for notebook in opened:
-        notebook.close()
-
-
+@EVERYWHERE
 def test_an_answer_streams_into_its_cell_and_ends_as_one_static_output(open_notebook):
     step = {"text": " ".join(WORDS), "pace": 0.05}
     notebook = open_notebook(f"play({step})", "%%agent\nhello")
@@ -85,7 +38,8 @@ def test_an_answer_streams_into_its_cell_and_ends_as_one_static_output(open_note
         assert WORDS[-1] not in notebook.text(2)
         assert not notebook.is_done(2)
     notebook.finish(2)
-    (output,) = notebook.outputs(2)
+    place, output = notebook.outputs(2)
+    assert place["data"]["text/plain"] == ""
     assert set(output["data"]) == {"text/html", "text/plain"}
     assert " ".join(WORDS) in output["data"]["text/plain"]
     assert " ".join(WORDS) in notebook.text(2)
@@ -105,36 +59,7 @@ def test_run_all_keeps_the_order_of_the_cells(open_notebook):
     assert "the second answer" in notebook.text(4)
 
 
-def test_a_yes_in_the_input_box_lets_a_function_run(open_notebook):
-    notebook = open_notebook("play(calls('order', what='tea'), 'Done.')", "%%agent\nhello")
-    notebook.run(1)
-    notebook.start(2)
-    notebook.wait_for_text(2, "waits for you")
-    notebook.type("y")
-    notebook.finish(2)
-    assert "ordered tea" in notebook.text(2)
-
-
-def test_a_no_in_the_input_box_keeps_a_servers_tool_from_running(open_notebook):
-    notebook = open_notebook(CONNECT + "play(calls('echo', text='hi'), 'Well then.')", "%%agent\nhello")
-    notebook.run(1)
-    notebook.start(2)
-    notebook.wait_for_text(2, "waits for you")
-    notebook.type("n not today")
-    notebook.finish(2)
-    assert "text  hi" in notebook.text(2)
-    assert "denied" in notebook.text(2)
-    assert "not today" in notebook.text(2)
-    assert "Well then." in notebook.text(2)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        "python3",
-        pytest.param("ipykernel6", marks=pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} is not set")),
-    ],
-)
+@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("prepare", "sign"), INTERRUPTED.values(), ids=INTERRUPTED)
 def test_an_interrupt_ends_the_cell_at_once_and_the_conversation_goes_on(
     open_notebook, prepare, sign, kernel, record_property
@@ -153,7 +78,7 @@ def test_an_interrupt_ends_the_cell_at_once_and_the_conversation_goes_on(
     seconds = notebook.interrupt(2)
     record_property("seconds", seconds)
     assert seconds < SOON
-    assert "interrupted" in json.dumps(notebook.outputs(2)[0]).lower()
+    assert "interrupted" in json.dumps(notebook.outputs(2)[1]).lower()
     assert "Interrupted: the turn was cancelled" in notebook.text(2)
     assert notebook.run(3).strip() == "None"
     assert "second answer" in notebook.run(4)

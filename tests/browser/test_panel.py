@@ -1,7 +1,5 @@
 """The chat panel in JupyterLab: everything it does, done by clicks and keys."""
 
-import re
-
 import pytest
 
 from tests.browser.lab import ROOT
@@ -66,6 +64,12 @@ class Panel:
         """Wait until so many turns are over."""
         self.box.locator(".am-figures.am-block").nth(number - 1).wait_for()
 
+    def do(self, turn, name):
+        """Press one of the buttons beside a prompt."""
+        prompt = self.box.locator(".am-prompt").nth(turn)
+        prompt.hover()
+        prompt.get_by_role("button", name=name, exact=True).click()
+
     def menu(self, name):
         self.box.locator("summary[aria-label=More]").click()
         self.button(name).click()
@@ -122,7 +126,7 @@ def test_a_message_is_answered_as_the_words_come_and_stays_in_the_notebook(open_
 def test_stop_ends_the_turn_in_the_middle(open_panel):
     panel = open_panel("agent = Session(Agent(Stalled('half an ans')))")
     panel.send("hello")
-    panel.wait_for("half an ans")
+    panel.wait_for("half an")
     panel.button("Stop").click()
     panel.turns(1)
     assert "interrupted" in panel.box.locator(".am-figures.am-block").inner_text()
@@ -156,12 +160,10 @@ def test_a_turn_runs_again_with_the_same_prompt_and_with_another(open_panel):
     for number, text in enumerate(("first", "second"), 1):
         panel.send(text)
         panel.turns(number)
-    panel.box.locator(".am-prompt").nth(1).hover()
-    panel.button("Run again").click()
+    panel.do(1, "Run again")
     panel.wait_for("three")
     assert panel.prompts() == ["first", "second"]
-    panel.box.locator(".am-prompt").first.hover()
-    panel.button("Edit and run again").click()
+    panel.do(0, "Edit and run again")
     panel.box.get_by_label("Edit your message").fill("other {year}")
     panel.page.keyboard.press("Enter")
     panel.wait_for("four")
@@ -174,8 +176,7 @@ def test_a_fork_becomes_a_variable_with_a_panel_of_its_own(open_panel):
     for number, text in enumerate(("first", "second"), 1):
         panel.send(text)
         panel.turns(number)
-    panel.box.locator(".am-prompt").first.hover()
-    panel.button("Fork from here").click()
+    panel.do(0, "Fork from here")
     panel.wait_for("agent_2.chat()")
     panel.notebook.run(3)
     fork = Panel(panel.notebook, 3)
@@ -187,14 +188,12 @@ def test_a_fork_becomes_a_variable_with_a_panel_of_its_own(open_panel):
 
 
 def test_a_model_is_chosen_for_the_next_turn(open_panel, lab):
+    (lab.folder / "one.json").write_text('["from the one"]')
     (lab.folder / "other.json").write_text('["from the other"]')
-    panel = open_panel(
-        "agent = Session(Agent('scripted:other.json'))",
-        "agent.agent = Agent(Scripted(['from the first'], name='scripted:first'))",
-    )
+    panel = open_panel("agent = Session(Agent('scripted:other.json'))", "%agent models scripted:one.json")
     panel.notebook.run(3)
     choice = panel.box.get_by_label("Model")
-    panel.page.wait_for_function("choice => choice.value === 'scripted:first'", arg=choice.element_handle())
+    panel.page.wait_for_function("choice => choice.value === 'scripted:one.json'", arg=choice.element_handle())
     choice.select_option("scripted:other.json")
     panel.send("hello")
     panel.wait_for("from the other")
@@ -234,7 +233,7 @@ def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     panel.turns(1)
     panel.menu("Export as Markdown")
     panel.wait_for("Wrote 1 turn to ")
-    name = re.search(r"to (\S+\.md)\.", panel.box.locator(".am-told").inner_text())[1]
+    name = panel.box.locator(".am-told").inner_text().split()[-1].rstrip(".")
     assert "hello" in (lab.folder / name).read_text()
     panel.menu("Clear")
     panel.box.get_by_text("Nothing asked yet.").wait_for()
@@ -308,6 +307,12 @@ def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it(open_pan
     assert "['from a cell', 'from the panel']" in panel.notebook.run(4)
 
 
+def focused(panel):
+    """What the keys go to: its label, or its words."""
+    element = panel.box.evaluate_handle("panel => panel.getRootNode().activeElement")
+    return element.evaluate("element => element?.getAttribute('aria-label') ?? element?.innerText")
+
+
 def test_keys_alone_are_enough(open_panel):
     panel = open_panel("play(calls('order', what='tea'), 'Well then.')")
     page = panel.page
@@ -315,12 +320,13 @@ def test_keys_alone_are_enough(open_panel):
     page.keyboard.type("tea please")
     page.keyboard.press("Enter")
     panel.button("Approve").wait_for()
-    panel.box.locator(".am-scroller").focus()
-    for _ in range(3):  # the message, the card, its first button
-        page.keyboard.press("Tab")
+    reached = [focused(panel)]
+    while reached[-1] != "Approve" and len(reached) < 12:
+        page.keyboard.press("Shift+Tab")
+        reached.append(focused(panel))
     page.keyboard.press("Enter")
     panel.wait_for("Well then.")
-    assert page.evaluate("() => harness.panel().content.mode") == "command" or panel.prompts() == ["tea please"]
+    assert reached == ["Message", "Deny…", "Edit", "Always allow", "Approve"]
 
 
 def test_what_cannot_be_done_is_said_and_the_words_come_back(open_panel):

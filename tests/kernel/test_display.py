@@ -9,7 +9,7 @@ from agentmagic import redact
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import RateLimited
-from agentmagic.events import PartDelta, PartStarted
+from agentmagic.events import PartDelta, PartStarted, StepFinished
 from agentmagic.kernel.display import BatchScreen, TerminalScreen
 from agentmagic.kernel.live import FRAME, Html
 from agentmagic.providers.scripted import Scripted
@@ -110,6 +110,26 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
         assert len(cell.published) == sent
 
     asyncio.run(main())
+
+
+def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
+    cell = Cell()
+    happened = events("An answer of some words.")
+    milestone = next(place for place, event in enumerate(happened) if isinstance(event, StepFinished))
+
+    async def main():
+        screen = Html(cell.publish, lambda page: page, lambda: True)
+        screen.begin()
+        for event in happened[:milestone]:
+            screen.feed(event)
+        await asyncio.sleep(FRAME * 2)
+        assert len(cell.published) == 1
+        screen.feed(happened[milestone])
+        await asyncio.sleep(FRAME * 2)
+
+    asyncio.run(main())
+    assert "An answer" in cell.published[1][0]["text/html"]
+    assert len(cell.published) == 2
 
 
 def test_a_batch_screen_publishes_once_and_without_times():

@@ -119,6 +119,15 @@ def test_the_first_provider_whose_key_is_set_is_the_default(monkeypatch, tmp_pat
     assert registry.default_model().startswith("openai:")
 
 
+def test_the_models_to_choose_from_are_those_that_can_be_asked(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
+    monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
+    assert {"openai:gpt-5.4", "openai-chat:gpt-5.4"} <= set(registry.usable_models())
+    monkeypatch.setattr(registry, "find_spec", lambda _: None)
+    assert registry.usable_models() == []
+
+
 PRICES = [("openai:gpt-4o", "openai"), ("openai:gpt-5.4", "openai"), ("gemini:gemini-3.5-flash", "google")]
 
 

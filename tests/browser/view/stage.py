@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, cast
 
-import pytest
 from playwright.sync_api import Page, Route, ViewportSize, sync_playwright
 
 from agentmagic.widgets import actions
 from agentmagic.widgets.feed import Feed, State
+from tests.browser.axe import findings, violations
 from tests.browser.lab import ROOT, chromium
 
 ADDRESS = "http://localhost/"
-AXE = ROOT / "js" / "node_modules" / "axe-core" / "axe.min.js"
 PAGE = ROOT / "js" / "page"
 BUILT = ROOT / "agentmagic" / "widgets" / "static"
 TIMEOUT = 10_000
@@ -54,11 +53,7 @@ class Stage:
 
     def axe(self) -> list[str]:
         """Return what axe-core finds wrong with the page, if axe-core is there."""
-        if not AXE.exists():
-            pytest.skip("axe-core is not installed; npm ci in js/ does it")
-        self.page.add_script_tag(path=AXE)
-        found = self.page.evaluate("async () => (await axe.run()).violations")
-        return [f"{rule['id']}: {node['html'][:200]}" for rule in found for node in rule["nodes"]]
+        return findings(violations(self.page))
 
     def drawn(self) -> None:
         """Wait until the page is drawn."""

@@ -1,7 +1,6 @@
 """How fast the view draws, and what it costs the kernel."""
 
 import time
-from itertools import cycle, islice
 
 import pytest
 
@@ -9,13 +8,12 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.feed import Feed
 from agentmagic.widgets.view import FRAME
-from tests.browser.view import scenes
+from tests.benchmarks.paced import TOKENS, tokens
 from tests.browser.view.stage import size
 from tests.render.logs import answered, asked_for, over, started, step_over, text
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 10_000
 RATE = 200
 """Tokens a second of a fast model."""
 
@@ -27,16 +25,6 @@ LAST_PAINT = 0.3
 
 TRIES = 3
 """A machine that does other work stretches every figure, by what `slowness` tells; one good try is enough."""
-
-
-def tokens():
-    """Ten thousand tokens of Markdown of every kind, of about four characters each."""
-    code = "\n".join(f"    total_{number} = frame.loc[{number}, 'amount'] * 1.{number}  # once" for number in range(40))
-    table = "\n".join(f"| row {number} | {number * 37:,} | **{number}** |" for number in range(60))
-    items = "\n".join(f"- item {number} with `code`, *stress* and\n  - a nested one" for number in range(60))
-    page = f"{scenes.MARKDOWN}\n## Code\n\n```python\n{code}\n```\n\n| a | b | c |\n|--|--:|--|\n{table}\n\n{items}\n\n"
-    words = "".join(islice(cycle(page), 4 * TOKENS))
-    return [words[place : place + 4] for place in range(0, len(words), 4)]
 
 
 def frames_of(feed, written, each):

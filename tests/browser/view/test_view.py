@@ -266,6 +266,39 @@ def test_what_the_kernel_refuses_is_said(stage):
     assert stage.page.get_by_role("alert").inner_text() == "A turn is running. Wait for it."
 
 
+def test_a_prompt_that_was_not_sent_comes_back_unless_another_is_being_written(stage):
+    stage.show(Feed())
+    box = stage.page.get_by_label("Message", exact=True)
+    stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
+    assert box.input_value() == "hello"
+    assert stage.page.get_by_role("button", name="Send").is_enabled()
+    box.fill("another")
+    stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
+    assert box.input_value() == "another"
+
+
+def test_what_was_done_is_said_until_the_next_thing_is(stage):
+    stage.show(Feed())
+    stage.receive({"said": "Wrote 1 turn to agent.md."})
+    assert stage.page.locator(".am-told").inner_text() == "Wrote 1 turn to agent.md."
+    stage.page.get_by_label("Message", exact=True).fill("hello")
+    press(stage, "Enter")
+    assert not stage.page.locator(".am-told").is_visible()
+
+
+def test_a_switch_of_a_tool_keeps_the_focus_when_the_servers_are_drawn_anew(stage):
+    feed = Feed()
+    stage.show(feed, servers=scenes.SERVERS)
+    stage.page.get_by_role("tab", name="Servers").click()
+    stage.page.get_by_text("3 tools").click()
+    stage.page.get_by_label("run_query").focus()
+    press(stage, "Space")
+    feed.tell({"servers": [{**scenes.SERVERS[0], "tools": [("run_query", False)]}]})
+    stage.receive(feed.frame())
+    assert stage.page.evaluate("() => document.activeElement.dataset.of") == "tool shop run_query"
+    assert stage.page.get_by_text("0 of 1 tool").is_visible()
+
+
 def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
     feed = Feed([event for number in range(30) for event in one_text(f"answer {number}")])
     stage.show(feed)

@@ -426,6 +426,38 @@ def test_a_server_can_be_restarted():
     run(main())
 
 
+def test_a_disconnected_server_stays_so_until_it_is_connected_again():
+    async def main():
+        async with connected(raw=raw(), other=raw()) as servers:
+            await servers.tools()
+            await servers.disconnect("raw")
+            assert {tool.definition.server for tool in await servers.tools()} == {"other"}
+            assert state(servers).state == "stopped"
+            await servers.restart("raw")
+            assert {tool.definition.server for tool in await servers.tools()} == {"raw", "other"}
+
+    run(main())
+
+
+def test_who_listens_is_told_when_a_server_or_its_tools_change():
+    async def main():
+        loop, seen = asyncio.get_running_loop(), []
+        async with connected(raw=raw()) as servers:
+            end = servers.listen(lambda _: loop.call_soon(lambda: seen.append(state(servers))))
+            await servers.tools()
+            servers.disable("raw", ["echo"])
+            await asyncio.sleep(0)
+            assert {"starting", "ready"} == {one.state for one in seen}
+            assert "echo" in seen[-2].offered
+            assert "echo" not in seen[-1].offered
+            end()
+            told = len(seen)
+            await servers.disconnect("raw")
+            assert len(seen) == told
+
+    run(main())
+
+
 def test_a_server_says_how_it_is_reached_and_what_it_is():
     async def main():
         async with connected(raw=raw(env={"TOKEN": "abc"})) as servers:

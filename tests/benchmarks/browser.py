@@ -1,0 +1,229 @@
+"""What an answer costs from the model to the eye, in a real JupyterLab: `python -m tests.benchmarks.browser`.
+
+Figures depend on the machine and on what else it does, and are not asserted; `docs/benchmarks.md` has the goals.
+"""
+
+import json
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from tests.benchmarks.paced import tokens
+from tests.browser.lab import Lab, Notebook
+
+RATE = 200
+"""Tokens a second of a fast model."""
+
+TURNS = 200
+CARDS = 2
+"""Cards of a turn."""
+
+PATIENCE = 180.0
+"""Seconds that a turn may take."""
+
+SETUP = """
+%load_ext agentmagic
+import json, os, time
+from agentmagic import Agent, Session, tool
+from agentmagic.providers.scripted import Scripted
+from tests.benchmarks.paced import Paced
+
+@tool
+async def run_query(sql: str) -> str:
+    "Run a query."
+    return '[{"n": 1}]'
+"""
+SHORT = "agent = Session(Agent(Scripted(['Yes, **yes**.'])))\nprint(os.getpid())"
+PACED = "model = Paced({rate})\nagent = Session(Agent(model))"
+TURN = "%%agent\nhello"
+LONG = f"""
+calls = {{"calls": [{{"name": "run_query", "arguments": {{"sql": "SELECT 1"}}}}] * {CARDS}}}
+answer = "Answer, with `code` and **stress**, and a\\n\\n- list\\n- of two"
+agent = Session(Agent(Scripted([calls, answer] * {TURNS}), tools=[run_query]))
+for number in range({TURNS}):
+    agent.ask(f"Question {{number}}")
+"""
+
+WATCH = """
+window.bench = { tasks: [], painted: 0 }
+new PerformanceObserver(list => bench.tasks.push(...list.getEntries().map(entry => entry.duration)))
+  .observe({ type: 'longtask' })
+bench.watch = index => {
+  bench.tasks.length = bench.painted = 0
+  const found = harness.cell(index).outputArea.node.querySelector('agentmagic-view')?.shadowRoot
+  if (!found) return void requestAnimationFrame(() => bench.watch(index))
+  const within = ({ target }) => (target.closest ? target : target.parentElement)?.closest('.am-text')
+  new MutationObserver(list => {
+    if (list.some(within)) requestAnimationFrame(() => { bench.painted = Date.now() })
+  }).observe(found, { subtree: true, childList: true, characterData: true })
+}
+bench.cards = index =>
+  harness.cell(index).outputArea.node.querySelector('agentmagic-view')?.shadowRoot?.querySelectorAll('.am-card').length
+bench.scroll = async index => {
+  const shadow = harness.cell(index).outputArea.node.querySelector('agentmagic-view').shadowRoot
+  const scroller = shadow.querySelector('.am-scroller')
+  const times = []
+  for (let top = scroller.scrollHeight; top > 0; top -= 250) {
+    scroller.scrollTop = top
+    times.push(await new Promise(requestAnimationFrame))
+  }
+  return times
+}
+"""
+"""What the page is measured with: long tasks, the last paint of an answer, the frames of scrolling."""
+
+
+@dataclass
+class Traffic:
+    """What the page's sockets received: bytes of whole frames, of our messages, and of the HTML beside them."""
+
+    whole: int = 0
+    ours: int = 0
+    html: int = 0
+    updates: int = 0
+
+    def restart(self) -> None:
+        """Count from nothing."""
+        self.whole = self.ours = self.html = self.updates = 0
+
+    def listen(self, page: Any) -> None:
+        """Count what comes in from now on, over sockets that are opened from now on."""
+        page.on("websocket", lambda socket: socket.on("framereceived", self._count))
+
+    def _count(self, frame: bytes | str) -> None:
+        self.whole += len(frame)
+        header, content = opened(frame)
+        kind = header.get("msg_type")
+        if kind == "comm_msg":
+            message = content["data"].get("content")
+            self.ours += size(message)
+            self.updates += bool(message and "ops" in message)
+        elif kind in ("display_data", "update_display_data"):
+            self.html += size(content["data"])
+
+
+def opened(frame: bytes | str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return header and content of a frame of the protocol v1.kernel.websocket.jupyter.org."""
+    if isinstance(frame, str):
+        message = json.loads(frame)
+        return message.get("header", {}), message.get("content", {})
+    (count,) = struct.unpack_from("<Q", frame)
+    offsets = struct.unpack_from(f"<{count}Q", frame, 8)
+    parts = [frame[start:stop] for start, stop in pairwise(offsets)]
+    return json.loads(parts[1]), json.loads(parts[4])
+
+
+def size(value: object) -> int:
+    """Return the bytes of a value as it is sent."""
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def row(what: str, figure: float, unit: str, goal: str) -> None:
+    """Print one line of the table."""
+    print(f"{what:58} {figure:9.2f} {unit:5} {goal}", flush=True)
+
+
+def answer(lab: Lab, name: str, rate: float | None) -> None:
+    """Measure an answer of ten thousand tokens at a rate, in a kernel that has shown an answer before."""
+    traffic = Traffic()
+    traffic.listen(lab.page)
+    paced = PACED.format(rate=rate)
+    cells = [SETUP, SHORT, TURN, paced, TURN, "print(json.dumps(model.ended))", paced, "agent.ask('hello');"]
+    notebook = lab.open(lab.write(f"{rate}.ipynb", cells))
+    notebook.run(0)
+    kernel = psutil.Process(int(notebook.run(1)))
+    notebook.run(2)
+    notebook.output(2).locator("agentmagic-view strong").wait_for()
+    notebook.run(3)
+    traffic.restart()
+    lab.page.evaluate("() => bench.watch(4)")
+    took, seconds = measured(notebook, kernel, 4)
+    lab.page.wait_for_function("() => Date.now() - bench.painted > 1000")
+    painted, tasks = lab.page.evaluate("() => [bench.painted / 1000, bench.tasks]")
+    ended = json.loads(notebook.run(5))
+    notebook.run(6)
+    floor, _ = measured(notebook, kernel, 7)
+    notebook.close()
+    text = len("".join(tokens()).encode())
+    share = 100 / seconds
+    row(f"{name}: our messages, times the text", traffic.ours / text, "", "goal 1.5")
+    row(f"{name}: the HTML for saving, times the text", traffic.html / text, "", "")
+    row(f"{name}: whole frames", traffic.whole / 1e6, "MB", "goal 1")
+    row(f"{name}: updates a second", traffic.updates / seconds, "", "goal 10")
+    row(f"{name}: CPU of the kernel", took, "s", f"in {seconds:.1f} s; {floor:.2f} s of it with nobody looking")
+    row(f"{name}: share of a core", took * share, "%", f"goal 5; {floor * share:.1f} with nobody looking")
+    row(f"{name}: longest task of the page", max(tasks, default=0), "ms", "goal 100")
+    row(f"{name}: from the last token to the last paint", painted - ended, "s", "goal 0.3")
+
+
+def measured(notebook: Notebook, kernel: psutil.Process, index: int) -> tuple[float, float]:
+    """Run a cell; return the CPU seconds of its kernel, and how long it took."""
+    began, clock = spent(kernel), time.perf_counter()
+    notebook.run(index)
+    return spent(kernel) - began, time.perf_counter() - clock
+
+
+def spent(process: psutil.Process) -> float:
+    """Return the CPU seconds of a process so far."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def panel(lab: Lab) -> None:
+    """Measure the panel of a long session: how soon it is drawn, and how it scrolls."""
+    notebook = lab.open(lab.write("panel.ipynb", [SETUP, LONG, "agent.chat()", "agent.chat()"]))
+    for index in (0, 1):
+        notebook.run(index)
+    for index, name in ((2, "with its library"), (3, "the second time")):
+        lab.page.evaluate("() => { bench.tasks.length = 0 }")
+        seconds = timed(lambda index=index: shown(notebook, index))
+        row(f"panel of {TURNS} turns: drawn after, {name}", seconds, "s", "goal 1")
+        row("  longest task of the page", max(lab.page.evaluate("() => bench.tasks"), default=0), "ms", "goal 100")
+    for name, frame in scrolled(lab.page.evaluate("() => bench.scroll(3)")):
+        row(f"panel of {TURNS} turns: {name} frame while scrolled", frame, "ms", "")
+    notebook.close()
+
+
+def shown(notebook: Notebook, index: int) -> None:
+    """Show the panel and wait until all of it is drawn."""
+    notebook.start(index)
+    notebook.page.wait_for_function(f"index => bench.cards(index) === {TURNS * CARDS}", arg=index, polling="raf")
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds that work takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def scrolled(times: list[float]) -> Iterator[tuple[str, float]]:
+    """Yield the usual and the longest time between two frames, in milliseconds."""
+    frames = sorted(later - sooner for sooner, later in pairwise(times))
+    yield "the usual", frames[len(frames) // 2]
+    yield "the longest", frames[-1]
+
+
+def main() -> None:
+    """Print the table, and how busy the machine was before and after."""
+    print(f"load of the machine {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
+    with TemporaryDirectory() as folder, Lab(Path(folder)) as lab:
+        lab.page.set_default_timeout(PATIENCE * 1000)
+        lab.page.add_init_script(WATCH)
+        lab.reload()
+        answer(lab, f"{RATE} tokens/s", RATE)
+        answer(lab, "at once", None)
+        panel(lab)
+    print(f"load of the machine {os.getloadavg()[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""Cells that run, in JupyterLab and Notebook 7: the person clicks and types in their view, and reads along."""
+
+import re
+
+import pytest
+
+from tests.browser.axe import serious
+from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS
+
+pytestmark = pytest.mark.browser
+
+SLOWLY = {"text": "slowly " * 600, "pace": 0.02}
+TEA = "calls('order', what='tea')"
+
+
+class Cell:
+    """A cell whose turn is looked at while it runs."""
+
+    def __init__(self, notebook, index):
+        self.notebook = notebook
+        self.index = index
+        self.page = notebook.page
+        self.output = notebook.output(index)
+
+    def start(self):
+        self.notebook.start(self.index)
+        return self
+
+    def finish(self):
+        self.notebook.finish(self.index)
+        return self.notebook.text(self.index)
+
+    def button(self, name):
+        return self.output.get_by_role("button", name=name, exact=True)
+
+    def click(self, name):
+        self.button(name).click()
+
+    def box(self, label):
+        return self.output.get_by_label(label, exact=True)
+
+    def card(self, name):
+        return self.output.locator(".am-card", has_text=name)
+
+
+@pytest.fixture
+def begun(open_notebook):
+    """Starts a turn that plays some steps, in the third cell; others may come behind it."""
+
+    def begin(steps, *cells, prepare="", kernel="python3"):
+        notebook = open_notebook(f"{prepare}play({steps})", "%%agent\nhello", *cells, kernel=kernel)
+        notebook.run(1)
+        return Cell(notebook, 2).start()
+
+    return begin
+
+
+@EVERYWHERE
+def test_approve_runs_the_call_of_a_running_cell(begun):
+    cell = begun(f"{TEA}, 'It comes.'")
+    cell.click("Approve")
+    text = cell.finish()
+    assert "ordered tea" in cell.notebook.outputs(2)[1]["data"]["text/plain"]
+    assert "It comes." in text
+
+
+def test_always_allow_runs_the_calls_that_come_after_without_a_question(begun):
+    cell = begun(f"{TEA}, {TEA}, 'Both come.'")
+    cell.click("Always allow")
+    cell.finish()
+    assert cell.notebook.outputs(2)[1]["data"]["text/plain"].count("ordered tea") == 2
+
+
+def test_edited_arguments_are_what_the_call_runs_with(begun):
+    cell = begun(f"{TEA}, 'It comes.'")
+    cell.click("Edit")
+    cell.box("what").fill("coffee")
+    cell.click("Approve as edited")
+    cell.finish()
+    assert "ordered coffee" in cell.notebook.outputs(2)[1]["data"]["text/plain"]
+
+
+def test_a_no_with_its_reason_reaches_the_model(begun):
+    cell = begun(f"{TEA}, 'Well then.'", "print(agent.messages[2].parts[0])")
+    cell.click("Deny…")
+    cell.box("Reason, which the model is told").fill("no milk")
+    cell.click("Deny")
+    assert "denied" in cell.finish()
+    assert "no milk" in cell.notebook.run(3)
+
+
+def test_a_servers_call_is_approved_by_its_name(begun):
+    cell = begun("calls('echo', text='hi'), 'Said.'", prepare=CONNECT)
+    cell.card("echo").get_by_text("raw", exact=True).wait_for()
+    cell.click("Approve")
+    assert "Said." in cell.finish()
+
+
+@EVERYWHERE
+def test_a_question_of_a_tool_is_answered_in_the_cell(begun):
+    cell = begun("calls('choose'), 'A good one.'")
+    cell.output.get_by_text("Which tea?", exact=True).wait_for()
+    cell.box("Your answer").fill("Earl Grey")
+    cell.click("Answer")
+    assert "A good one." in cell.finish()
+    assert "chosen: Earl Grey" in cell.notebook.outputs(2)[1]["data"]["text/plain"]
+
+
+@EVERYWHERE
+def test_stop_ends_a_turn_in_the_middle_of_its_answer(begun):
+    cell = begun(SLOWLY)
+    cell.notebook.wait_for_text(2, "slowly slowly")
+    cell.click("Stop")
+    text = cell.finish()
+    assert "interrupted" in text
+    assert text.count("slowly") < 600
+
+
+@EVERYWHERE
+def test_an_opened_card_stays_open_when_the_turn_is_over(begun):
+    cell = begun(f"calls('choose'), {SLOWLY | {'text': 'slowly ' * 60}}")
+    cell.box("Your answer").fill("Earl Grey")
+    cell.click("Answer")
+    cell.card("choose").locator("summary").click()
+    result = cell.card("choose").get_by_text("chosen: Earl Grey")
+    result.wait_for()
+    cell.finish()
+    assert result.is_visible()
+
+
+@EVERYWHERE
+def test_run_all_keeps_its_order_with_an_approval_clicked_in_between(open_notebook):
+    notebook = open_notebook(
+        f"play('one', {TEA}, 'two', 'three')",
+        "%%agent\nfirst",
+        "%%agent\nsecond",
+        "print([message.text for message in agent.messages])",
+        "%%agent\nthird",
+    )
+    notebook.start_all()
+    Cell(notebook, 3).click("Approve")
+    notebook.finish("all")
+    assert "two" in notebook.text(3)
+    assert notebook.text(4).strip() == "['first', 'one', 'second', '', '', 'two']"
+    assert "three" in notebook.text(5)
+
+
+def test_a_page_that_is_loaded_again_in_the_middle_of_a_turn_shows_the_rest_when_the_cell_is_over(lab, begun):
+    cell = begun(f"{TEA}, 'It comes.'")
+    cell.button("Approve").wait_for()
+    cell.page.wait_for_function("() => JSON.stringify(harness.cell(2).model.outputs.toJSON()).includes('order')")
+    cell.notebook.save()
+    lab.reload()
+    notebook = lab.open(cell.notebook.path, ready=False)
+    notebook.wait_for_text(2, "waits for you")
+    again = Cell(notebook, 2)
+    assert again.button("Approve").count() == 0
+    notebook.page.evaluate("() => harness.interrupt()")
+    notebook.wait_for_text(2, "interrupted")
+    assert again.card("order").get_attribute("data-state") == "interrupted"
+
+
+def test_what_was_shown_can_be_read_when_the_kernel_ends_in_the_middle_of_a_turn(begun):
+    cell = begun(f"{TEA} | {{'text': 'Let me order.'}}")
+    cell.button("Approve").wait_for()
+    cell.notebook.shut_down_kernel()
+    cell.output.locator("agentmagic-static").get_by_text("Let me order.").wait_for()
+    assert cell.button("Approve").count() == 0 or not cell.button("Approve").is_visible()
+
+
+def test_a_second_view_of_a_running_cell_keeps_in_step_and_takes_clicks(begun):
+    cell = begun(f"{TEA}, {SLOWLY | {'text': 'slowly ' * 100}}")
+    cell.button("Approve").wait_for()
+    cell.page.evaluate("() => { jupyterapp.commands.execute('notebook:create-output-view') }")
+    other = cell.page.locator(".jp-LinkedOutputView agentmagic-view")
+    other.get_by_role("button", name="Approve", exact=True).click()
+    for place in (cell.output, other):
+        place.get_by_text(re.compile("slowly slowly")).wait_for()
+    cell.finish()
+    other.locator(".am-figures.am-block").wait_for()
+    assert other.inner_text() == cell.output.locator("agentmagic-view").inner_text()
+
+
+def test_keys_alone_approve_open_a_card_and_leave_an_edit(begun):
+    cell = begun(f"{TEA}, 'It comes.'")
+    keys = cell.page.keyboard
+    cell.button("Approve").wait_for()
+    cell.output.locator("agentmagic-view summary").focus()
+    for _ in range(3):
+        keys.press("Tab")
+    assert focused(cell.page) == "Edit"
+    keys.press("Enter")
+    keys.type(" please")
+    keys.press("Escape")
+    assert focused(cell.page) == "Edit"
+    keys.press("Shift+Tab")
+    keys.press("Shift+Tab")
+    assert focused(cell.page) == "Approve"
+    keys.press("Enter")
+    cell.finish()
+    result = cell.card("order").get_by_text("ordered tea")
+    assert not result.is_visible()
+    keys.press("Enter")  # the focus is on the card that was approved
+    result.wait_for()
+    assert cell.page.evaluate("() => harness.panel().content.widgets.length") == 3
+
+
+def focused(page):
+    """What the element says that has the focus, within our own elements too."""
+    script = "() => { let e = document.activeElement; while (e.shadowRoot) e = e.shadowRoot.activeElement; return e }"
+    return page.evaluate_handle(script).as_element().inner_text()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_a_cell_that_waits_nor_in_one_that_is_over(begun, theme):
+    cell = begun(
+        f"{TEA}, '# Tea\\n\\n| a | b |\\n|--|--|\\n| 1 | [2](https://example.org) |\\n\\n```python\\nprint(1)\\n```'"
+    )
+    cell.notebook.use_theme(theme)
+    cell.button("Approve").wait_for()
+    assert serious(cell.page, "agentmagic-view") == []
+    cell.click("Approve")
+    cell.finish()
+    cell.card("order").locator("summary").click()
+    assert serious(cell.page, "agentmagic-view") == []
+    cell.notebook.use_theme("JupyterLab Light")
+
+
+def test_the_dark_theme_is_followed(begun):
+    cell = begun("'An **answer**.'")
+    cell.finish()
+    words = cell.output.locator("agentmagic-view strong")
+    colour = "element => getComputedStyle(element).color"
+    light = words.evaluate(colour)
+    cell.notebook.use_theme("JupyterLab Dark")
+    cell.page.wait_for_function(
+        "([element, light]) => getComputedStyle(element).color !== light", arg=[words.element_handle(), light]
+    )
+    assert min(map(int, re.findall(r"\d+", words.evaluate(colour))[:3])) > 150
+    cell.notebook.use_theme("JupyterLab Light")
+
+
+def test_a_card_that_was_opened_is_open_still_when_its_cell_was_out_of_sight(begun):
+    cell = begun("calls('choose'), 'A good one.'", *["print('\\n' * 60)"] * 8)
+    cell.box("Your answer").fill("Earl Grey")
+    cell.click("Answer")
+    cell.finish()
+    cell.card("choose").locator("summary").click()
+    for index in range(3, 11):
+        cell.notebook.run(index)
+    cell.notebook.use_windowing("full")
+    cell.notebook.scroll_to(10)
+    cell.page.wait_for_function("() => !harness.cell(2).node.isConnected")
+    cell.notebook.scroll_to(2)
+    cell.card("choose").get_by_text("chosen: Earl Grey").wait_for()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(open_notebook, kernel):
+    notebook = open_notebook(f"play({TEA}, 'Well then.')", "%%agent\nhello", kernel=kernel)
+    if kernel == "python3":
+        notebook.page.evaluate("() => { harness.kernel().commsOverSubshells = 'disabled' }")
+    notebook.run(1)
+    cell = Cell(notebook, 2).start()
+    notebook.wait_for_text(
+        2, "It is typed: " + ("this page sends no clicks" if kernel == "python3" else "buttons reach")
+    )
+    notebook.wait_for_text(2, "waits for you")
+    assert cell.button("Approve").count() == 0
+    notebook.type("n not today")
+    assert "not today" in cell.finish()
+    cell.output.locator("agentmagic-view .am-card[data-state=denied]").wait_for()
+    assert cell.button("Approve").count() == 0
