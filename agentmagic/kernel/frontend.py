@@ -51,10 +51,10 @@ class FrontEnd:
             case Kind.LIVE:
                 from agentmagic.kernel.live import LiveScreen
 
-                place, html = (_publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
+                place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
                 return LiveScreen(place, html, reachable=_has_subshells(self.shell))
             case Kind.BATCH:
-                return BatchScreen(_publisher(self.shell, None))
+                return BatchScreen(publisher(self.shell, None))
             case Kind.TEXT:
                 return TerminalScreen(sys.stdout)
 
@@ -132,12 +132,12 @@ def _has_subshells(shell: InteractiveShell) -> bool:
     return bool(getattr(cast("Any", shell).kernel, "_supports_kernel_subshells", False))
 
 
-def _publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
+def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
     """Return what sends a bundle to this cell, whichever cell runs by then."""
-    publisher = cast("Any", shell.display_pub)
+    to_front_end = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None
 
     def publish(data: Mapping[str, str], update: bool) -> None:
-        publisher.publish(dict(data), {}, transient=transient, update=update)
+        to_front_end.publish(dict(data), {}, transient=transient, update=update)
 
     return publish

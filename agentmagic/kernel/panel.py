@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ from agentmagic.errors import UsageError
 from agentmagic.kernel import prompt as prompts
 from agentmagic.kernel.attach import attached
 from agentmagic.kernel.figures import Figures
-from agentmagic.kernel.frontend import Kind, front_end, say
+from agentmagic.kernel.frontend import Kind, front_end, publisher, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.notebook import notebook_of
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
@@ -116,7 +116,7 @@ def show(session: Session) -> None:
         case Kind.BATCH:
             _show_written(shell, session)
         case Kind.LIVE:
-            _chat(shell, session).show(_publisher(shell, None))
+            _chat(shell, session).show(publisher(shell, None))
 
 
 def _show_written(shell: InteractiveShell, session: Session) -> None:
@@ -127,7 +127,7 @@ def _show_written(shell: InteractiveShell, session: Session) -> None:
         transcript.feed(event)
     if transcript.blocks:
         page = html.render(transcript, times=False, prompt=True)
-        _publisher(shell, None)(bundle(transcript, page, times=False), False)
+        publisher(shell, None)(bundle(transcript, page, times=False), False)
 
 
 def _chat(shell: InteractiveShell, session: Session) -> "Chat":
@@ -135,7 +135,7 @@ def _chat(shell: InteractiveShell, session: Session) -> "Chat":
         from agentmagic.widgets.chat import Chat
 
         around: Notebook = _around(shell, session)
-        chat = _chats[session] = Chat(session, around, _publisher(shell, uuid.uuid4().hex))
+        chat = _chats[session] = Chat(session, around, publisher(shell, uuid.uuid4().hex))
 
         def look(_result: object) -> None:
             chat.look()
@@ -149,14 +149,3 @@ def _around(shell: InteractiveShell, session: Session) -> Notebook:
         return Bare()
     around.equip(session)
     return around
-
-
-def _publisher(shell: InteractiveShell, display_id: str | None) -> Callable[[Mapping[str, str], bool], None]:
-    """Return what sends a bundle to the cell in whose context it is called."""
-    transient = {"display_id": display_id} if display_id else None
-    publisher = cast("Any", shell.display_pub)
-
-    def publish(data: Mapping[str, str], update: bool) -> None:
-        publisher.publish(dict(data), {}, transient=transient, update=update)
-
-    return publish

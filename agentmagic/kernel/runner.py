@@ -1,8 +1,5 @@
 """One `%%agent` cell: from its command and body to the output it leaves."""
 
-import asyncio
-import contextvars
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from getpass import getpass
@@ -12,12 +9,12 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic import settings
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
-from agentmagic.errors import AgentMagicError, AuthenticationMissing
-from agentmagic.events import Event, ToolFinished
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
 from agentmagic.kernel import prompt as prompts
 from agentmagic.kernel.attach import attached
 from agentmagic.kernel.command import Ask
 from agentmagic.kernel.failures import TurnInterrupted, check
+from agentmagic.kernel.figures import Figures
 from agentmagic.kernel.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.questions import Questions
@@ -148,32 +145,21 @@ class _Turn:
         self._screen.finish()
 
     def _start(self, *, attended: bool) -> Run:
-        run = self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
-        self._run = run
+        run = self._run = self._begin(attended=attended)
         self._screen.begin(run.send)
         run.listen(self._screen.feed)
-        run.listen(_Figures().feed)
+        run.listen(Figures().feed)
         if attended:
             run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
         return run
 
-
-class _Figures:
-    """Shows the plots of a tool when the tool has ended, rather than when the cell has."""
-
-    def __init__(self) -> None:
-        self._open: set[asyncio.Task[None]] = set()
-
-    def feed(self, event: Event) -> None:
-        """Take an event of the run."""
-        inline = sys.modules.get("matplotlib_inline.backend_inline")
-        if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
-            return
-        show: Callable[[], None] = inline.flush_figures
-        context = contextvars.copy_context()
-        task = asyncio.get_running_loop().create_task(engine().main.run(lambda: context.run(show)))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+    def _begin(self, *, attended: bool) -> Run:
+        """Begin the turn; a panel may have begun another while the prompt was made."""
+        while True:
+            try:
+                return self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
+            except SessionBusy:
+                wait_for_turn(self._session)
 
 
 def wait_for_turn(session: Session) -> None:
