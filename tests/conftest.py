@@ -22,6 +22,7 @@ NEEDS = {
     "providers/test_openai_chat.py": "openai",
     "providers/test_openai_responses.py": "openai",
     "tools/mcp": "mcp",
+    "widgets/test_chat.py": "openai",
     "widgets/test_view.py": "anywidget",
     "tools/test_mcp.py": "mcp",
 }
