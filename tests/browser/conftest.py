@@ -4,20 +4,29 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.browser.cells import KERNEL6, SETUP
-from tests.browser.lab import CHROMIUM, Lab, Notebook, chromium
+from tests.browser.lab import CHROMIUM, Lab, Notebook, chromium, launched
 
 OpenNotebook = Callable[..., Notebook]
 
 
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    """One browser for all tests: Playwright can be started once in a thread."""
     if chromium() is None:
         pytest.skip(f"there is no chromium on the path, and {CHROMIUM} names none")
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory, chrome: Browser) -> Iterator[Lab]:
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
     other = os.environ.get(KERNEL6)
-    with Lab(tmp_path_factory.mktemp("lab"), kernels={"ipykernel6": other} if other else {}) as running:
+    kernels = {"ipykernel6": other} if other else {}
+    with Lab(tmp_path_factory.mktemp("lab"), kernels=kernels, browser=chrome) as running:
         yield running
 
 

@@ -10,7 +10,8 @@ import re
 import shutil
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
@@ -19,7 +20,7 @@ from typing import IO, Any, Literal, Self
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Locator, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = "AGENTMAGIC_CHROMIUM"
@@ -102,6 +103,15 @@ window.harness = {
 def chromium() -> str | None:
     """Return the path of the browser, or None where there is none."""
     return os.environ.get(CHROMIUM) or shutil.which("chromium")
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Run the browser."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @dataclass(frozen=True)
@@ -201,14 +211,21 @@ class Lab:
     """A JupyterLab server with its own settings and a browser before it, from `__enter__` to `__exit__`.
 
     Notebooks are in `folder`. `kernels` names Pythons to choose kernels from besides "python3", this one.
-    `front_end` is what notebooks are opened in: the server has both.
+    `front_end` is what notebooks are opened in: the server has both. `browser` is one that runs already, of which
+    there can be one a thread.
     """
 
     front_end: Literal["lab", "notebook"] = "lab"
 
     def __init__(
-        self, folder: Path, env: Mapping[str, str] | None = None, kernels: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+        kernels: Mapping[str, str] | None = None,
+        browser: Browser | None = None,
     ) -> None:
+        self._browser = browser
+        self._open = ExitStack()
         self.folder = folder / "notebooks"
         self.folder.mkdir()
         self._own = folder
@@ -225,8 +242,8 @@ class Lab:
         nbformat.write(notebook, path)
         return path
 
-    def open(self, path: Path, *, ready: bool = True) -> Notebook:
-        """Open a notebook, and wait until its kernel is there, and idle unless that is not what one is `ready` for."""
+    def open(self, path: Path, until: Literal["connected", "ready"] = "ready") -> Notebook:
+        """Open a notebook, and wait until it is connected to its kernel, or the kernel ready to run a cell."""
         name = str(path.relative_to(self.folder))
         if self.front_end == "notebook":
             self.page.goto(f"{self._server.url}/notebooks/{name}")
@@ -234,7 +251,7 @@ class Lab:
             if not self.page.url.startswith(f"{self._server.url}/lab"):
                 self.reload()
             self.page.evaluate("path => harness.open(path)", name)
-        self.page.wait_for_function(f"() => harness.{'ready' if ready else 'connected'}()")
+        self.page.wait_for_function("until => harness[until]()", arg=until)
         self.page.evaluate("() => { harness.watch() }")
         return Notebook(self.page, path)
 
@@ -244,17 +261,16 @@ class Lab:
         self.page.wait_for_function("() => window.jupyterapp")
 
     def __enter__(self) -> Self:
-        self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        self.page = self._browser.new_page(viewport=SIZE)
+        browser = self._browser or self._open.enter_context(launched())
+        self.page = browser.new_page(viewport=SIZE)
         self.page.set_default_timeout(TIMEOUT * 1000)
         self.page.add_init_script(HARNESS)
         self.reload()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._browser.close()
-        self._playwright.stop()
+        self.page.close()
+        self._open.close()
         self._server.stop()
 
     def _variables(self) -> dict[str, str]:

@@ -42,7 +42,7 @@ def test_an_answer_streams_into_its_cell_and_ends_as_one_static_output(open_note
     assert place["data"]["text/plain"] == ""
     assert set(output["data"]) == {"text/html", "text/plain"}
     assert " ".join(WORDS) in output["data"]["text/plain"]
-    assert " ".join(WORDS) in notebook.text(2)
+    notebook.wait_for_text(2, " ".join(WORDS))
     assert "▌" not in notebook.text(2)
 
 
@@ -54,9 +54,9 @@ def test_run_all_keeps_the_order_of_the_cells(open_notebook):
         "%%agent\nsecond",
     )
     notebook.run_all()
-    assert "the first answer" in notebook.text(2)
+    notebook.wait_for_text(2, "the first answer")
     assert notebook.text(3).strip() == "['first', 'the first answer']"
-    assert "the second answer" in notebook.text(4)
+    notebook.wait_for_text(4, "the second answer")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -79,17 +79,20 @@ def test_an_interrupt_ends_the_cell_at_once_and_the_conversation_goes_on(
     record_property("seconds", seconds)
     assert seconds < SOON
     assert "interrupted" in json.dumps(notebook.outputs(2)[1]).lower()
-    assert "Interrupted: the turn was cancelled" in notebook.text(2)
+    notebook.wait_for_text(2, "Interrupted: the turn was cancelled")
     assert notebook.run(3).strip() == "None"
-    assert "second answer" in notebook.run(4)
+    notebook.run(4)
+    notebook.wait_for_text(4, "second answer")
     kernel_process = psutil.Process(int(notebook.run(5)))
     children = kernel_process.children(recursive=True)
     notebook.shut_down_kernel()
     assert psutil.wait_procs([kernel_process, *children], PATIENCE)[1] == []
 
 
+@EVERYWHERE
 @pytest.mark.parametrize("trusted", [True, False], ids=["a trusted notebook", "a notebook of somebody else"])
-def test_a_saved_notebook_shows_its_turns_when_opened_again(lab, open_notebook, trusted):
+@pytest.mark.parametrize("has_kernel", [True, False], ids=["a new kernel", "no kernel"])
+def test_a_saved_notebook_shows_its_turns_when_opened_again(lab, open_notebook, trusted, has_kernel):
     notebook = open_notebook("play(calls('order', what='tea'), 'It **comes**.')", "%%agent --permission allow\nhello")
     notebook.run(1)
     notebook.run(2)
@@ -99,9 +102,13 @@ def test_a_saved_notebook_shows_its_turns_when_opened_again(lab, open_notebook, 
         notebook.path.write_text(notebook.path.read_text(encoding="utf-8").replace("hello", "good day"))
     lab.reload()
     notebook = lab.open(notebook.path)
+    if not has_kernel:
+        notebook.shut_down_kernel()
     output = notebook.output(2)
     assert output.locator("strong", has_text="comes").is_visible()
     assert output.locator("summary", has_text="order").is_visible()
     assert not output.get_by_text("ordered tea").is_visible()
     output.locator("summary").click()
     assert output.get_by_text("ordered tea").is_visible()
+    assert "not found" not in output.inner_text()
+    assert output.locator(".am-cell").count() == 0

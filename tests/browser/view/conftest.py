@@ -1,19 +1,16 @@
-"""One browser for the tests of the view without Jupyter."""
+"""The page of the view, without Jupyter."""
 
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.browser.lab import CHROMIUM, chromium
 from tests.browser.view.stage import Stage
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Stage]:
-    if chromium() is None:
-        pytest.skip(f"there is no chromium on the path, and {CHROMIUM} names none")
-    with Stage() as running:
-        yield running
+def browser(chrome: Browser) -> Stage:
+    return Stage(chrome)
 
 
 @pytest.fixture

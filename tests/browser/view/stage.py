@@ -3,14 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
-from playwright.sync_api import Page, Route, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Page, Route, ViewportSize
 
 from agentmagic.widgets import actions
 from agentmagic.widgets.feed import Feed, State
 from tests.browser.axe import findings, violations
-from tests.browser.lab import ROOT, chromium
+from tests.browser.lab import ROOT
 
 ADDRESS = "http://localhost/"
 PAGE = ROOT / "js" / "page"
@@ -25,8 +25,9 @@ ALL_ACTIONS = {*actions.KINDS, actions.EDIT}
 class Stage:
     """Shows feeds in the page, and keeps account of what the page did that it should not."""
 
-    def __init__(self, built: Path = BUILT) -> None:
+    def __init__(self, browser: Browser, built: Path = BUILT) -> None:
         self.built = built
+        self._browser = browser
         self._complaints: list[str] = []
 
     def open(self, *, dark: bool = False, size: ViewportSize = SIZE, motion: bool = False) -> Page:
@@ -92,15 +93,6 @@ class Stage:
         else:
             self._complaints.append(f"loaded {url}")
             route.abort("blockedbyclient")
-
-    def __enter__(self) -> Self:
-        self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._browser.close()
-        self._playwright.stop()
 
 
 def size(message: object) -> int:
