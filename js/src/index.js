@@ -26,7 +26,7 @@ export class View {
     this.model = model
     const name = `am-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
     this.link = new Link(name, {
-      send: (content) => model.send(content),
+      send: (content) => this.#send(content),
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered,
@@ -99,9 +99,18 @@ export class View {
   #act(action) {
     say(this.#problem, "")
     say(this.#told, "")
-    this.model.send(action)
+    this.#send(action)
     this.link.hello() // a kernel that is gone answers neither
     if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()
+  }
+
+  /** @param {object} content */
+  #send(content) {
+    try {
+      this.model.send(content)
+    } catch {
+      // The connection is gone. That is as if the kernel did not answer, which the link looks after.
+    }
   }
 
   /** @param {import("./state.js").Known} known */

@@ -89,9 +89,12 @@ def test_an_interrupt_ends_the_cell_at_once_and_the_conversation_goes_on(
     assert psutil.wait_procs([kernel_process, *children], PATIENCE)[1] == []
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("trusted", [True, False], ids=["a trusted notebook", "a notebook of somebody else"])
-@pytest.mark.parametrize("has_kernel", [True, False], ids=["a new kernel", "no kernel"])
+@pytest.mark.parametrize(
+    ("lab", "trusted", "has_kernel"),
+    [("lab", True, True), ("lab", True, False), ("lab", False, True), ("notebook", True, True)],
+    ids=["a new kernel", "no kernel", "a notebook of somebody else", "Notebook 7"],
+    indirect=["lab"],
+)
 def test_a_saved_notebook_shows_its_turns_when_opened_again(lab, open_notebook, trusted, has_kernel):
     notebook = open_notebook("play(calls('order', what='tea'), 'It **comes**.')", "%%agent --permission allow\nhello")
     notebook.run(1)
