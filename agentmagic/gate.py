@@ -11,8 +11,9 @@ from difflib import unified_diff
 from typing import Any
 
 from agentmagic import settings
-from agentmagic.messages import ToolDef
+from agentmagic.messages import NOTEBOOK, ToolDef
 from agentmagic.permission import Policy, Voice
+from agentmagic.records import ToolKey
 from agentmagic.settings import Permission
 
 LONGEST_DIFF = 40
@@ -28,9 +29,6 @@ UNSPOKEN = "The user's permission setting denies every call that no rule allows.
 CHANGED = "Its definition has changed since you approved it:"
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
 """Why a tool in doubt is asked about."""
-
-ToolKey = tuple[str, str]
-"""Server and name of a tool."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;]) +")
 _PIECE = re.compile(rf".{{1,{LONGEST_LINE}}}", re.DOTALL)
@@ -51,7 +49,8 @@ class Approvals:
 
     def holds(self, tool: ToolDef, question: str) -> bool:
         """Whether a person said "always" to this question about the tool as it is now."""
-        return (_key(tool), question) in self._always and not self.change(tool)
+        key = _key(tool)
+        return (key, question) in self._always and self._approved[key] == _written(tool)
 
     def change(self, tool: ToolDef) -> str:
         """Return what has changed in a definition since a person approved a call of it, "" if nothing has."""
@@ -60,10 +59,10 @@ class Approvals:
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
         """Take a person's yes: to this call, or to every later one too that the same questions would be put about."""
-        key = _key(tool)
-        if self.change(tool):
+        key, now = _key(tool), _written(tool)
+        if self._approved.get(key) != now:
             self._always = {one for one in self._always if one[0] != key}
-        self._approved[key] = _written(tool)
+        self._approved[key] = now
         self.in_doubt.discard(key)
         if always:
             self._always.update((key, question) for question in questions)
@@ -158,7 +157,7 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     if code:
         rule = f'Rule("allow", "{tool.name}", server="{tool.server}")'
         return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
-    rule = "" if tool.server == "notebook" else f'with %mcp allow {tool.server} or an "allow" entry for that server, '
+    rule = "" if tool.server == NOTEBOOK else f'with %mcp allow {tool.server} or an "allow" entry for that server, '
     return (
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."

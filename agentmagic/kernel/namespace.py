@@ -111,6 +111,11 @@ class Namespace:
         of_sessions = (source for one in self.sessions().values() for source in one.toolsets())
         return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
 
+    def group_of(self, server: str) -> "McpServers | None":
+        """Return the servers among which one is, the ones of `%mcp` first, or None where there is none of the name."""
+        groups = self.server_groups()
+        return next((group for group in groups if any(one.name == server for one in group.servers)), None)
+
     def bind_default(self) -> str | None:
         """Make the default session a variable; return what to say where its name holds something else."""
         value = self._variables.get(DEFAULT_SESSION, _UNBOUND)

@@ -8,7 +8,7 @@ from agentmagic.errors import AgentMagicError
 from agentmagic.kernel.namespace import Namespace
 
 if TYPE_CHECKING:
-    from agentmagic.tools.mcp import McpServers, ServerState
+    from agentmagic.tools.mcp import McpServers
     from agentmagic.tools.mcp.catalogue import Prompt
 
 T = TypeVar("T")
@@ -46,23 +46,19 @@ class Offered:
 
     def _tools(self, server: str) -> Sequence[str]:
         """Return the tools of a server that are known, by its own names for them."""
-        found = self._found(server)
-        return found[1].names if found else ()
+        group = self._namespace.group_of(server)
+        return group.get(server).names if group else ()
 
     def _prompts(self, server: str) -> "Sequence[Prompt]":
         return self._told(server, lambda group: group.prompts(server))
 
     def _told(self, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]") -> "list[T]":
-        found = self._found(server)
-        if found is None or found[1].state != "ready":
+        group = self._namespace.group_of(server)
+        if group is None or group.get(server).state != "ready":
             return []
-        answer = engine().submit(ask(found[0]))
+        answer = engine().submit(ask(group))
         try:
             return answer.result(SOON)
         except (TimeoutError, AgentMagicError):
             answer.cancel()
             return []
-
-    def _found(self, server: str) -> "tuple[McpServers, ServerState] | None":
-        groups = self._namespace.server_groups()
-        return next(((group, one) for group in groups for one in group.servers if one.name == server), None)

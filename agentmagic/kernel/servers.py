@@ -65,7 +65,7 @@ class Servers:
     # -- coming and going ----------------------------------------------------------------------
 
     def _list(self, _: subcommands.ListServers) -> str:
-        return listed(self._groups())
+        return listed(self._namespace.server_groups())
 
     def _get(self, command: subcommands.GetServer) -> str:
         return reports.server(self._holding(command.name).get(command.name))
@@ -159,7 +159,7 @@ class Servers:
         return _without(command.name, servers.get(command.name).disabled)
 
     def _tools(self, command: subcommands.ServerTools) -> str:
-        groups = self._groups() if command.name is None else (self._holding(command.name),)
+        groups = self._namespace.server_groups() if command.name is None else (self._holding(command.name),)
         return reports.tools([one for one in definitions(groups) if command.name in (None, one.server)])
 
     def _log(self, command: subcommands.ServerLog) -> str:
@@ -190,20 +190,16 @@ class Servers:
 
     # -- which there are -----------------------------------------------------------------------
 
-    def _groups(self) -> "Sequence[McpServers]":
-        return self._namespace.server_groups()
-
     def _holding(self, name: str) -> "McpServers":
         """Return the servers among which one is, the ones of `%mcp` first. Raises UsageError for an unknown name."""
-        groups = self._groups()
-        names = [state.name for servers in groups for state in servers.servers]
-        if name not in names:
+        if (group := self._namespace.group_of(name)) is None:
+            names = [state.name for servers in self._namespace.server_groups() for state in servers.servers]
             message = f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}."
             raise UsageError(message)
-        return next(servers for servers in groups if name in {state.name for state in servers.servers})
+        return group
 
     def _asked(self, name: str | None) -> "Sequence[McpServers]":
-        return self._groups() if name is None else (self._holding(name),)
+        return self._namespace.server_groups() if name is None else (self._holding(name),)
 
 
 def listed(toolsets: Sequence[Toolset], name: str | None = None) -> str:

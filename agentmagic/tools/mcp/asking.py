@@ -18,7 +18,7 @@ from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import forms
 from agentmagic.tools.mcp.content import to_parts
 from agentmagic.tools.mcp.host import Form, Host, Link, Sampling
-from agentmagic.tools.mcp.words import clean, line
+from agentmagic.tools.mcp.words import clean, deceives, line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -238,7 +238,7 @@ def _unfit(url: str) -> str | None:
         return "it cannot be read"
     if parts.scheme not in ("https", "http") or not parts.hostname:
         return "it is no web address"
-    if parts.username is not None or not url.isascii() or not url.isprintable() or len(url) > LONGEST_ADDRESS:
+    if deceives(url, LONGEST_ADDRESS):
         return "it is written so that it could deceive"
     return None
 

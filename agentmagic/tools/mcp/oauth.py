@@ -18,7 +18,7 @@ from agentmagic.redact import redact
 from agentmagic.tools.mcp.redirect import Answer, Redirect, read
 from agentmagic.tools.mcp.streamable_http import bound
 from agentmagic.tools.mcp.tokens import Grant, hide, usable
-from agentmagic.tools.mcp.words import line
+from agentmagic.tools.mcp.words import deceives, line
 
 if TYPE_CHECKING:
     import httpx2
@@ -245,7 +245,7 @@ def unfit(url: str, server: str) -> str | None:
         return "it cannot be read"
     if not parts.hostname or (parts.scheme != "https" and not (parts.scheme == "http" and here)):
         return "it is no https address"
-    if parts.username is not None or not url.isascii() or not url.isprintable() or len(url) > LONGEST_ADDRESS:
+    if deceives(url, LONGEST_ADDRESS):
         return "it is written so that it could deceive"
     return None
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
@@ -58,6 +59,11 @@ def _clean(piece: str) -> str:
 def line(text: str, most: int) -> str:
     """Return the text clean, on one line and not longer than `most`."""
     return " ".join(clean(text[: 4 * most]).split())[:most]
+
+
+def deceives(url: str, most: int) -> bool:
+    """Whether an address that can be read is written so that a person could take it for another, or is over `most`."""
+    return urlsplit(url).username is not None or not url.isascii() or not url.isprintable() or len(url) > most
 
 
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
