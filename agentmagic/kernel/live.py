@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 
-from agentmagic.events import ApprovalAsked, Event, Intent, QuestionAsked, StepFinished, ToolFinished
+from agentmagic.events import ApprovalAsked, Event, Intent, QuestionAsked, ToolFinished, ToolStarted
 from agentmagic.kernel.display import Answer, Publish, bundle
 from agentmagic.render import html
 from agentmagic.render.transcript import Transcript
@@ -14,10 +14,13 @@ from agentmagic.widgets.view import View, keep
 FRAME = 0.1
 """Seconds between two updates of a live output at least."""
 
+GRACE = 0.4
+"""Seconds until the first update: by then most pages have said hello, and need none."""
+
 BYTES_PER_SECOND = 2_000_000
 """How much HTML a live output sends at most; a longer one is updated less often."""
 
-MILESTONES = (StepFinished, ApprovalAsked, QuestionAsked, ToolFinished)
+MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
 """Events at which the HTML is updated even where nobody sees it: it is in the notebook when that is saved."""
 
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
@@ -37,8 +40,9 @@ class Html:
         self._aside = aside
         self._seen = seen
         self._lock = threading.Lock()
-        self._pause = FRAME
+        self._pause = GRACE
         self._waiting = False
+        self._due = False
         self._begun = False
         self.restart()
 
@@ -58,7 +62,8 @@ class Html:
         """Take an event in; what it changes is seen at the next frame."""
         with self._lock:
             self._transcript.feed(event)
-            if self._waiting or self._over or (self._seen() and not isinstance(event, MILESTONES)):
+            self._due |= isinstance(event, MILESTONES)
+            if self._waiting or not self._is_wanted():
                 return
             self._waiting = True
         asyncio.get_running_loop().call_later(self._pause, self._update)
@@ -73,13 +78,17 @@ class Html:
     def _update(self) -> None:
         with self._lock:
             self._waiting = False
-            if not self._over:
-                self._show()
+            if self._is_wanted():
+                self._due = False
+                self._pause = max(FRAME, self._show() / BYTES_PER_SECOND)
 
-    def _show(self) -> None:
+    def _is_wanted(self) -> bool:
+        return not self._over and (self._due or not self._seen())
+
+    def _show(self) -> int:
         page = self._renderer.update(self._transcript)
         self._send({"text/html": page, "text/plain": "The turn is under way."})
-        self._pause = max(FRAME, len(page) / BYTES_PER_SECOND)
+        return len(page)
 
     def _send(self, data: Mapping[str, str]) -> None:
         self._publish({**data, "text/html": self._aside(data["text/html"])}, self._begun)
@@ -129,6 +138,7 @@ class LiveScreen:
     def finish(self) -> None:
         """Leave the static output, and the view as long as few others came after it."""
         self._view.tell({"actions": []})
+        self._view.flush()  # the page draws the last words while the HTML is made
         self._html.finish()
         keep(self._view)
 

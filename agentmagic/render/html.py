@@ -24,13 +24,12 @@ from agentmagic.render.blocks import (
     TextBlock,
     ToolCard,
 )
-from agentmagic.render.markdown import TABLE, Growing, to_html
+from agentmagic.render.markdown import Growing, to_html
 from agentmagic.render.results import Form, Image, Table, Words, forms
 from agentmagic.render.transcript import Transcript
 
-BORDER = "var(--jp-border-color2,#88888866)"
-FRAME = f"border:1px solid #88888866;border-color:{BORDER}"
-"""Said twice, since JupyterLab takes variables out of the styles of a notebook that is not trusted yet."""
+BORDER = "#88888866"
+"""No variable of JupyterLab's, which takes those out of the styles of a notebook that is not trusted yet."""
 
 MUTED = "color:var(--jp-content-font-color2,#808080)"
 COLOURS: dict[State, str] = {
@@ -45,15 +44,15 @@ COLOURS: dict[State, str] = {
 LOUD: frozenset[State] = frozenset({"waiting", "failed", "denied", "interrupted"})
 """States that a card shows on its left edge too."""
 
-SMALL = f"font-size:12px;{MUTED};font-variant-numeric:tabular-nums;white-space:nowrap"
-MONO = "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,13px);background:none"
-HEADING = f"margin:6px 0 2px;font-size:11px;letter-spacing:.04em;text-transform:uppercase;{MUTED}"
-PRE = f"margin:0;white-space:pre-wrap;overflow-wrap:anywhere;{MONO}"
-SUMMARY = "padding:6px 10px;cursor:pointer;color:var(--jp-content-font-color3,inherit)"
-NAME = f"padding:0;color:var(--jp-content-font-color1,inherit);{MONO}"
+CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
+SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
 ROW = "display:inline-flex;gap:8px;align-items:baseline;width:calc(100% - 20px);vertical-align:top"
-BADGE = f"font-style:normal;font-size:12px;{MUTED};border:1px solid {BORDER};border-radius:9px;padding:0 7px"
-ARGUMENTS = f"flex:1;min-width:0;padding:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;{MONO};{MUTED}"
+NAME = "color:var(--jp-content-font-color1,inherit)"
+BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
+ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
+HEADING = "margin:6px 0 2px"
+PRE = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;background:none"
 CARET = f'<span style="{MUTED}">▌</span>'
 
 _LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")
@@ -155,11 +154,10 @@ class HtmlRenderer:
 
     def _card(self, card: ToolCard) -> str:
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
-        style = f"{FRAME};border-radius:6px;margin:8px 0{edge}"
         opened = " open" if card.state == "waiting" else ""
         body = "".join(_body(card))
         details = f"<details{opened}>{self._summary(card)}{body}</details>"
-        return f'<div style="{style}">{details}{_bar(card)}</div>'
+        return f'<div style="{CARD}{edge}">{details}{_bar(card)}</div>'
 
     def _summary(self, card: ToolCard) -> str:
         row = " ".join(self._heading(card))
@@ -167,20 +165,20 @@ class HtmlRenderer:
 
     def _heading(self, card: ToolCard) -> Iterator[str]:
         yield f'<span style="color:{COLOURS[card.state]};font-weight:700">{words.GLYPHS[card.state]}</span>'
-        yield f'<b><code style="{NAME}">{_safe(card.name)}</code></b>'
+        yield f'<b style="{NAME}"><samp>{_safe(card.name)}</samp></b>'
         if card.server:
-            yield f'<em style="{BADGE}">{_safe(card.server)}</em>'
-        yield f'<code style="{ARGUMENTS}">{escape(words.short_arguments(card))}</code>'
+            yield f'<small style="{BADGE}">{_safe(card.server)}</small>'
+        yield f'<samp style="{ARGUMENTS}">{escape(words.short_arguments(card))}</samp>'
         if state := words.STATES[card.state]:
-            yield f'<small style="{SMALL};color:{COLOURS[card.state]}">{state}</small>'
+            yield f'<small style="color:{COLOURS[card.state]}">{state}</small>'
         if card.progress:
-            yield f'<small style="{SMALL}">{escape(words.progress(card.progress))}</small>'
+            yield f"<small>{escape(words.progress(card.progress))}</small>"
         if self._times and card.seconds:
-            yield f'<small style="{SMALL}">{words.duration(card.seconds)}</small>'
+            yield f'<small style="white-space:nowrap">{words.duration(card.seconds)}</small>'
 
     def _footer(self, block: FooterBlock) -> str:
         figures = " · ".join(f"<span>{escape(figure)}</span>" for figure in words.footer(block, times=self._times))
-        return _paragraph(f"<small>{figures}</small>", f"{MUTED};font-variant-numeric:tabular-nums") if figures else ""
+        return _paragraph(f"<small>{figures}</small>", MUTED) if figures else ""
 
 
 def _safe(text: str) -> str:
@@ -229,7 +227,7 @@ def _bar(card: ToolCard) -> str:
 def _body(card: ToolCard) -> Iterator[str]:
     sections = [*_arguments(card), *(_result(card.result) if card.result else _reason(card))]
     if sections:
-        yield f'<div style="border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto">'
+        yield f'<div style="{BODY}">'
         yield from sections
         yield "</div>"
 
@@ -253,7 +251,7 @@ def _result(result: ToolResult) -> Iterator[str]:
 
 
 def _heading(text: str) -> str:
-    return f'<p style="{HEADING}"><b>{text}</b></p>'
+    return f'<p style="{HEADING}"><small><b>{text}</b></small></p>'
 
 
 def _form(form: Form) -> str:
@@ -282,15 +280,12 @@ def _image(form: Image) -> str:
 
 def _table(form: Table) -> str:
     numeric = [any(row[column][1] for row in form.rows) for column in range(len(form.columns))]
-    head = _row("th", form.columns, numeric, f";border-bottom:1px solid {BORDER};{MUTED}")
+    head = _row("th", form.columns, numeric)
     rows = "".join(_row("td", (text for text, _ in row), numeric) for row in form.rows)
-    return f'<table style="{TABLE}"><thead>{head}</thead><tbody>{rows}</tbody></table>{_note(form.note)}'
+    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{_note(form.note)}"
 
 
-def _row(tag: str, cells: Iterable[str], numeric: Iterable[bool], style: str = "") -> str:
+def _row(tag: str, cells: Iterable[str], numeric: Iterable[bool]) -> str:
     sides = ("right" if number else "left" for number in numeric)
-    html = (
-        f'<{tag} style="text-align:{side}{style}">{escape(cell)}</{tag}>'
-        for cell, side in zip(cells, sides, strict=True)
-    )
+    html = (f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True))
     return f"<tr>{''.join(html)}</tr>"

@@ -28,15 +28,14 @@ CODE = (
     "display:block;margin:0 0 8px;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
     "background:var(--jp-cell-editor-background,#88888819)"
 )
-TABLE = "border-collapse:collapse;margin:8px 0"
 
 _BLOCKS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
 _TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 _TAGS = _BLOCKS | _TABLES | {"a", "br", "code", "del", "em", "img", "s", "span", "strong"}
 _ATTRIBUTES = {"*": set[str](), "a": {"href"}, "img": {"src", "alt"}, "ol": {"start"}} | {
-    tag: {"style"} for tag in ("code", "table", "td", "th")
+    tag: {"style"} for tag in ("code", "td", "th")
 }
-_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{CODE};{TABLE}"))
+_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{CODE}"))
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 _MATHS = re.compile(
@@ -107,8 +106,6 @@ def _adorn(token: "Token") -> None:
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)
-        case "table_open":
-            token.attrSet("style", TABLE)
         case "td_open" | "th_open" if "style" not in token.attrs:
             token.attrSet("style", "text-align:left")
         case _:

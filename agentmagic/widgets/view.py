@@ -146,7 +146,7 @@ class View(AnyWidget):
         self._deliver(lambda: [{"said": words}])
 
     def flush(self) -> None:
-        """Send what has changed now, rather than with the next frame."""
+        """Send what has changed now, rather than with the next frame; from any thread."""
         self._waiting = False
         if self.mounted.is_set():
             self._deliver(lambda: filter(None, [self._feed.frame()]))

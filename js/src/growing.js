@@ -10,6 +10,8 @@ import { sanitised } from "./sanitise.js"
 const STRETCH = 2_000
 /** Characters that are parsed at once, or more where they are all one unit. */
 const PORTION = 4_000
+/** Units that are drawn at once; each time has its price. */
+const TOGETHER = 8
 /** Where the caret may stand, or in which. */
 const FLOW = "p, ul, ol, li, blockquote, h1, h2, h3, h4, h5, h6"
 /** Characters of a text that is drawn anew at its end, where a link was defined below its use. */
@@ -82,9 +84,9 @@ export class Growing {
 
   /** Draws what is settled, a unit at least; returns whether the time was too short. @param {number} deadline */
   #drain(deadline) {
-    for (let unit; (unit = this.#queue.shift()); ) {
-      if (this.#last?.takes(unit.tokens)) this.#keep(unit)
-      else this.#add(unit)
+    while (this.#queue[0]) {
+      if (this.#last?.takes(this.#queue[0].tokens)) this.#keep(/** @type {Unit} */ (this.#queue.shift()))
+      else this.#add(this.#queue.splice(0, TOGETHER))
       if (this.#queue.length && performance.now() > deadline) return true
     }
     return false
@@ -97,10 +99,10 @@ export class Growing {
     this.#last = null
   }
 
-  /** @param {Unit} unit */
-  #add(unit) {
+  /** @param {Unit[]} units */
+  #add(units) {
     this.#drop()
-    this.element.append(elements(html(unit.tokens, this.#env)))
+    this.element.append(elements(units.map((unit) => html(unit.tokens, this.#env)).join("")))
   }
 
   /** @param {Unit} unit */

@@ -3,8 +3,9 @@
 import { drawing } from "./blocks.js"
 import { h } from "./dom.js"
 
-/** Milliseconds that drawing may take at once, and where a long session is opened. */
+/** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
 const SHARE = 16
+const LATE_SHARE = 30
 const OPENING_SHARE = 70
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
@@ -19,6 +20,7 @@ export class Log {
   /** @type {Set<number>} */
   #dirty = new Set()
   #planned = false
+  #late = false
   #following = true
   #top = 0
 
@@ -89,12 +91,15 @@ export class Log {
 
   #draw() {
     this.#planned = false
-    const deadline = performance.now() + (this.#dirty.size > OPENING ? OPENING_SHARE : SHARE)
+    const opening = this.#dirty.size > OPENING
+    const deadline = performance.now() + (opening ? OPENING_SHARE : this.#late ? LATE_SHARE : SHARE)
     const keys = [...this.#dirty].sort((one, other) => one - other)
+    if (opening && this.element !== this.log) keys.reverse() // the end of it is what is seen
     for (const key of keys) {
       if (performance.now() > deadline) break
       if (!this.#drawBlock(key, deadline)) this.#dirty.delete(key)
     }
+    this.#late = this.#dirty.size > 0
     this.#plan()
   }
 
@@ -121,8 +126,9 @@ export class Log {
     return made
   }
 
-  /** Puts an element where its key says, nearly always at the end. @param {number} key @param {HTMLElement} element */
+  /** Puts an element where its key says, nearly always at one of the ends. @param {number} key @param {HTMLElement} element */
   #place(key, element) {
+    if (key < keyOf(this.log.firstElementChild)) return void this.log.prepend(element)
     let last = this.log.lastElementChild
     while (key < keyOf(last)) last = last?.previousElementSibling ?? null
     if (last) last.after(element)

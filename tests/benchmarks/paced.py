@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from itertools import cycle, islice
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
@@ -24,6 +25,21 @@ def tokens() -> list[str]:
     return [words[place : place + LETTERS] for place in range(0, len(words), LETTERS)]
 
 
+async def ticks(rate: float | None, count: int) -> AsyncIterator[int]:
+    """Yield the numbers from 0, so many a second, or as fast as they can be had."""
+    began = time.perf_counter()
+    for number in range(count):
+        due = began + (number + 1) / rate if rate else 0
+        await asyncio.sleep(max(0, due - time.perf_counter()))
+        yield number
+
+
+async def waking(rate: float | None) -> None:
+    """Wake up for every token and do nothing: the floor of what showing them can cost."""
+    async for _ in ticks(rate, TOKENS):
+        pass
+
+
 class Paced:
     """A model that says `tokens`, so many a second, or as fast as it can; `ended` is the time of the last of them."""
 
@@ -34,13 +50,10 @@ class Paced:
         self._rate = rate
 
     async def stream(self, request):
-        began = time.perf_counter()
         written = tokens()
         yield PartStarted(0, "text")
-        for number, token in enumerate(written, 1):
-            due = began + number / self._rate if self._rate else 0
-            await asyncio.sleep(max(0, due - time.perf_counter()))
-            yield PartDelta(0, token)
+        async for number in ticks(self._rate, TOKENS):
+            yield PartDelta(0, written[number])
         self.ended = time.time()
         yield PartFinished(0, Text("".join(written)))
         yield ModelFinished(Usage(100, TOKENS, 0), "stop")

@@ -9,9 +9,9 @@ from agentmagic import redact
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import RateLimited
-from agentmagic.events import PartDelta, PartStarted, StepFinished
+from agentmagic.events import PartDelta, PartStarted, ToolStarted
 from agentmagic.kernel.display import BatchScreen, TerminalScreen
-from agentmagic.kernel.live import FRAME, Html
+from agentmagic.kernel.live import FRAME, GRACE, Html
 from agentmagic.providers.scripted import Scripted
 from agentmagic.session import Session
 
@@ -106,7 +106,7 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
         sent = len(cell.published)
         for event in happened[2:]:
             screen.feed(event)
-        await asyncio.sleep(FRAME * 2)
+        await asyncio.sleep(GRACE * 1.5)
         assert len(cell.published) == sent
 
     asyncio.run(main())
@@ -114,21 +114,21 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
 
 def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
     cell = Cell()
-    happened = events("An answer of some words.")
-    milestone = next(place for place, event in enumerate(happened) if isinstance(event, StepFinished))
+    happened = events(CALL, "Three.")
+    milestone = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
 
     async def main():
         screen = Html(cell.publish, lambda page: page, lambda: True)
         screen.begin()
         for event in happened[:milestone]:
             screen.feed(event)
-        await asyncio.sleep(FRAME * 2)
+        await asyncio.sleep(GRACE * 1.5)
         assert len(cell.published) == 1
         screen.feed(happened[milestone])
-        await asyncio.sleep(FRAME * 2)
+        await asyncio.sleep(GRACE * 1.5)
 
     asyncio.run(main())
-    assert "An answer" in cell.published[1][0]["text/html"]
+    assert "Let me see." in cell.published[1][0]["text/html"]
     assert len(cell.published) == 2
 
 

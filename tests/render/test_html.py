@@ -193,7 +193,7 @@ def test_a_failed_call_is_told_by_glyph_and_word():
     fragment = rendered([*started(), *asked_for(CALL), *step_over(), *carried_out(CALL, result), *over()])
     assert words(fragment).startswith("✗ run_query shop")
     assert "failed</small>" in fragment
-    assert "<b>Error</b></p>" in fragment
+    assert "<b>Error</b>" in fragment
 
 
 def test_a_failed_turn_is_told_in_plain_words():

@@ -76,14 +76,14 @@ PAYLOADS = [
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 FLOW = {"blockquote", "br", "details", "div", "hr", "li", "ol", "p", "pre", "summary", "ul"}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
-TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "img", "s", "small", "span", "strong"}
+TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "img", "s", "samp", "small", "span", "strong"}
 ATTRIBUTES = {"alt", "class", "href", "open", "rel", "src", "start", "style"}
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
-    r"((align-items|background|border|border-bottom|border-collapse|border-color|border-left|border-radius|border-top|color|cursor"
-    r"|display|flex|font-family|font-size|font-style|font-variant-numeric|font-weight|gap|height|letter-spacing|margin"
+    r"((align-items|background|border|border-left|border-radius|border-top|color|cursor"
+    r"|display|flex|font-weight|gap|height|margin"
     r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
-    r"|text-transform|vertical-align|white-space|width):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
+    r"|vertical-align|white-space|width):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
 )
 
 
