@@ -2,6 +2,7 @@
 
 import re
 
+import psutil
 import pytest
 
 from tests.browser.axe import serious
@@ -168,6 +169,16 @@ def test_what_was_shown_can_be_read_when_the_kernel_ends_in_the_middle_of_a_turn
     cell = begun(f"{TEA} | {{'text': 'Let me order.'}}")
     cell.button("Approve").wait_for()
     cell.notebook.shut_down_kernel()
+    cell.button("Approve").wait_for(state="hidden")
+    assert cell.output.get_by_text("Let me order.").filter(visible=True).count() == 1
+
+
+def test_what_was_written_is_read_when_the_kernel_is_killed_in_the_middle_of_a_turn(open_notebook):
+    notebook = open_notebook(f"play({TEA} | {{'text': 'Let me order.'}})\nprint(os.getpid())", "%%agent\nhello")
+    kernel = psutil.Process(int(notebook.run(1)))
+    cell = Cell(notebook, 2).start()
+    cell.button("Approve").wait_for()
+    kernel.kill()
     cell.output.locator("agentmagic-static").get_by_text("Let me order.").wait_for()
     assert not cell.button("Approve").is_visible()
 
