@@ -30,6 +30,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Take back the prompts that wait."""
+
+    type: ClassVar[str] = "withdraw"
+
+
+@dataclass(frozen=True, slots=True)
 class Retry:
     """Run a turn again with its own prompt; it and what came after it make way. Turns count from 0."""
 
@@ -103,7 +110,9 @@ class EnableTool:
     enabled: bool
 
 
-SessionAction = Send | Retry | Rewrite | Fork | Clear | Export | ChooseModel | Connect | Disconnect | EnableTool
+SessionAction = (
+    Send | Withdraw | Retry | Rewrite | Fork | Clear | Export | ChooseModel | Connect | Disconnect | EnableTool
+)
 Action = Approve | Deny | Reply | Stop | SessionAction
 
 EDIT = "edit"

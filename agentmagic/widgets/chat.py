@@ -175,6 +175,8 @@ class Chat:
         match action:
             case actions.Send(text):
                 return self._line.add(Waiting(self._in_cell(partial(self._send, text)), text, text))
+            case actions.Withdraw():
+                return self.view.give_back(self._line.withdraw())
             case actions.Retry(turn):
                 return self._line.add(Waiting(self._in_cell(partial(self._run_again, turn)), self._prompt(turn)))
             case actions.Rewrite(turn, text):

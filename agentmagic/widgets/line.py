@@ -1,9 +1,10 @@
 """Turns that wait for each other: a session runs one at a time, whether a cell asked for it or a panel."""
 
 import asyncio
-from collections import deque
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from agentmagic.engine import engine
 from agentmagic.errors import AgentMagicError, SessionBusy, said
@@ -19,7 +20,7 @@ SHOWN = 60
 """Characters of a prompt that waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Waiting:
     """A turn to be begun by a function, which runs where synchronous tools run.
 
@@ -41,7 +42,9 @@ class Line:
         self._session = session
         self._changed = changed
         self._failed = failed
-        self._turns: deque[Waiting] = deque()
+        self._turns: list[Waiting] = []
+        self._begins: Waiting | None = None
+        self._lock = threading.Lock()
         self._work: asyncio.Task[None] | None = None
         self._held = False
 
@@ -62,21 +65,38 @@ class Line:
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._begin_all())
 
+    def withdraw(self) -> str:
+        """Take back the turns that have not begun; return what was typed for them."""
+        with self._lock:
+            taken = [turn for turn in self._turns if turn is not self._begins]
+            self._turns = [turn for turn in self._turns if turn is self._begins]
+        self._changed()
+        return "\n\n".join(turn.unsent for turn in taken if turn.unsent)
+
     async def _begin_all(self) -> None:
-        while self._turns:
-            await self._quiet()
-            begun = await self._begun(self._turns[0])
-            if begun:
-                self._turns.popleft()
+        while turn := await self._next():
+            if await self._begun(turn):
+                self._turns = [other for other in self._turns if other is not turn]
+            self._begins = None
             self._changed()
 
-    async def _quiet(self) -> None:
-        while (run := self._session.running) is not None:
+    async def _next(self) -> Waiting | None:
+        """Wait until the session is free; return the turn whose place in line it is by then."""
+        while self._turns and (run := self._session.running) is not None:
             await asyncio.wait((asyncio.ensure_future(asyncio.wrap_future(run.settled)),))
+        return self._turns[0] if self._turns else None
+
+    def _begin(self, turn: Waiting) -> None:
+        """Begin a turn, unless it was taken back meanwhile; called where turns are begun."""
+        with self._lock:
+            if turn not in self._turns:
+                return
+            self._begins = turn
+        turn.begin()
 
     async def _begun(self, turn: Waiting) -> bool:
         """Begin a turn or say why not; return False where somebody else was faster."""
-        task = asyncio.ensure_future(engine().run_user(turn.begin))
+        task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:
             self._held = True

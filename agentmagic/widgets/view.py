@@ -141,6 +141,10 @@ class View(AnyWidget):
         """Say what could not be done, and give back the prompt that was not sent for it; from any thread."""
         self._deliver(lambda: [{"problem": problem} | ({"unsent": unsent} if unsent else {})])
 
+    def give_back(self, unsent: str) -> None:
+        """Give back what was typed and is not sent; from any thread."""
+        self._deliver(lambda: [{"unsent": unsent}])
+
     def say(self, words: str) -> None:
         """Say what was done where nothing else shows it; from any thread."""
         self._deliver(lambda: [{"said": words}])

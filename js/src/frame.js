@@ -159,10 +159,9 @@ export class Composer {
     this.element.hidden = !this.desk.can("send")
   }
 
-  /** Puts a prompt back that was not sent, unless another is being written. @param {string} unsent */
+  /** Puts a prompt back that was not sent, before what is being written. @param {string} unsent */
   giveBack(unsent) {
-    if (!unsent || this.#box.value) return
-    this.#box.value = unsent
+    this.#box.value = [unsent, this.#box.value].filter(Boolean).join("\n\n")
     this.#box.dispatchEvent(new Event("input"))
   }
 

@@ -1,6 +1,6 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
 /** @import { Action, Desk, Message, Model, State, Waiting } from "./types.js" */
-import { h, say } from "./dom.js"
+import { button, h, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
@@ -16,8 +16,9 @@ const now = () => Date.now() / SECOND
 export class View {
   #known = nothing()
   #actions = ""
+  #noted = ""
   #heard = h("div", { class: "am-heard", role: "status" })
-  #note = h("p", { class: "am-notice" })
+  #note = h("div", { class: "am-notice", hidden: true })
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
 
@@ -30,10 +31,8 @@ export class View {
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered,
-      complain: (words, unsent) => {
-        say(this.#problem, words)
-        this.composer?.giveBack(unsent)
-      },
+      complain: (words) => say(this.#problem, words),
+      giveBack: (prompt) => this.composer?.giveBack(prompt),
       tell: (words) => say(this.#told, words),
       expecting: () => Boolean(this.#known.state.running),
     })
@@ -131,10 +130,19 @@ export class View {
     const actions = state.actions?.join() ?? ""
     if (actions !== this.#actions) this.log.refresh()
     this.#actions = actions
-    say(this.#note, state.note ?? "")
+    this.#drawNote(state.note)
     this.running?.update(state)
     this.head?.update(state)
     this.composer?.update(state)
+  }
+
+  /** @param {string} [note] on what waits */
+  #drawNote(note = "") {
+    if (note === this.#noted) return
+    this.#noted = note
+    this.#note.hidden = !note
+    const { act, can } = this.#desk()
+    put(this.#note, note, can("withdraw") && button("Take back", () => act({ type: "withdraw" }), "small"))
   }
 
   #tick() {

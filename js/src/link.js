@@ -14,7 +14,8 @@ const MOST_UNFINISHED = 8
  * @property {(content: object) => void} send to the kernel
  * @property {(snapshot: Snapshot) => void} begin with all there is
  * @property {(frame: Frame) => void} follow with the next frame
- * @property {(words: string, unsent: string) => void} complain of what the kernel refused, a prompt not sent for it
+ * @property {(words: string) => void} complain of what the kernel refused
+ * @property {(prompt: string) => void} giveBack what was not sent
  * @property {(words: string) => void} tell what the kernel did
  * @property {(heard: boolean) => void} answered whether the kernel answers; said again with every answer
  * @property {() => boolean} expecting whether more is to come: then silence is looked into
@@ -63,7 +64,10 @@ export class Link {
       const whole = this.#joined(message)
       if (whole) this.receive(whole)
     } else if ("problem" in message) {
-      this.ends.complain(message.problem, message.unsent ?? "")
+      this.ends.complain(message.problem)
+      if (message.unsent) this.ends.giveBack(message.unsent)
+    } else if ("unsent" in message) {
+      this.ends.giveBack(message.unsent)
     } else if ("said" in message) {
       this.ends.tell(message.said)
     } else if ("view" in message) {

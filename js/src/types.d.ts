@@ -123,12 +123,17 @@ export interface Problem {
   unsent?: string
 }
 
+/** What was typed and is not sent after all. */
+export interface Unsent {
+  unsent: string
+}
+
 /** What was done, where nothing else shows it. */
 export interface Said {
   said: string
 }
 
-export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Said
+export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Unsent | Said
 
 /** What a person does: the messages that agentmagic/widgets/actions.py reads. */
 export type Action =
@@ -138,6 +143,7 @@ export type Action =
   | { type: "reply"; id: string; text: string }
   | { type: "stop" }
   | { type: "send"; text: string }
+  | { type: "withdraw" }
   | { type: "retry"; turn: number }
   | { type: "rewrite"; turn: number; text: string }
   | { type: "fork"; turn: number }

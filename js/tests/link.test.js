@@ -6,12 +6,13 @@ import { Link } from "../src/link.js"
 /** A link whose timers run when told, and what it did. */
 function linked({ expecting = false } = {}) {
   /** @type {any} */
-  const seen = { sent: [], begun: [], followed: [], complaints: [], told: [], answered: [], waits: [], fire: null }
+  const seen = { sent: [], begun: [], followed: [], complaints: [], back: [], told: [], answered: [], waits: [], fire: null }
   const link = new Link("me", {
     send: (content) => seen.sent.push(content),
     begin: (snapshot) => seen.begun.push(snapshot.n),
     follow: (frame) => seen.followed.push(frame.n),
     complain: (words) => seen.complaints.push(words),
+    giveBack: (prompt) => seen.back.push(prompt),
     tell: (words) => seen.told.push(words),
     answered: (is) => seen.answered.push(is),
     expecting: () => expecting,
@@ -117,7 +118,10 @@ test("pieces are joined, in whatever order they come", () => {
 test("a refusal of the kernel is shown", () => {
   const { link, seen } = linked()
   link.receive({ problem: "No." })
-  assert.deepEqual(seen.complaints, ["No."])
+  link.receive({ problem: "Nor this.", unsent: "hello" })
+  link.receive({ unsent: "so long" })
+  assert.deepEqual(seen.complaints, ["No.", "Nor this."])
+  assert.deepEqual(seen.back, ["hello", "so long"])
   link.receive({ said: "Done." })
   assert.deepEqual(seen.told, ["Done."])
 })

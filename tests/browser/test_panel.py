@@ -1,6 +1,7 @@
 """The chat panel in JupyterLab: everything it does, done by clicks and keys."""
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.lab import ROOT
 
@@ -301,6 +302,10 @@ def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it(open_pan
     panel.wait_for("slowly")
     assert panel.prompts() == ["from a cell"]
     panel.send("from the panel")
+    panel.wait_for("“from the panel” waits for the turn under way.")
+    panel.button("Take back").click()
+    expect(panel.message).to_have_value("from the panel")
+    panel.message.press("Enter")
     panel.wait_for("“from the panel” waits for the turn under way.")
     panel.notebook.finish(3)
     panel.wait_for("after it")

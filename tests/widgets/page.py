@@ -14,6 +14,7 @@ class Page:
     def __init__(self, view):
         self.problems = []
         self.said = []
+        self.given_back = []
         self._view = view
         self._reader = Reader()
         self._changed = threading.Condition()
@@ -54,6 +55,8 @@ class Page:
         with self._changed:
             if "problem" in content:
                 self.problems.append((content["problem"], content.get("unsent", "")))
+            elif "unsent" in content:
+                self.given_back.append(content["unsent"])
             elif "said" in content:
                 self.said.append(content["said"])
             else:

@@ -181,6 +181,38 @@ def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
     page.until(lambda: page.state["note"] == "")
 
 
+def test_messages_that_wait_are_taken_back_with_their_words():
+    model = Stalled()
+    session = Session(Agent(model))
+    turn = session.start("from a cell")
+    assert model.stalled.wait(PATIENCE)
+    page, _, _ = opened(session)
+    page.act("send", text="second")
+    page.act("send", text="third")
+    page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
+    page.act("withdraw")
+    page.until(lambda: page.given_back == ["second\n\nthird"] and page.state["note"] == "")
+    session.agent = Agent(Scripted(["four"]))
+    turn.cancel()
+    page.turns(1)
+    page.act("send", text="fourth")
+    page.turns(2)
+    assert page.texts("prompt") == ["from a cell", "fourth"]
+
+
+def test_a_message_that_is_being_sent_is_not_taken_back():
+    desk = Desk()
+    desk.go.clear()
+    page, _, _ = opened(session_of("fine"), desk)
+    page.act("send", text="hello")
+    page.until(lambda: page.state.get("note") == "“hello” waits for the cell that runs.")
+    page.act("withdraw")
+    page.until(lambda: page.given_back == [""])
+    desk.go.set()
+    page.turns(1)
+    assert page.texts("prompt") == ["hello"]
+
+
 def test_a_prompt_says_that_it_waits_for_a_cell_that_keeps_the_main_thread():
     desk = Desk()
     desk.go.clear()

@@ -266,7 +266,7 @@ def test_what_the_kernel_refuses_is_said(stage):
     assert stage.page.get_by_role("alert").inner_text() == "A turn is running. Wait for it."
 
 
-def test_a_prompt_that_was_not_sent_comes_back_unless_another_is_being_written(stage):
+def test_a_prompt_that_was_not_sent_comes_back_before_another_that_is_being_written(stage):
     stage.show(Feed())
     box = stage.page.get_by_label("Message", exact=True)
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
@@ -274,7 +274,15 @@ def test_a_prompt_that_was_not_sent_comes_back_unless_another_is_being_written(s
     assert stage.page.get_by_role("button", name="Send").is_enabled()
     box.fill("another")
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
-    assert box.input_value() == "another"
+    assert box.input_value() == "hello\n\nanother"
+
+
+def test_prompts_that_wait_are_taken_back(stage):
+    stage.show(Feed(), actions=["send", "withdraw"], note="“hello” waits for the turn under way.")
+    stage.page.get_by_role("button", name="Take back").click()
+    assert stage.sent() == [{"type": "withdraw"}]
+    stage.receive({"unsent": "hello"})
+    assert stage.page.get_by_label("Message", exact=True).input_value() == "hello"
 
 
 def test_what_was_done_is_said_until_the_next_thing_is(stage):
