@@ -177,10 +177,11 @@ def test_what_was_written_is_read_when_the_kernel_is_killed_in_the_middle_of_a_t
     notebook = open_notebook(f"play({TEA} | {{'text': 'Let me order.'}})\nprint(os.getpid())", "%%agent\nhello")
     kernel = psutil.Process(int(notebook.run(1)))
     cell = Cell(notebook, 2).start()
-    cell.button("Approve").wait_for()
+    written = cell.output.locator("agentmagic-static").get_by_text("Let me order.")
+    written.wait_for(state="attached")
     kernel.kill()
     notebook.page.locator(".jp-Dialog", has_text="appears to have died").get_by_role("button").click()
-    cell.output.locator("agentmagic-static").get_by_text("Let me order.").wait_for()
+    written.wait_for()
     assert not cell.button("Approve").is_visible()
 
 
