@@ -163,9 +163,10 @@ def answer(lab: Lab, name: str, rate: float | None) -> None:
     row(f"{name}: the HTML for saving, times the text", traffic.html / text, "", "")
     row(f"{name}: whole frames", traffic.whole / 1e6, "MB", "goal 1")
     row(f"{name}: updates a second", traffic.updates / seconds, "", "goal 10")
-    row(f"{name}: CPU of the kernel, share of a core", took * share, "%", "goal 5")
-    row("  with nobody looking", alone * share, "%", "")
-    row("  of a loop that wakes up for each token and does nothing", least * share, "%", "")
+    if rate:
+        row(f"{name}: CPU of the kernel, share of a core", took * share, "%", "goal 5")
+        row("  with nobody looking", alone * share, "%", "")
+        row("  of a loop that wakes up for each token and does nothing", least * share, "%", "")
     row(f"{name}: longest task of the page", max(tasks, default=0), "ms", "goal 100")
     row(f"{name}: from the last token to the last paint", painted - ended, "s", "goal 0.3")
 
