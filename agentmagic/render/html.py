@@ -52,7 +52,10 @@ BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
 HEADING = "margin:6px 0 2px"
-PRE = "margin:0;white-space:pre-wrap;overflow-wrap:anywhere;background:none"
+MONO = "font-family:var(--jp-code-font-family,monospace)"
+"""Said of every `pre`, since nbconvert's page sets those of an output in its running font."""
+
+PRE = f"margin:0;white-space:pre-wrap;overflow-wrap:anywhere;background:none;{MONO}"
 CARET = f'<span style="{MUTED}">▌</span>'
 
 _LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")

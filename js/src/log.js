@@ -37,7 +37,9 @@ export class Log {
     const empty = h("p", { class: "am-empty-log" }, "Nothing asked yet.")
     const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log, empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
-    new ResizeObserver(() => this.#following && this.#toEnd()).observe(this.log)
+    const sizes = new ResizeObserver(() => this.#following && this.#toEnd())
+    sizes.observe(this.log)
+    sizes.observe(element) // a line below it may take some of its height
     return element
   }
 

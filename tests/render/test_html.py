@@ -79,6 +79,21 @@ def test_cards_open_without_a_script():
     assert fragment.count("<details") == fragment.count("</details>") == 1
 
 
+def test_what_is_set_in_columns_says_its_font():
+    fragment = rendered(
+        [
+            *started(),
+            *asked_for(CALL),
+            *step_over(),
+            *carried_out(CALL, ToolResult(CALL.id, CALL.name, (Text("name  total"),))),
+            *over(),
+        ]
+    )
+    styles = re.findall(r'<pre style="([^"]*)"', fragment)
+    assert styles
+    assert all("monospace" in style for style in styles)
+
+
 def test_there_is_no_style_sheet_no_script_and_no_drawing():
     fragment = rendered([*one_call(CALL, Text("x")), *one_text("# T\n\n`a` $x$")])
     assert not re.search(r"<(style|script|svg|link|iframe)", fragment)

@@ -81,7 +81,7 @@ ATTRIBUTES = {"alt", "class", "href", "open", "rel", "src", "start", "style"}
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
     r"((align-items|background|border|border-left|border-radius|border-top|color|cursor"
-    r"|display|flex|font-weight|gap|height|margin"
+    r"|display|flex|font-family|font-weight|gap|height|margin"
     r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
     r"|vertical-align|white-space|width):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
 )

@@ -20,6 +20,9 @@ from tests.render.logs import asked_for, one_call, one_text, over, started, step
 
 pytestmark = pytest.mark.browser
 
+AT_END = "() => (log => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector('.am-scroller'))"
+"""Pixels between what is seen and the end."""
+
 CALL = ToolCall("c1", "order", {"what": "tea", "cups": 2})
 WAITING = [*started(), *asked_for(CALL), *step_over(), ApprovalAsked("a1", CALL, "shop")]
 
@@ -277,6 +280,15 @@ def test_a_prompt_that_was_not_sent_comes_back_before_another_that_is_being_writ
     assert box.input_value() == "hello\n\nanother"
 
 
+def test_the_end_stays_in_sight_when_a_line_below_it_takes_its_room(stage):
+    feed = Feed(one_text("word\n\n" * 60))
+    stage.show(feed)
+    feed.tell({"note": "“hello” waits for the turn under way."})
+    stage.receive(feed.frame())
+    stage.page.get_by_text("waits for the turn").wait_for()
+    stage.page.wait_for_function(f"() => ({AT_END})() < 2")
+
+
 def test_prompts_that_wait_are_taken_back(stage):
     stage.show(Feed(), actions=["send", "withdraw"], note="“hello” waits for the turn under way.")
     stage.page.get_by_role("button", name="Take back").click()
@@ -311,15 +323,14 @@ def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
     feed = Feed([event for number in range(30) for event in one_text(f"answer {number}")])
     stage.show(feed)
     assert stage.page.get_by_text("answer 29").is_visible()
-    at = "() => (log => log.scrollHeight - log.scrollTop - log.clientHeight)(document.querySelector('.am-scroller'))"
     play(stage, feed, *one_text("one more"))
-    assert stage.page.evaluate(at) < 2
+    assert stage.page.evaluate(AT_END) < 2
     stage.page.evaluate("() => { document.querySelector('.am-scroller').scrollTop = 0 }")
     stage.drawn()
     play(stage, feed, *one_text("and another"))
     assert stage.page.evaluate("() => document.querySelector('.am-scroller').scrollTop") == 0
     stage.page.get_by_role("button", name="Go to the end").click()
-    assert stage.page.evaluate(at) < 2
+    assert stage.page.evaluate(AT_END) < 2
 
 
 # -- looks -----------------------------------------------------------------------------------------
