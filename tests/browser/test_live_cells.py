@@ -22,6 +22,7 @@ class Cell:
         self.index = index
         self.page = notebook.page
         self.output = notebook.output(index)
+        self.view = self.output.locator("agentmagic-view")
 
     def start(self):
         self.notebook.start(self.index)
@@ -38,16 +39,16 @@ class Cell:
         return self.notebook.outputs(self.index)[1]["data"]["text/plain"]
 
     def button(self, name):
-        return self.output.get_by_role("button", name=name, exact=True)
+        return self.view.get_by_role("button", name=name, exact=True)
 
     def click(self, name):
         self.button(name).click()
 
     def box(self, label):
-        return self.output.get_by_label(label, exact=True)
+        return self.view.get_by_label(label, exact=True)
 
     def card(self, name):
-        return self.output.locator(".am-card", has_text=name)
+        return self.view.locator(".am-card", has_text=name)
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_a_servers_call_is_approved_by_its_name(begun):
 @EVERYWHERE
 def test_a_question_of_a_tool_is_answered_in_the_cell(begun):
     cell = begun("calls('choose'), 'A good one.'")
-    cell.output.get_by_text("Which tea?", exact=True).wait_for()
+    cell.view.get_by_text("Which tea?", exact=True).wait_for()
     cell.box("Your answer").fill("Earl Grey")
     cell.click("Answer")
     cell.finish("A good one.")
@@ -191,19 +192,19 @@ def test_a_second_view_of_a_running_cell_keeps_in_step_and_takes_clicks(begun):
     cell.page.evaluate("() => { jupyterapp.commands.execute('notebook:create-output-view') }")
     other = cell.page.locator(".jp-LinkedOutputView agentmagic-view")
     other.get_by_role("button", name="Approve", exact=True).click()
-    for place in (cell.output, other):
+    for place in (cell.view, other):
         place.get_by_text(re.compile("slowly slowly")).wait_for()
     cell.finish()
     other.locator(".am-figures.am-block").wait_for()
     cell.output.locator(".am-figures.am-block").wait_for()
-    assert other.inner_text() == cell.output.locator("agentmagic-view").inner_text()
+    assert other.inner_text() == cell.view.inner_text()
 
 
 def test_keys_alone_approve_open_a_card_and_leave_an_edit(begun):
     cell = begun(f"{TEA}, 'It comes.'")
     keys = cell.page.keyboard
     cell.button("Approve").wait_for()
-    cell.output.locator("agentmagic-view summary").focus()
+    cell.view.locator("summary").focus()
     for _ in range(3):
         keys.press("Tab")
     assert focused(cell.page) == "Edit"
@@ -247,7 +248,7 @@ def test_axe_finds_nothing_serious_in_a_cell_that_waits_nor_in_one_that_is_over(
 def test_the_dark_theme_is_followed(begun):
     cell = begun("'An **answer**.'")
     cell.finish()
-    words = cell.output.locator("agentmagic-view strong")
+    words = cell.view.locator("strong")
     colour = "element => getComputedStyle(element).color"
     light = words.evaluate(colour)
     cell.notebook.use_theme("JupyterLab Dark")
@@ -287,5 +288,5 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(ope
     assert cell.button("Approve").count() == 0
     notebook.type("n not today")
     cell.finish("not today")
-    cell.output.locator("agentmagic-view .am-card[data-state=denied]").wait_for()
+    cell.view.locator(".am-card[data-state=denied]").wait_for()
     assert cell.button("Approve").count() == 0
