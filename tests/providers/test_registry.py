@@ -120,6 +120,7 @@ def test_the_first_provider_whose_key_is_set_is_the_default(monkeypatch, tmp_pat
 
 
 def test_the_models_to_choose_from_are_those_that_can_be_asked(monkeypatch, tmp_path):
+    pytest.importorskip("openai")
     monkeypatch.chdir(tmp_path)
     assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
     monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
