@@ -80,15 +80,7 @@ def test_cards_open_without_a_script():
 
 
 def test_what_is_set_in_columns_says_its_font():
-    fragment = rendered(
-        [
-            *started(),
-            *asked_for(CALL),
-            *step_over(),
-            *carried_out(CALL, ToolResult(CALL.id, CALL.name, (Text("name  total"),))),
-            *over(),
-        ]
-    )
+    fragment = rendered(one_call(CALL, Text("name  total")))
     styles = re.findall(r'<pre style="([^"]*)"', fragment)
     assert styles
     assert all("monospace" in style for style in styles)

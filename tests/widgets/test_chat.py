@@ -163,12 +163,18 @@ def test_what_of_a_prompt_stays_as_it_is_is_said():
     assert page.said == ["{bad} stays as it is: ValueError: no."]
 
 
-def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
+def opened_in_a_turn():
+    """A page, its session, and the turn that a cell has begun and that does not end by itself."""
     model = Stalled()
     session = Session(Agent(model))
     turn = session.start("from a cell")
     assert model.stalled.wait(PATIENCE)
     page, _, _ = opened(session)
+    return page, session, turn
+
+
+def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
+    page, session, turn = opened_in_a_turn()
     page.act("send", text="second")
     page.until(lambda: page.state.get("note") == "“second” waits for the turn under way.")
     page.act("send", text="third")
@@ -182,11 +188,7 @@ def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
 
 
 def test_messages_that_wait_are_taken_back_with_their_words():
-    model = Stalled()
-    session = Session(Agent(model))
-    turn = session.start("from a cell")
-    assert model.stalled.wait(PATIENCE)
-    page, _, _ = opened(session)
+    page, session, turn = opened_in_a_turn()
     page.act("send", text="second")
     page.act("send", text="third")
     page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
