@@ -11,21 +11,20 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.errors import UsageError
-from agentmagic.kernel import prompt as prompts
-from agentmagic.kernel.attach import attached
 from agentmagic.kernel.figures import Figures
 from agentmagic.kernel.frontend import Kind, front_end, publisher, say
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.notebook import notebook_of
+from agentmagic.kernel.prompt import prompt_of
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
-from agentmagic.messages import LONGEST_PROMPT
+from agentmagic.messages import Prompt
 from agentmagic.paths import path_of
 from agentmagic.render import html
 from agentmagic.render.transcript import Transcript
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.notebook import Bare, Notebook, Prepared
+from agentmagic.widgets.notebook import Bare, Notebook
 
 if TYPE_CHECKING:
     from agentmagic.widgets.chat import Chat
@@ -60,13 +59,9 @@ class Around:
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
-    def prepare(self, session: Session, written: str) -> Prepared:
-        """Put in the values of `{expression}` and the resources of `@server:uri`."""
-        if len(written) > LONGEST_PROMPT:
-            return Prepared(written)  # the session refuses it; no time is spent on its braces
-        filled = prompts.fill(written.strip("\n"), self._namespace.variables)
-        resources = attached(written, session.toolsets())
-        return Prepared([filled.text, *resources] if resources else filled.text, filled.left)
+    def prepare(self, session: Session, written: str) -> Prompt:
+        """Attach the resources of `@server:uri`; nothing of what was written is evaluated."""
+        return prompt_of(written, session.toolsets(), evaluate=None)
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""

@@ -1,15 +1,20 @@
-"""`{expression}` in a prompt: which braces mean a value of the notebook, and how a model is told of one.
+"""Makes prompts from typed text: values of `{expression}` in cells, resources of `@server:uri` everywhere.
 
-Braces that mean nothing here (JSON, code, LaTeX, `{}`, `{{...}}`) stay as they are.
+Braces that hold no expression over the notebook's names (JSON, code, LaTeX, `{}`, `{{...}}`) stay as they are.
 """
 
 import ast
 import builtins
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
+
+from agentmagic.kernel.attach import attached
+from agentmagic.kernel.frontend import say
+from agentmagic.messages import LONGEST_PROMPT, Prompt
+from agentmagic.tools.base import Toolset
 
 LONGEST_VALUE = 20_000
 """Characters of one value that a prompt takes in."""
@@ -35,6 +40,27 @@ class Filled:
 
     text: str
     left: tuple[str, ...] = ()
+
+
+def prompt_of(written: str, sources: Sequence[Toolset], *, evaluate: Mapping[str, Any] | None) -> Prompt:
+    """Return the prompt that typed text stands for, with the resources that `@server:uri` names behind it.
+
+    A cell passes its namespace as `evaluate`: the values of `{expression}` are put in, and each expression that
+    failed is printed. The chat box passes None: pasted text is not the user's code, so nothing of it is evaluated
+    and its braces are literal (SECURITY-5).
+
+    Raises UsageError and ServerError if a resource cannot be attached.
+    """
+    if len(written) > LONGEST_PROMPT:
+        return written  # the session refuses it; no time is spent on its braces
+    text = written.strip("\n")
+    if evaluate is not None:
+        filled = fill(text, evaluate)
+        for problem in filled.left:
+            say(problem)
+        text = filled.text
+    resources = attached(written, sources)  # of what was typed, not of what a value holds
+    return [text, *resources] if resources else text
 
 
 def fill(text: str, namespace: Mapping[str, Any]) -> Filled:

@@ -10,15 +10,14 @@ from agentmagic import settings
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
-from agentmagic.kernel import prompt as prompts
-from agentmagic.kernel.attach import attached
 from agentmagic.kernel.command import Ask
 from agentmagic.kernel.failures import TurnInterrupted, check
 from agentmagic.kernel.figures import Figures
-from agentmagic.kernel.frontend import FrontEnd, Kind, agreed, front_end, say
+from agentmagic.kernel.frontend import FrontEnd, Kind, agreed, front_end
 from agentmagic.kernel.namespace import Namespace
+from agentmagic.kernel.prompt import prompt_of
 from agentmagic.kernel.questions import Questions
-from agentmagic.messages import LONGEST_PROMPT, Message, Prompt
+from agentmagic.messages import Message, Prompt
 from agentmagic.permission import policy_of
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
@@ -65,14 +64,8 @@ class Runner:
                 raise
 
     def _prompt(self, body: str, session: Session, recipe: Agent) -> Prompt:
-        """Make the prompt of a cell's body: values of the notebook put in, resources that it names behind it."""
-        if len(body) > LONGEST_PROMPT:
-            return body  # the session refuses it; no time is spent on its braces
-        filled = prompts.fill(body.strip("\n"), self._namespace.variables)
-        for problem in filled.left:
-            say(problem)
-        resources = attached(body, session.toolsets(recipe))  # of what was typed, not of what a value holds
-        return [filled.text, *resources] if resources else filled.text
+        """Make the prompt of a cell's body, in which expressions are evaluated."""
+        return prompt_of(body, session.toolsets(recipe), evaluate=self._namespace.variables)
 
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
         """Offer the local model where no model is chosen and no key is set."""

@@ -13,7 +13,6 @@ from agentmagic.engine import engine
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
 from agentmagic.logs import logger
-from agentmagic.messages import Prompt
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import default_model, usable_models
 from agentmagic.render import words
@@ -197,17 +196,11 @@ class Chat:
         return partial(self._context.copy().run, function)
 
     def _send(self, written: str) -> Run:
-        return self._attend(partial(self._session.start, self._prepare(written)))
+        return self._attend(partial(self._session.start, self._notebook.prepare(self._session, written)))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
-        prompt = None if written is None else self._prepare(written)
+        prompt = None if written is None else self._notebook.prepare(self._session, written)
         return self._attend(partial(self._session.edit, turn, prompt))
-
-    def _prepare(self, written: str) -> Prompt:
-        prepared = self._notebook.prepare(self._session, written)
-        if prepared.problems:
-            self.view.say(words.shown("\n".join(prepared.problems)))
-        return prepared.prompt
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
         """Begin a turn that a page answers; where none ever was there, nobody is waited for."""

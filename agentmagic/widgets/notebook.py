@@ -1,7 +1,6 @@
 """What a chat panel needs of the notebook around it, and what stands in where there is none."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,14 +9,6 @@ from agentmagic.messages import Prompt
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A prompt as the model gets it, and what of it stays as it was written, and why."""
-
-    prompt: Prompt
-    problems: tuple[str, ...] = ()
 
 
 class Notebook(Protocol):
@@ -32,8 +23,8 @@ class Notebook(Protocol):
         """Return the variable that holds a session, or "" where none does."""
         ...
 
-    def prepare(self, session: Session, written: str) -> Prepared:
-        """Make a prompt of what was written, as a cell does. Raises AgentMagicError where it cannot."""
+    def prepare(self, session: Session, written: str) -> Prompt:
+        """Make the prompt of what was written, without evaluating any of it. Raises AgentMagicError if it cannot."""
         ...
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:
@@ -66,9 +57,9 @@ class Bare:
         """Return that it has none."""
         return ""
 
-    def prepare(self, session: Session, written: str) -> Prepared:  # noqa: ARG002  (every session's are alike)
+    def prepare(self, session: Session, written: str) -> Prompt:  # noqa: ARG002  (every session's are alike)
         """Return what was written."""
-        return Prepared(written)
+        return written
 
     def toolsets(self, session: Session) -> None:
         """Leave it at the session's own."""

@@ -73,14 +73,44 @@ def test_a_console_is_told_where_there_are_panels(kernel):
     assert cell.displays == []
 
 
-def test_a_panels_turn_has_the_values_and_functions_of_the_notebook(paged):
+def test_a_panels_turn_has_the_functions_of_the_notebook(paged):
     paged.run("x = 2026\n@tool\ndef year() -> str:\n    'Tell the year.'\n    print('in the tool')\n    return str(x)")
     paged.run("opened(calls('year'), 'fine')")
-    cell = paged.run("page.act('send', text='Is it {x}, {1/0 + x}?')\npage.turns(1)")
+    cell = paged.run("page.act('send', text='Is it 2026?')\npage.turns(1)")
     assert cell.ok, cell.error
-    assert paged.value("agent.turns[0].prompt.text") == "'Is it 2026, {1/0 + x}?'"
     assert paged.value("agent.turns[0].tool_failures, agent.turns[0].answer") == "(0, 'fine')"
-    assert "ZeroDivisionError" in paged.value("page.said")
+
+
+def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
+    pasted = "{x} {ran.append(x)} {1/0 + x} {__import__('sys').exit(x)}"
+    paged.run(f"x, ran = 2026, []\npasted = {pasted!r}\nopened('one', 'two', 'three', 'four', 'five')")
+    steps = "'send', text=pasted", "'rewrite', turn=0, text='again ' + pasted", "'retry', turn=0"
+    answers = "one", "two", "three"
+    for step, answer in zip(steps, answers, strict=True):
+        cell = paged.run(f"page.act({step})\npage.until(lambda: page.texts('text') == ['{answer}'])\npage.turns(1)")
+        assert cell.ok, cell.error
+        prompt = pasted if answer == "one" else f"again {pasted}"
+        assert paged.value("agent.turns[0].prompt.text") == repr(prompt)
+        assert paged.value("agent.model().requests[-1].messages[-1].text") == repr(prompt)
+    assert paged.value("ran, page.said, page.problems") == "([], [], [])"
+    paged.run("page.act('send', text='{x}')\npage.turns(2)")
+    assert paged.value("agent.turns[1].prompt.text") == "'{x}'"
+    assert paged.run("%%agent\nIs it {x}?").ok  # a cell is the user's own code, and its values are put in
+    assert paged.value("agent.turns[-1].prompt.text") == "'Is it 2026?'"
+
+
+def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "obliging.py"
+    paged.run(f"x = '@obliging:memo://one'\n%mcp add obliging {sys.executable} {server}")
+    paged.run("opened('one', 'two', 'three')\npage.act('send', text='Read @obliging:memo://one')\npage.turns(1)")
+    parts = "[part.type for part in agent.turns[0].prompt.parts]"
+    assert paged.value(parts) == "['text', 'resource']"
+    paged.run("page.act('retry', turn=0)\npage.until(lambda: page.texts('text') == ['two'])\npage.turns(1)")
+    assert paged.value(parts) == "['text', 'resource']"
+    paged.run("page.act('rewrite', turn=0, text='{x}')\npage.until(lambda: page.texts('text') == ['three'])")
+    paged.run("page.turns(1)")
+    assert paged.value(parts) == "['text']"
+    paged.run("%mcp remove obliging")
 
 
 def test_the_servers_of_the_notebook_are_there_and_their_tools_are_offered(paged):

@@ -14,7 +14,7 @@ from agentmagic.providers.scripted import Scripted
 from agentmagic.testing import Faulty, Recorder, Stalled, run
 from agentmagic.widgets.actions import Send
 from agentmagic.widgets.chat import Chat
-from agentmagic.widgets.notebook import Bare, Prepared
+from agentmagic.widgets.notebook import Bare
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
 
@@ -42,9 +42,7 @@ class Desk(Bare):
 
     def prepare(self, session, written):
         self.go.wait(PATIENCE)
-        if "{bad}" in written:
-            return Prepared(written, ("{bad} stays as it is: ValueError: no.",))
-        return Prepared(written.replace("{year}", "2026"))
+        return f"{written} (attached: a note)" if "@notes" in written else written
 
     def begun(self, run):
         self.begun_runs.append(run)
@@ -146,21 +144,14 @@ def test_the_head_tells_the_name_the_model_and_the_cost():
 # -- turns ----------------------------------------------------------------------------------------
 
 
-def test_a_prompt_is_prepared_as_a_cells_and_its_turn_runs():
+def test_a_prompt_is_prepared_by_the_notebook_and_its_turn_runs():
     desk = Desk()
     page, _, _ = opened(session_of("fine"), desk)
-    page.act("send", text="hello {year}")
+    page.act("send", text="hello @notes")
     page.turns(1)
-    assert page.texts("prompt") == ["hello 2026"]
+    assert page.texts("prompt") == ["hello @notes (attached: a note)"]
     assert page.texts("text") == ["fine"]
     assert [one.done for one in desk.begun_runs] == [True]
-
-
-def test_what_of_a_prompt_stays_as_it_is_is_said():
-    page, _, _ = opened(session_of("fine"))
-    page.act("send", text="hello {bad}")
-    page.turns(1)
-    assert page.said == ["{bad} stays as it is: ValueError: no."]
 
 
 def opened_in_a_turn():
@@ -243,7 +234,7 @@ def test_what_nobody_foresaw_is_said_and_the_next_prompt_is_taken():
         def prepare(self, session, written):
             if written == "first":
                 raise ZeroDivisionError("division by zero")
-            return Prepared(written)
+            return written
 
     page, _, _ = opened(session_of("fine"), Broken())
     page.act("send", text="first")
@@ -303,9 +294,9 @@ def test_a_turn_runs_again_with_another_prompt():
     session = session_of("one", "two")
     page, _, _ = opened(session)
     run(session, "first")
-    page.act("rewrite", turn=0, text="in {year}")
+    page.act("rewrite", turn=0, text="in @notes")
     page.until(lambda: page.texts("text") == ["two"])
-    assert page.texts("prompt") == ["in 2026"]
+    assert page.texts("prompt") == ["in @notes (attached: a note)"]
     page.act("retry", turn=7)
     page.until(lambda: page.problems)
     assert page.problems[0][0] == "There is no turn 7: the session has 1, which count from 0."
