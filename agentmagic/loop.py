@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agentmagic.agent import TOOL_CHOICES, Agent, BeforeFinish
 from agentmagic.asking import words_of
@@ -39,8 +39,10 @@ from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
 from agentmagic.redact import redact
 from agentmagic.steps import Setup, Steps
 from agentmagic.structured import REPAIRS, Form
-from agentmagic.tools.base import Tool
+from agentmagic.tools.base import Tool, list_source
 from agentmagic.tools.output_cache import READER
+
+T = TypeVar("T")
 
 FURTHER_PROMPTS = 3
 """How often in a turn the `before_finish` hook may send the model on (LOOP-12)."""
@@ -249,7 +251,9 @@ class _Turn:
         return words
 
     async def _list_tools(self) -> None:
-        for tools in await let_go(_all(source.tools() for source in self.setup.toolsets)):
+        for tools, problems in await let_go(_all(map(list_source, self.setup.toolsets))):
+            for problem in problems:
+                self.emit(Notice("warning", redact(f"This turn runs without a tool server. {problem}")))
             for tool in tools:
                 if tool.name == READER:
                     words = (
@@ -316,7 +320,7 @@ async def _heard(hook: BeforeFinish, answer: Message) -> object:
     return await words if inspect.isawaitable(words) else words
 
 
-async def _all(listings: Iterable[Awaitable[Sequence[Tool]]]) -> Sequence[Sequence[Tool]]:
+async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
     """Await all; none goes on where one fails."""
     tasks = [asyncio.ensure_future(listing) for listing in listings]
     try:

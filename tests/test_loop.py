@@ -340,18 +340,20 @@ def say(*content):
     return invoke
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ServerError("The server clock cannot be started."), "The server clock cannot be started."),
-        (ZeroDivisionError("by zero"), "The turn failed: ZeroDivisionError: by zero"),
-    ],
-)
-def test_a_source_that_cannot_be_listed_fails_the_turn(error, words):
-    session = scripted("Hello.", tools=[Broken(error)])
-    with pytest.raises(AgentMagicError, match=words) as caught:
+def test_a_source_that_breaks_when_it_is_listed_fails_the_turn():
+    session = scripted("Hello.", tools=[Broken(ZeroDivisionError("by zero"))])
+    with pytest.raises(AgentMagicError, match="by zero") as caught:
         session.ask("a prompt")
-    assert caught.value.result.error == words
+    assert caught.value.result.error == "The turn failed: ZeroDivisionError: by zero"
+
+
+def test_a_source_whose_server_is_gone_leaves_the_turn_the_other_tools():
+    gone = Broken(ServerError("The server clock cannot be started."))
+    outcome = play(calls("look"), calls("now"), "Done.", tools=[gone, look])
+    assert (outcome.stop_reason, [part.is_error for part in results(outcome)]) == ("answer", [False, True])
+    assert texts(outcome)[1] == "There is no tool 'now'. Tools: look."
+    told = [(event.level, event.text) for event in outcome.events if event.type == "notice"]
+    assert told == [("warning", "This turn runs without a tool server. The server clock cannot be started.")]
 
 
 def test_media_of_a_result_is_kept():

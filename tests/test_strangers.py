@@ -91,18 +91,26 @@ def test_no_raised_error_says_a_secret(secret):
     def hook(_answer):
         return {"key": secret}
 
+    async def gone(call, context):
+        raise ServerError(f"no server at {secret}") from ExceptionGroup("many", [ValueError(secret)])
+
+    for options in ({"before_finish": hook}, {"tools": [Tool(ToolDef("now", ""), gone)]}):
+        with pytest.raises(AgentMagicError) as raised:
+            scripted(calls("now") if "tools" in options else "Hello.", **options).ask("a prompt")
+        assert SECRET not in str(raised.value)
+        assert raised.value.__cause__ is None
+
+
+def test_no_notice_of_a_server_that_is_gone_says_a_secret(secret):
     class Gone:
         async def tools(self):
-            raise ServerError(f"no server at {secret}") from ExceptionGroup("many", [ValueError(secret)])
+            raise ServerError(f"no server at {secret}")
 
         async def aclose(self):
             pass
 
-    for options in ({"before_finish": hook}, {"tools": [Gone()]}):
-        with pytest.raises(AgentMagicError) as raised:
-            scripted("Hello.", **options).ask("a prompt")
-        assert SECRET not in str(raised.value)
-        assert raised.value.__cause__ is None
+    (notice,) = notices(scripted("Hello.", tools=[Gone()]).ask("a prompt"))
+    assert notice == "This turn runs without a tool server. no server at [redacted]"
 
 
 # -- results that are none -------------------------------------------------------------------------

@@ -102,9 +102,9 @@ class AgentMagics:
             case subcommands.ListHistory():
                 return reports.found(session, parsed.search) if parsed.search else reports.history(session)
             case subcommands.ListTools():
-                from agentmagic.kernel.servers import definitions
+                from agentmagic.kernel.servers import tools_of
 
-                return reports.tools(definitions(self.namespace.toolsets(session, session.agent)))
+                return tools_of(self.namespace.toolsets(session, session.agent))
             case subcommands.Models():
                 return reports.models(session)
             case subcommands.Cost():

@@ -12,7 +12,7 @@ from agentmagic.kernel.notebook import Place
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
 from agentmagic.paths import path_of
 from agentmagic.session import Session
-from agentmagic.tools.base import Tool, Toolset, a_type
+from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_source
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 
 if TYPE_CHECKING:
@@ -51,15 +51,22 @@ class Chosen:
         self._toolsets = toolsets
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools chosen, in the order of the choice. Raises UsageError where one is not there."""
-        listed = await asyncio.gather(*(toolset.tools() for toolset in self._toolsets))
+        """Return the tools chosen, in the order of the choice.
+
+        Raises UsageError if one is not there, and ServersUnreachable if it may be a tool of a server that failed.
+        """
+        listed = await asyncio.gather(*map(list_source, self._toolsets))
         found: dict[str, Tool] = {}
-        for tool in (tool for tools in listed for tool in tools):
+        for tool in (tool for tools, _ in listed for tool in tools):
             found.setdefault(tool.name, tool)
-        if missing := [name for name in self._names if name not in found]:
-            message = f"There is no function or tool {missing[0]!r} to offer. Tools: {', '.join(found) or 'none'}."
-            raise UsageError(message)
-        return [found[name] for name in self._names]
+        chosen = [found[name] for name in self._names if name in found]
+        if len(chosen) == len(self._names):
+            return chosen
+        missing = next(name for name in self._names if name not in found)
+        message = f"There is no function or tool {missing!r} to offer. Tools: {', '.join(found) or 'none'}."
+        if problems := [problem for _, unreachable in listed for problem in unreachable]:
+            raise ServersUnreachable(message, chosen, problems)
+        raise UsageError(message)
 
     async def aclose(self) -> None:
         """Do nothing: the toolsets belong to the session."""

@@ -10,10 +10,10 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.kernel import reports, subcommands
 from agentmagic.kernel.frontend import agreed
 from agentmagic.kernel.namespace import Namespace
-from agentmagic.messages import Content, Message, Text, ToolDef
+from agentmagic.messages import Content, Message, Text
 from agentmagic.paths import path_of
 from agentmagic.render.words import one_line, shown
-from agentmagic.tools.base import Toolset
+from agentmagic.tools.base import Toolset, list_source
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig, ServerState
@@ -129,7 +129,7 @@ class Servers:
         return "\n".join(filter(None, (f"{name} may start: {shown}", problem, listed((servers,), name))))
 
     def _remove(self, command: subcommands.RemoveServer) -> str:
-        engine().call(self._namespace.need_servers().remove(command.name))
+        engine().call(self._holding(command.name).remove(command.name))
         return f"{command.name} is disconnected."
 
     def _restart(self, command: subcommands.RestartServer) -> str:
@@ -160,7 +160,7 @@ class Servers:
 
     def _tools(self, command: subcommands.ServerTools) -> str:
         groups = self._namespace.server_groups() if command.name is None else (self._holding(command.name),)
-        return reports.tools([one for one in definitions(groups) if command.name in (None, one.server)])
+        return tools_of(groups, command.name)
 
     def _log(self, command: subcommands.ServerLog) -> str:
         servers = self._holding(command.name)
@@ -212,9 +212,16 @@ def listed(toolsets: Sequence[Toolset], name: str | None = None) -> str:
     )
 
 
-def definitions(toolsets: Sequence[Toolset]) -> list[ToolDef]:
-    """List the tools of toolsets as a turn would, connecting servers where need be."""
-    return [tool.definition for toolset in toolsets for tool in engine().call(_list(toolset))]
+def tools_of(toolsets: Sequence[Toolset], server: str | None = None) -> str:
+    """List the tools of toolsets as a turn would, or those of one server, and say which servers failed.
+
+    Servers are connected if need be.
+    """
+    listings = [engine().call(list_source(toolset)) for toolset in toolsets]
+    definitions = [tool.definition for tools, _ in listings for tool in tools]
+    shown = [one for one in definitions if server in (None, one.server)]
+    problems = [problem for _, missing in listings for problem in missing]
+    return "\n".join([*([reports.tools(shown)] if shown or not problems else []), *problems])
 
 
 def as_one(messages: Sequence[Message]) -> Message:
@@ -226,10 +233,6 @@ def as_one(messages: Sequence[Message]) -> Message:
         parts.append(Text(f"{message.role}: "))
         parts += [part for part in message.parts if isinstance(part, Content)]
     return Message("user", tuple(parts))
-
-
-async def _list(toolset: Toolset) -> Any:
-    return await toolset.tools()
 
 
 def _without(name: str, disabled: Sequence[str]) -> str:

@@ -147,12 +147,38 @@ class Toolset(Protocol):
     """A source of tools: listed once at the start of each turn, closed by whoever made it."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools there are now; raise ServerError where the source cannot be reached."""
+        """Return the tools there are now.
+
+        Raises ServersUnreachable if only some of the tools can be had, and ServerError if none can.
+        """
         ...
 
     async def aclose(self) -> None:
         """Close what the source holds open; it may be called twice."""
         ...
+
+
+class ServersUnreachable(ServerError):
+    """Some servers of a source of tools cannot be reached.
+
+    `tools` are those of its other servers. `problems` has a text for each server that failed: its name, the
+    reason and the command that mends it.
+    """
+
+    def __init__(self, message: str, tools: Sequence[Tool], problems: Sequence[str]) -> None:
+        super().__init__(message)
+        self.tools = tools
+        self.problems = problems
+
+
+async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
+    """Return the tools of a source that can be had, and a text for each of its servers that cannot be reached."""
+    try:
+        return await source.tools(), ()
+    except ServersUnreachable as error:
+        return error.tools, error.problems
+    except ServerError as error:
+        return (), (said(error),)
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
@@ -198,10 +224,14 @@ async def call_by_hand(
 ) -> ToolResult:
     """Carry out one tool of some sources without a model; nobody is asked, and its progress is not followed.
 
-    Raises UsageError where there is no such tool, and ServerError where its server is gone.
+    Raises UsageError if there is no such tool, and ServerError if its server is gone, or if the tool is not among
+    those of the servers that can be reached.
     """
-    listed = await asyncio.gather(*(source.tools() for source in toolsets))
-    tools = {tool.name: tool for tools in reversed(listed) for tool in tools}
+    listed = await asyncio.gather(*(list_source(source) for source in toolsets))
+    tools = {tool.name: tool for found, _ in reversed(listed) for tool in found}
+    problems = [problem for _, missing in listed for problem in missing]
+    if name not in tools and problems:
+        raise ServerError(redact("\n".join(problems)))
     if name not in tools:
         message = f"There is no tool {name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
         raise UsageError(message)

@@ -37,6 +37,7 @@ def talking(kernel):
     kernel.run("%%agent\nhello")
     yield kernel
     kernel.run("del os.environ['OPENAI_BASE_URL'], os.environ['OPENAI_API_KEY']")
+    kernel.run("%mcp remove clock")
 
 
 @pytest.mark.parametrize(("code", "said"), BAD.values(), ids=BAD)

@@ -132,6 +132,7 @@ def test_what_is_allowed_has_to_be_a_tool_and_is_shown(kernel, add):
 def test_a_server_cannot_pass_for_the_notebook(kernel, project):
     assert "cannot be called 'notebook'" in kernel.run(f"%mcp add notebook {RAW[0]}").error
     assert "cannot be called 'notebook'" in kernel.run(f"%mcp load {project({'notebook': program()})}").stream
+    kernel.run("%mcp remove unnamed")
 
 
 def test_tab_knows_servers_tools_prompts_and_resources(kernel, add):

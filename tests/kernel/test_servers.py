@@ -100,6 +100,73 @@ def test_the_servers_of_a_sessions_agent_are_known_too(kernel):
     assert "ready" in kernel.run("%mcp restart own").stream
 
 
+# -- servers that fail -------------------------------------------------------------------------------
+
+
+def test_a_turn_runs_although_a_server_of_the_cell_before_failed(kernel, add):
+    add("raw", *RAW)
+    kernel.run("%mcp allow raw")
+    failed = kernel.run("%mcp add clock no-such-command").error
+    remedy = "%mcp restart clock tries again, %mcp remove clock forgets the server."
+    assert failed.endswith(f"command not found: no-such-command; install it or correct the command. {remedy}")
+    kernel.run("play(calls('echo', text='hi'), 'first', calls('echo', text='hi'), 'second')")
+    cell = kernel.run("%%agent\nhello")
+    assert cell.ok, cell.error
+    assert "✓ echo (raw)" in cell.text
+    assert "The MCP server 'clock' cannot be used" in cell.text
+    assert remedy in cell.text
+    assert remedy in kernel.run("%agent tools").stream
+    assert "echo" in kernel.run("%mcp tools raw").stream
+    assert kernel.run("%mcp remove clock").ok
+    assert "clock" not in kernel.run("%%agent\nagain").text
+
+
+def test_a_server_of_an_agent_that_failed_is_kept_and_removed_in_the_same_way(kernel):
+    kernel.run(f"play('first', 'second', mcp={ {'own': ENTRY, 'gone': {'command': 'no-such-command'}} })")
+    cell = kernel.run("%%agent\nhello")
+    assert cell.ok, cell.error
+    assert "%mcp restart gone tries again, %mcp remove gone forgets the server." in cell.text
+    states = [line.split()[:2] for line in kernel.run("%mcp").stream.splitlines()]
+    assert states == [["own", "ready"], ["gone", "failed"]]
+    assert "command not found" in kernel.run("%mcp restart gone").error
+    assert kernel.run("%mcp remove gone").ok
+    assert "gone" not in kernel.run("%%agent\nagain").text
+
+
+def test_a_bad_entry_of_a_file_is_mended_by_setting_its_variable(kernel, tmp_path, own_approvals):
+    entries = {"unset": {**ENTRY, "env": {"PLACE": "${NO_SUCH_PLACE}"}}, "odd": {"args": []}, "good": ENTRY}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    load = f"%mcp load {tmp_path / '.mcp.json'}"
+    cell = kernel.send(load)
+    assert "Start the MCP server 'good'" in kernel.asked(cell)["prompt"]
+    kernel.type("y")
+    assert "the variable NO_SUCH_PLACE is not set" in kernel.finish(cell).stream
+    states = {line.split()[0]: line.split()[1] for line in kernel.run("%mcp").stream.splitlines()}
+    assert states == {"unset": "failed", "odd": "failed", "good": "ready"}
+    kernel.run("import os\nos.environ['NO_SUCH_PLACE'] = 'Rome'\nplay('first')")
+    assert "nobody has approved it yet" in kernel.run("%mcp restart unset").error
+    assert "ready" in kernel.run("%mcp approve unset").stream
+    cell = kernel.run("%%agent\nhello")
+    assert cell.ok, cell.error
+    assert 'neither "command" nor "url"' in cell.text
+    assert "unset" not in cell.text
+    kernel.run("del os.environ['NO_SUCH_PLACE']\n%mcp remove unset\n%mcp remove odd\n%mcp remove good")
+
+
+def test_chosen_tools_run_although_a_server_failed_and_a_missing_one_is_told(kernel, add):
+    add("raw", *RAW)
+    kernel.run("%mcp allow raw")
+    kernel.run("%mcp add clock no-such-command")
+    kernel.run("play(calls('echo', text='hi'), 'first', 'second')")
+    assert "✓ echo (raw)" in kernel.run("%%agent --tools echo\nhello").text
+    cell = kernel.run("%%agent --tools echo,tell_time\nhello")
+    assert cell.ok, cell.error
+    assert "%mcp restart clock" in cell.text
+    assert kernel.value("[one.name for one in agent.tools]") == "['echo']"
+    kernel.run("%mcp remove clock")
+    assert "There is no function or tool 'tell_time'" in kernel.run("%%agent --tools tell_time\nhello").error
+
+
 # -- a project's file --------------------------------------------------------------------------------
 
 

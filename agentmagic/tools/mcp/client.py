@@ -6,10 +6,10 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from agentmagic.errors import MissingExtra
+from agentmagic.errors import ConfigError, MissingExtra
 from agentmagic.tools.mcp import sse, stdio, streamable_http
 from agentmagic.tools.mcp.asking import Asking
-from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Sse, Stdio
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Sse, Stdio, Unreadable
 from agentmagic.tools.mcp.oauth import Authorization, as_auth
 from agentmagic.tools.mcp.screen import Screen, screened
 
@@ -69,6 +69,8 @@ def make(  # noqa: PLR0913  (what a client is made of)
             server = screened(sse.connect(address, on_status, auth), screen)
         case InProcess(server=server):
             pass
+        case Unreadable(problem=problem):
+            raise ConfigError(problem)
     return Client(server, mode=MODE, cache=None, log_level=LOG_LEVEL, message_handler=on_message, **asking.callbacks())
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from agentmagic.tools.mcp.entries import (
     Sse,
     Stdio,
     Transport,
+    Unreadable,
     parse_entry,
 )
 
@@ -39,6 +41,7 @@ __all__ = [
     "Sse",
     "Stdio",
     "Transport",
+    "Unreadable",
     "parse",
     "read",
 ]
@@ -69,7 +72,9 @@ def read(
     A string that ends in `.json`, and a `Path`, is a file. Entries without a name get one from their command
     or URL ("npx -y server-files" is "files"). `workspace` is what `${workspaceFolder}` and a relative `cwd`
     refer to: by default the folder of the file, else the current one. `ask` is asked once for each
-    `${input:...}` of a file; without it their defaults stand. Raises ConfigError.
+    `${input:...}` of a file; without it their defaults stand. An entry of a file that cannot be read becomes an
+    `Unreadable` server and leaves the others alone. Raises ConfigError for any other entry, and for a file without
+    a table.
     """
     match source:
         case Path():
@@ -117,8 +122,28 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
         place = Place(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
         asked = top.get("inputs") if "${input:" in json.dumps(entry) else None
         digest = _digest(path, name, entry, *([asked] if asked else []))
-        configs[name] = replace(parse_entry(entry, place), origin=Origin(path, digest))
+        fit = _fit(name, {**table, **configs})
+        configs[fit] = _entry(name, entry, place, Origin(path, digest))
+    inputs.ask = None  # an entry that is read again, later and on the engine, asks no person
     return configs
+
+
+def _fit(name: str, taken: Mapping[str, Any]) -> str:
+    """Return the name of an entry, or one that a server can be called if it is none."""
+    try:
+        names.check(name)
+    except ConfigError:
+        return names.unused("unnamed", taken)
+    return name
+
+
+def _entry(name: str, entry: Any, place: Place, origin: Origin) -> ServerConfig:
+    """Read an entry of a file; one that cannot be read becomes a server that says why it cannot be used."""
+    try:
+        names.check(name)
+        return replace(parse_entry(entry, place), origin=origin)
+    except ConfigError as error:
+        return ServerConfig(Unreadable(str(error), partial(_entry, name, entry, place, origin)), origin=origin)
 
 
 def _digest(path: Path, name: str, *written: Any) -> str:
@@ -136,7 +161,7 @@ class _Inputs:
         entries = cast("list[Any]", given) if isinstance(given, list) else []
         inputs = [_input(cast("Mapping[str, Any]", one)) for one in entries if isinstance(one, Mapping)]
         self._inputs = {one.id: one for one in inputs}
-        self._ask = ask
+        self.ask = ask
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
@@ -144,10 +169,10 @@ class _Inputs:
         one = self._inputs.get(name)
         if one is None:
             return None
-        if self._ask is None:
-            return one.default
         if name not in self._values:
-            self._values[name] = self._ask(one) or one.default or ""
+            if self.ask is None:
+                return one.default
+            self._values[name] = self.ask(one) or one.default or ""
             if one.password:
                 remember(self._values[name])
         return self._values[name]

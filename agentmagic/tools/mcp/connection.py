@@ -5,7 +5,9 @@ Every connection has a life after a life: one that is over is followed by anothe
 
 import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentmagic.deadline import Deadline
@@ -14,7 +16,7 @@ from agentmagic.redact import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import catalogue, client, faults, trust
 from agentmagic.tools.mcp.asking import Asking, InFlight
-from agentmagic.tools.mcp.config import ServerConfig
+from agentmagic.tools.mcp.config import ServerConfig, Unreadable
 from agentmagic.tools.mcp.host import Host, Typed
 from agentmagic.tools.mcp.life import Life
 from agentmagic.tools.mcp.tokens import forget, grant_for
@@ -39,27 +41,32 @@ class Connection:
 
     `state` is "failed" where it could not be reached and "died" where it was lost; both are tried again,
     once, by the next call. "needs approval" stands for a server of a file that nobody let start yet.
-    `error` is the last thing that went wrong, "" if nothing did. `host` answers what the server asks.
+    `error` is the last thing that went wrong, "" if nothing did. `failed_before` is true from a failed start until
+    the server is ready or was closed. `host` answers what the server asks.
     """
 
     def __init__(
         self, name: str, config: ServerConfig, host: Host | None = None, store: trust.TrustStore | None = None
     ) -> None:
         self.name = name
-        self.config = config
         self.on_change: Callable[[], None] = lambda: None
         self._state: State = "stopped"
         self.error = ""
+        self.failed_before = False
         self.tools: Sequence[types.Tool] | None = None
         self.host = host or Typed()
-        self.asking = Asking(name, self.host, config.roots)
         self._waiting = Waiting(name, self.host)
-        self._grant = grant_for(config.transport)
+        self._configure(config)
         self._store = store or trust.TrustStore()
         self._gate = asyncio.Lock()
         self._life: Life | None = None
         self._wanted = False
         self._changes = 0
+
+    def _configure(self, config: ServerConfig) -> None:
+        self.config = config
+        self.asking = Asking(self.name, self.host, config.roots)
+        self._grant = grant_for(config.transport)
 
     @property
     def state(self) -> State:
@@ -75,6 +82,16 @@ class Connection:
     def stderr(self) -> str:
         """The last words of the server: the end of its stderr, and what it printed that was no message."""
         return self._life.tail.text()[-LAST_WORDS:] if self._life else ""
+
+    @property
+    def declined(self) -> bool:
+        """Whether a person was asked to authorize us with the server and did not."""
+        return self._life is not None and self._life.declined
+
+    @property
+    def unauthorized(self) -> bool:
+        """Whether the server gave us no token, so that the next start may ask a person."""
+        return self._life is not None and self._life.unauthorized != ""
 
     @property
     def left_out(self) -> Mapping[str, str]:
@@ -144,9 +161,9 @@ class Connection:
         _check_text(arguments)
         try:
             life = await self._living()
-        except ServerError:
+        except ServerError as error:
             if self._wanted:
-                raise
+                raise ServerError(self.with_remedy(error)) from error
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -169,7 +186,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """End the connection, within seconds; no process is left behind."""
-        self._wanted = False
+        self._wanted = self.failed_before = False
         self.state, self.tools = "stopped", None
         if self._life is not None:
             await self._life.leave()
@@ -178,6 +195,12 @@ class Connection:
         """Delete the token that was granted here, if one was."""
         if self._grant is not None and self._grant.token is not None:
             await forget(self._grant.url)
+
+    def with_remedy(self, error: ServerError) -> str:
+        """Return the words of an error of this server, with the commands that mend it."""
+        words, name = str(error), shlex.quote(self.name)
+        retry = "" if self.state == "needs approval" else f"%mcp restart {name} tries again, "
+        return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _living(self) -> Life:
         """Return the life whose client can be used, a new one where the last is over. Raises ServerError."""
@@ -201,7 +224,14 @@ class Connection:
         return self._life
 
     async def _may_start(self) -> None:
-        """Ask a person, once, about a server that a file names. Raises ServerError where nobody agreed."""
+        """Ask a person, once, about a server that a file names. Raises ServerError where nobody agreed.
+
+        An entry that could not be read is read again first, in case a variable was set meanwhile.
+        """
+        if isinstance(entry := self.config.transport, Unreadable):
+            config = entry.again()
+            self._configure(replace(config, allow=(*config.allow, *self.config.allow)))
+        self._check_readable()
         origin = self.config.origin
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
@@ -216,8 +246,18 @@ class Connection:
         )
         raise ServerError(self.error)
 
+    def _check_readable(self) -> None:
+        if isinstance(entry := self.config.transport, Unreadable):
+            self.error = redact(f"The MCP server {self.name!r} cannot be used: {entry.problem}")
+            self.state = "failed"
+            raise ServerError(self.error)
+
     def approve(self) -> None:
-        """Remember that a person let this server start as it is configured now."""
+        """Remember that a person let this server start as it is configured now.
+
+        Raises ServerError if its entry cannot be read, or the approval cannot be kept.
+        """
+        self._check_readable()
         self._store.approve(self.name, self.config)
         if self.state == "needs approval":
             self.state, self.error = "stopped", ""
@@ -236,6 +276,7 @@ class Connection:
 
     def _follow(self, life: Life) -> None:
         if life is self._life and self._wanted:
+            self.failed_before = life.state == "failed" or (self.failed_before and life.state != "ready")
             self.error, self.state = life.error, life.state  # in this order: `on_change` tells of both
 
     def _forget_tools(self) -> None:

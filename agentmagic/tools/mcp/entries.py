@@ -70,7 +70,18 @@ class InProcess:
     server: Any
 
 
-Transport = Stdio | Http | Sse | InProcess
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry of a file that cannot be read, and why; the other entries of the file do not suffer from it.
+
+    `again` reads the entry once more, as it was written, with the variables that are set by then.
+    """
+
+    problem: str
+    again: "Callable[[], ServerConfig]" = field(compare=False, repr=False)
+
+
+Transport = Stdio | Http | Sse | InProcess | Unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from agentmagic.tools.mcp.config import Http, InProcess, Sse, Stdio
+from agentmagic.tools.mcp.config import Http, Sse, Stdio, Transport
 from agentmagic.tools.mcp.words import line
 
 CLOSED = "Connection closed"
@@ -49,7 +49,7 @@ def is_misshapen(error: BaseException) -> bool:
     return isinstance(error, ValidationError)
 
 
-def reason(transport: Stdio | Http | Sse | InProcess, error: BaseException, status: int = 0) -> str:
+def reason(transport: Transport, error: BaseException, status: int = 0) -> str:
     """Say why a server cannot be used; `status` is that of its last answer over HTTP, 0 for none."""
     from pydantic import ValidationError
 

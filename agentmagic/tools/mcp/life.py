@@ -63,7 +63,7 @@ class Life:
         self._config = config
         self._asking = asking
         self._waiting = waiting
-        self._grant = grant
+        self._authorization = Authorization(grant, waiting, self._note_problem) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
         self._status = 0
@@ -78,6 +78,11 @@ class Life:
     def over(self) -> bool:
         """Whether it can be used no more."""
         return self._end.is_set() or self.owner.done()
+
+    @property
+    def declined(self) -> bool:
+        """Whether a person was asked to authorize us and did not."""
+        return self._authorization is not None and self._authorization.in_vain != ""
 
     @property
     def client(self) -> "Client":
@@ -163,7 +168,7 @@ class Life:
             on_end=self.end,
             on_status=self._note_status,
             on_changed=self._on_tools_changed,
-            authorization=Authorization(self._grant, self._waiting, self._note_problem) if self._grant else None,
+            authorization=self._authorization,
         )
 
     def _note_status(self, status: int) -> None:

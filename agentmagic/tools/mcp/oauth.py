@@ -65,7 +65,8 @@ class Interrupted(NotAuthorized):
 class Authorization:
     """Puts the token on each request of one connection; where it is refused, gets another.
 
-    `on_problem` is told why there is none, and "" once there is.
+    `on_problem` is told why there is none, and "" once there is. `in_vain` is why a person who was asked did not
+    authorize us, "" if that did not happen.
     """
 
     def __init__(self, grant: Grant, waiting: "Waiting", on_problem: Callable[[str], None]) -> None:
@@ -74,7 +75,7 @@ class Authorization:
         self._on_problem = on_problem
         self._lock = asyncio.Lock()
         self._asked = False
-        self._in_vain = ""
+        self.in_vain = ""
 
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
         """Send a request, and again with every token that is better than the one refused."""
@@ -101,7 +102,7 @@ class Authorization:
         except Exception as error:  # noqa: BLE001  (the refusal stands, and is said in our words)
             words = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
-                self._in_vain = words
+                self.in_vain = words
             self._on_problem(words)
             return False
         self._on_problem("")
@@ -148,8 +149,8 @@ class Authorization:
         """
         from pydantic import AnyUrl
 
-        if self._in_vain:
-            raise NotAuthorized(self._in_vain)
+        if self.in_vain:
+            raise NotAuthorized(self.in_vain)
         if not await self._waiting.attended():
             raise NotAuthorized(
                 "it asks to be authorized, and nobody is there to do so; connect it once in a notebook, "

@@ -10,11 +10,11 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.listeners import Listeners
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.schema import check_schema
-from agentmagic.tools.base import Tool, ToolContext
+from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import catalogue, names, schemas
 from agentmagic.tools.mcp.asking import LogLine
 from agentmagic.tools.mcp.catalogue import Prompt, ResourceEntry
-from agentmagic.tools.mcp.config import ServerConfig
+from agentmagic.tools.mcp.config import ServerConfig, Unreadable
 from agentmagic.tools.mcp.connection import Connection, State
 from agentmagic.tools.mcp.content import to_contents, to_result
 from agentmagic.tools.mcp.host import Host
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LONGEST_DESCRIPTION = 10_000
 """Characters kept of what a server says about a tool: every request to the model carries it."""
+
+RETRY = 2.0
+"""Seconds that a turn waits for a server that could not be reached before."""
 
 LONGEST_INSTRUCTIONS = 5000
 """Characters shown of what a server says about itself."""
@@ -66,6 +69,24 @@ class _Server:
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     disabled: tuple[str, ...] = ()
     away: bool = False
+
+    async def list_for_turn(self) -> "list[types.Tool]":
+        """List the tools as `list` does, but do not keep every turn waiting for a server that never answers.
+
+        Raises ServerError. A server that failed before is given RETRY seconds, and goes on connecting after them. If a
+        person did not authorize us, it fails at once, so that nobody is asked again in every turn.
+        """
+        connection = self.connection
+        if connection.failed_before and connection.declined:
+            raise ServerError(connection.error)
+        if not connection.failed_before or connection.unauthorized:
+            return await self.list()
+        try:
+            async with asyncio.timeout(RETRY):
+                return await self.list()
+        except TimeoutError:
+            message = f"The MCP server {connection.name!r} failed before and has not answered within {RETRY:g} s now."
+            raise ServerError(message) from None
 
     async def list(self) -> "list[types.Tool]":
         """List the tools that can be used, connecting the server where it is not. Raises ServerError."""
@@ -110,26 +131,28 @@ class McpServers:
         return _state(self._known(name))
 
     async def add(self, name: str, config: ServerConfig) -> None:
-        """Add a server and connect it now; one that fails is not kept, unless it waits for approval.
+        """Add a server and connect it now; one that fails is kept, and the next turn tries it again.
 
         The same server once more, as a cell that is run again adds it, stays connected and what it allows is
-        added; one whose entry in a file has changed is taken for another. Raises UsageError for a name that
-        another server has, and ServerError.
+        added. One that has failed, or whose entry in a file has changed, is replaced. Raises UsageError for a name
+        that another server has, and ServerError, which says how to go on.
         """
         if (known := self._servers.get(name)) is not None:
-            if known.connection.config.transport != config.transport and not _same_file(known, config):
-                raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
-            if known.connection.config.origin == config.origin:
+            before = known.connection.config
+            if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
-                await known.list()
+                await self._connect(known)
                 return
+            if not (_same_file(known, config) or known.connection.state == "failed"):
+                raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             await self._drop(name)
         server = self._servers[name] = self._make(name, config)
         try:
-            await server.list()
-        except BaseException:
-            if server.connection.state != "needs approval":
-                await self._drop(name)
+            await self._connect(server)
+        except ServerError:
+            raise
+        except BaseException:  # the caller gave it up
+            await self._drop(name)
             raise
 
     async def remove(self, name: str) -> None:
@@ -193,12 +216,12 @@ class McpServers:
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
-        """Return what a person is to see before a server of a file starts, or None where it was approved.
+        """Return what a person is to see before a server of a file starts, or None if there is nothing to approve.
 
         Reads the store's file. Raises UsageError for an unknown name.
         """
         config = self._known(name).connection.config
-        if config.origin is None or self._store.approved(config.origin):
+        if isinstance(config.transport, Unreadable) or config.origin is None or self._store.approved(config.origin):
             return None
         return question(name, config, self._store)
 
@@ -235,24 +258,38 @@ class McpServers:
     async def tools(self) -> Sequence[Tool]:
         """Return the tools of all servers, in the order of the servers, connecting those that are not.
 
-        Raises ServerError, once all were tried, where any cannot be reached.
+        Raises ServersUnreachable, which has the tools of the others, once all were tried and any cannot be reached.
         """
-        servers = [server for server in self._servers.values() if not server.away]
-        listed = await asyncio.gather(*(server.list() for server in servers), return_exceptions=True)
-        errors = [outcome for outcome in listed if isinstance(outcome, BaseException)]
-        if errors:
-            raise _one_error(errors)
-        usable = {
-            server.connection: outcome
-            for server, outcome in zip(servers, listed, strict=True)
-            if not isinstance(outcome, BaseException)
-        }
+        servers = [server.connection for server in self._servers.values() if not server.away]
+        listings = (server.list_for_turn() for server in self._servers.values() if not server.away)
+        outcomes = await asyncio.gather(*listings, return_exceptions=True)
+        usable: dict[Connection, list[types.Tool]] = {}
+        failed: dict[Connection, ServerError] = {}
+        for connection, outcome in zip(servers, outcomes, strict=True):
+            match outcome:
+                case ServerError():
+                    failed[connection] = outcome
+                case BaseException():
+                    raise outcome
+                case _:
+                    usable[connection] = outcome
         shown = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
-        return [_tool(one, shown[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools]
+        tools = [_tool(one, shown[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools]
+        if failed:
+            message = "\n".join(map(str, failed.values()))
+            raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in failed.items()])
+        return tools
 
     async def aclose(self) -> None:
         """Disconnect all servers, side by side; `tools` would connect them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
+
+    async def _connect(self, server: _Server) -> None:
+        """Connect a server that was added. Raises ServerError, which names the commands that mend it."""
+        try:
+            await server.list()
+        except ServerError as error:
+            raise ServerError(server.connection.with_remedy(error)) from error
 
     async def _drop(self, name: str) -> Connection:
         connection = self._known(name).connection
@@ -316,13 +353,6 @@ def _same_file(server: _Server, config: ServerConfig) -> bool:
 
 def _listed(server: _Server) -> str:
     return ", ".join(tool.name for tool in server.tools[:20]) or "none"
-
-
-def _one_error(errors: Sequence[BaseException]) -> BaseException:
-    lost = [error for error in errors if isinstance(error, ServerError)]
-    if len(lost) < len(errors):
-        return next(error for error in errors if not isinstance(error, ServerError))
-    return lost[0] if len(lost) == 1 else ServerError("\n".join(str(error) for error in lost))
 
 
 def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":

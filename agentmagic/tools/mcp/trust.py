@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from agentmagic.errors import ServerError
 from agentmagic.redact import BLANK, redact
-from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, is_secret
+from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, Unreadable, is_secret
 
 FILE = "trusted-servers.json"
 
@@ -90,6 +90,8 @@ def describe(config: ServerConfig) -> str:
             text = shlex.join([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
         case InProcess(server=server):
             text = f"a {type(server).__name__} of this process"
+        case Unreadable():
+            text = "an entry that cannot be read"
         case address:
             names = ", ".join(address.headers)
             text = address.url + (f"  (with {names})" if names else "")

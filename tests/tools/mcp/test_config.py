@@ -6,7 +6,7 @@ import pytest
 from agentmagic.errors import ConfigError
 from agentmagic.redact import redact
 from agentmagic.tools.mcp import config, trust
-from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Unreadable
 
 
 def test_a_command_is_split_as_in_a_shell():
@@ -40,6 +40,31 @@ def test_a_whole_file_is_read(tmp_path, key):
     path.write_text(json.dumps({key: {"a": {"command": "one"}, "b": {"url": "http://localhost"}}, "inputs": []}))
     assert list(config.read(path)) == ["a", "b"]
     assert list(config.read(str(path))) == ["a", "b"]
+
+
+def test_a_bad_entry_of_a_file_leaves_the_others_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    entries = {
+        "git": {"command": "x", "env": {"T": "${GITHUB_TOKEN}"}},
+        "odd": {"args": []},
+        "number": 7,
+        "notebook": {"command": "x"},
+        "a\nb": {"command": "x"},
+        "good": {"command": "one"},
+    }
+    path = tmp_path / ".mcp.json"
+    path.write_text(json.dumps({"mcpServers": entries}))
+    read = config.read(path)
+    problems = {name: one.transport.problem for name, one in read.items() if isinstance(one.transport, Unreadable)}
+    assert list(read) == ["git", "odd", "number", "unnamed", "unnamed-2", "good"]
+    assert list(problems) == list(read)[:-1]
+    assert f"In the server 'git' in {path}, ${{GITHUB_TOKEN}} is used, but the variable" in problems["git"]
+    assert 'neither "command" nor "url"' in problems["odd"]
+    assert "A server cannot be called 'notebook'" in problems["unnamed"]
+    assert read["good"].transport == Stdio("one")
+    monkeypatch.setenv("GITHUB_TOKEN", "given-by-now")
+    again = read["git"].transport.again()
+    assert (again.transport, again.origin) == (Stdio("x", (), {"T": "given-by-now"}), read["git"].origin)
 
 
 def test_a_table_needs_no_key_around_it():

@@ -305,6 +305,21 @@ def test_a_no_is_taken_for_an_answer():
     play(scene)
 
 
+def test_who_said_no_is_asked_again_by_a_restart_and_not_by_every_turn():
+    async def scene(url, granting):
+        person = Decliner()
+        async with connected(url, person) as servers:
+            for _ in range(3):
+                with pytest.raises(ServerError, match="it was not authorized"):
+                    await servers.tools()
+            assert len(person.pages) == 1
+            with pytest.raises(ServerError, match="it was not authorized"):
+                await servers.restart("web")
+            assert len(person.pages) == 2
+
+    play(scene)
+
+
 def test_a_refusal_of_the_authorization_server_is_told():
     async def scene(url, granting):
         granting.denies = True

@@ -15,8 +15,9 @@ import pytest
 from agentmagic.errors import MissingExtra, ServerError, UsageError
 from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
-from agentmagic.tools.base import Toolset, call_tool
+from agentmagic.tools.base import ServersUnreachable, Toolset, call_tool
 from agentmagic.tools.mcp import McpServers, config, life, stdio
+from agentmagic.tools.mcp import servers as servers_of
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
@@ -471,13 +472,65 @@ def test_a_server_says_how_it_is_reached_and_what_it_is():
     run(main())
 
 
-def test_a_server_that_fails_to_start_is_not_added():
+def test_a_server_that_fails_to_start_is_kept_until_it_is_replaced_or_removed():
     async def main():
         async with connected() as servers:
+            retry = r"%mcp restart 'a clock' tries again, %mcp remove 'a clock' forgets the server\.$"
+            for _ in range(2):
+                with pytest.raises(ServerError, match=retry):
+                    await servers.add("a clock", config.parse("no-such-command-anywhere"))
+                assert state(servers, "a clock").state == "failed"
+            await servers.add("a clock", raw())
+            assert [(one.name, one.state) for one in servers.servers] == [("a clock", "ready")]
             with pytest.raises(ServerError):
-                await servers.add("none", config.parse("no-such-command-anywhere"))
+                await servers.add("other", config.parse("no-such-command-anywhere"))
+            await servers.remove("other")
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+
+    run(main())
+
+
+def test_an_adding_that_is_given_up_leaves_nothing():
+    async def main():
+        async with connected() as servers:
+            adding = asyncio.create_task(servers.add("raw", raw("silent")))
+            while not servers.servers or state(servers).state != "starting":  # noqa: ASYNC110  (nothing tells of it)
+                await asyncio.sleep(0)
+            adding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await adding
             assert servers.servers == []
-            assert await servers.tools() == []
+
+    run(main())
+
+
+def test_the_tools_of_the_servers_that_work_come_with_the_error():
+    async def main():
+        async with connected(bad=config.parse("no-such-a"), raw=raw()) as servers:
+            with pytest.raises(ServersUnreachable, match="no-such-a") as caught:
+                await servers.tools()
+            assert {tool.definition.server for tool in caught.value.tools} == {"raw"}
+            (problem,) = caught.value.problems
+            assert problem == (
+                "The MCP server 'bad' cannot be used: command not found: no-such-a; install it or correct the command. "
+                "%mcp restart bad tries again, %mcp remove bad forgets the server."
+            )
+
+    run(main())
+
+
+def test_a_listing_does_not_wait_again_for_a_server_that_never_answers(monkeypatch):
+    monkeypatch.setattr(servers_of, "RETRY", 0.1)
+
+    async def main():
+        async with connected(bad=raw("silent", connect_timeout=2), good=raw()) as servers:
+            with pytest.raises(ServersUnreachable, match="did not answer within 2 s"):
+                await servers.tools()
+            begun = time.monotonic()
+            for _ in range(2):
+                with pytest.raises(ServersUnreachable, match=r"failed before and has not answered within 0\.1 s"):
+                    await servers.tools()
+            assert time.monotonic() - begun < 1.5
 
     run(main())
 

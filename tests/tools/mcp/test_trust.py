@@ -90,6 +90,29 @@ def test_a_host_is_asked_once_and_its_yes_is_kept(tmp_path, store):
     assert asked[0].startswith("Start the MCP server 'raw', which the project names?\n")
 
 
+def test_an_entry_that_cannot_be_read_is_not_approved_unseen(tmp_path, store, monkeypatch):
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+
+    async def scene():
+        servers = McpServers(config.read(write(tmp_path, env={"TOKEN": "${GITHUB_TOKEN}"})), store=store)
+        try:
+            assert servers.pending("raw") is None
+            with pytest.raises(ServerError, match="GITHUB_TOKEN is not set"):
+                servers.approve("raw")
+            assert not store.path.exists()
+            monkeypatch.setenv("GITHUB_TOKEN", "given-by-now")
+            with pytest.raises(ServerError, match="nobody has approved it yet"):
+                await servers.restart("raw")
+            assert "TOKEN=[redacted]" in (servers.pending("raw") or "")
+            servers.approve("raw")
+            await servers.restart("raw")
+            assert servers.get("raw").state == "ready"
+        finally:
+            await servers.aclose()
+
+    play(scene)
+
+
 def test_what_code_names_needs_no_approval(store):
     servers = McpServers({"raw": raw()}, store=store)
     assert servers.pending("raw") is None
@@ -223,8 +246,8 @@ def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
         Input("team", "Which team?", password=True),
         Input("colour", default="red", options=("red", "blue")),
     ]
-    with pytest.raises(ConfigError, match="asks for a value that nobody gave"):
-        config.read(tmp_path / "mcp.json")
+    unasked = config.read(tmp_path / "mcp.json")["a"].transport
+    assert "asks for a value that nobody gave" in unasked.problem
 
 
 def test_a_default_stands_where_nobody_is_asked(tmp_path):
