@@ -27,14 +27,16 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
-    command.add_argument("-o", "--output", type=Path, help="where to write the notebook that was run (NAME.out.ipynb)")
+    output = "where to write the notebook that was run (NAME.out.ipynb in the current folder)"
+    command.add_argument("-o", "--output", type=Path, help=output)
     return parser
 
 
 def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
     """Run a notebook in a real kernel, print each cell and what it shows, and write it with its outputs.
 
-    Returns 0, or 1 where a cell failed. Raises UsageError for a file that is no notebook.
+    Returns 0, or 1 if a cell failed. Raises UsageError for a file that is no notebook or cannot be written, and what
+    the local model raises if this machine cannot run it.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
@@ -54,24 +56,41 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     try:
         client.execute()
     except nbclient.exceptions.CellExecutionError:
-        status = 1
+        status, failure = 1, "\nA cell failed. The cells after it were not run.\n"
+    except nbclient.exceptions.DeadKernelError:
+        status, failure = 1, "\nThe kernel died. The cells after the last one above did not finish.\n"
     else:
-        status = 0
-    written = output or notebook.with_suffix(".out.ipynb")
-    nbformat.write(document, written)
-    _print_where(notebook, written)
+        status, failure = 0, ""
+    _write(document, notebook, output or Path(notebook.with_suffix(".out.ipynb").name))
+    sys.stdout.flush()
+    sys.stderr.write(failure)
     return status
 
 
 def _fetch_ahead(document: Any) -> None:
-    """Fetch the local model here, where its progress can be seen, if the notebook will want it."""
+    """Fetch the local model, if the notebook uses it, here where the user sees the progress.
+
+    Raises MissingExtra or ProviderError before the download if this machine cannot run it.
+    """
     sources = [cell.source for cell in document.cells if cell.cell_type == "code"]
     override = settings.model_override()
     if not (override or "").startswith("local:") and (override or not any("local:" in source for source in sources)):
         return
-    from agentmagic.providers.local.files import fetch
+    from agentmagic.providers.local import files, runtime
 
-    fetch()
+    runtime.require()
+    files.fetch()
+
+
+def _write(document: Any, notebook: Path, written: Path) -> None:
+    """Write the notebook that was run, and print how to open it."""
+    try:
+        import_module("nbformat").write(document, written)
+    except OSError as error:
+        message = f"The outputs cannot be written to {written.absolute()}: {error.strerror}. Name another file with -o."
+        raise UsageError(message) from error
+    jupyter = Path(sys.executable).with_name("jupyter")
+    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {jupyter} lab {notebook}\n")
 
 
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:
@@ -89,11 +108,6 @@ def _plain(output: Any) -> str:
     if output.output_type == "error":
         return "\n".join(output.traceback) + "\n"
     return str(output.data.get("text/plain", "")) + "\n"
-
-
-def _print_where(notebook: Path, written: Path) -> None:
-    jupyter = Path(sys.executable).with_name("jupyter")
-    sys.stdout.write(f"\nWritten with its outputs to {written}\nOpen it yourself: {jupyter} lab {notebook}\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ HERE = Path(__file__).parent
 NEEDS = {
     "browser": "playwright",
     "kernel": "ipykernel",
+    "test_main.py": "nbclient",
     "test_properties.py": "openai",
     "providers/test_gemini.py": "google.genai",
     "providers/test_local.py": "xllamacpp",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +17,17 @@ nbconvert = pytest.importorskip("nbconvert")
 pytest.importorskip("mcp_server_time")
 
 ROOT = Path(__file__).parent.parent
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def shipped() -> list[Path]:
+    """Return the notebooks that git tracks: a run, or a person, may have left others in the folder."""
+    command = ["git", "ls-files", "-z", "notebooks/*.ipynb"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    names = listed.stdout.split("\0")[:-1]
+    return [ROOT / name for name in names] or sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+NOTEBOOKS = shipped()
 RESULTS = """
 import json
 print(json.dumps([part.text for message in agent.messages for part in message.parts if part.type == "tool_result"]))

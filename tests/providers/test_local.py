@@ -6,6 +6,7 @@ import http.server
 import json
 import re
 import socket
+import subprocess
 import sys
 import threading
 import zipfile
@@ -204,6 +205,39 @@ def test_a_narrowed_schema_holds_no_reference_and_is_a_schema():
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"properties": 3}, {"$ref": "#"}, {"type": ["x"]}])
 def test_whatever_a_server_sends_is_narrowed_to_an_object(schema):
     assert narrow(schema)["type"] == "object"
+
+
+# ---- the library under the runtime
+
+USE_THE_COPY = """
+from agentmagic.providers.local import openmp, runtime
+assert openmp.load()
+runtime.require()
+print(*{line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if "libgomp" in line}, sep="\\n")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has libgomp.so.1, and the wheel that contains it")
+def test_xllamacpp_runs_with_the_libgomp_of_a_wheel():
+    done = subprocess.run([sys.executable, "-c", USE_THE_COPY], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["/memfd:libgomp.so.1 (deleted)"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "cure"),
+    [
+        ("libgomp.so.1: cannot open shared object file: No such file or directory", "apt-get install libgomp1"),
+        ("/lib/libc.so.6: version `GLIBC_2.99' not found", "pip install --force-reinstall xllamacpp"),
+    ],
+)
+def test_a_runtime_that_is_installed_and_cannot_be_loaded_says_why(reason, cure, tmp_path, monkeypatch):
+    (tmp_path / "xllamacpp.py").write_text(f"raise ImportError({reason!r})", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    with pytest.raises(ProviderError, match=cure) as failure:
+        runtime.require()
+    assert "not installed" not in str(failure.value)
 
 
 # ---- the provider, over a double of the loaded model

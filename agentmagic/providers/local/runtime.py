@@ -17,9 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from agentmagic.errors import ContextTooLong, MissingExtra, ProviderError, StreamBroken
+from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, ProviderError, StreamBroken
 from agentmagic.messages import Usage
 from agentmagic.providers._wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.providers.local import openmp
 from agentmagic.providers.local.prompts import Prompt
 
 CONTEXT = 8192
@@ -190,11 +191,33 @@ _loading = threading.Lock()
 
 
 def require() -> Any:
-    """Import xllamacpp, or raise MissingExtra."""
+    """Import xllamacpp, with the OpenMP library from a wheel if the machine has none.
+
+    Raises MissingExtra if it is not installed, and ProviderError if it cannot be loaded.
+    """
     try:
+        try:
+            return import_module("xllamacpp")
+        except ImportError as error:
+            if openmp.NAME not in str(error) or not openmp.load():
+                raise
         return import_module("xllamacpp")
-    except ImportError:
+    except ModuleNotFoundError:
         raise MissingExtra("The local model", "local") from None
+    except ImportError as error:
+        raise ProviderError(_not_imported(str(error))) from error
+
+
+def _not_imported(reason: str) -> str:
+    if openmp.NAME in reason:
+        return (
+            f"The local model needs the library {openmp.NAME}, which this machine does not have. Install it as root: "
+            "apt-get install libgomp1 (Debian, Ubuntu) or dnf install libgomp (Fedora)."
+        )
+    return (
+        f"The local model cannot run, because xllamacpp cannot be loaded: {reason[:300]}. If a library is missing, "
+        "install it with the system's package manager; else run: pip install --force-reinstall xllamacpp"
+    )
 
 
 async def load(path: Path) -> Runtime:
@@ -222,7 +245,7 @@ def _load(path: Path, future: Future[Runtime]) -> None:
 
 
 def _not_loaded(path: Path, error: Exception) -> Exception:
-    if isinstance(error, MissingExtra):
+    if isinstance(error, AgentMagicError):
         return error
     reason = str(error)[:300] or type(error).__name__
     message = (
