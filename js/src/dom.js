@@ -99,8 +99,12 @@ export function iconButton(label, path, onclick) {
   return h("button", properties, icon(path, "button"))
 }
 
-/** A box to write in that grows with its text. @param {string} label @param {string} [text] */
-export function writingBox(label, text = "") {
+/**
+ * A box to write in that grows with its text. Enter sends, if there is a `send`; else, and with Shift, it makes a new
+ * line. Escape goes `back`.
+ * @param {string} label @param {{text?: string, send?: () => void, back?: () => void}} [options]
+ */
+export function writingBox(label, { text = "", send, back } = {}) {
   const box = h("textarea", { class: "am-box", rows: 1, "aria-label": label, spellcheck: "false" })
   const fit = () => {
     box.style.height = "auto"
@@ -108,13 +112,23 @@ export function writingBox(label, text = "") {
   }
   box.value = text
   box.addEventListener("input", fit)
+  box.addEventListener("keydown", (event) => {
+    if (event.isComposing) return // this key chooses a word of an input method
+    if (event.key === "Escape") back?.()
+    if (event.key !== "Enter" || event.ctrlKey || event.altKey || event.metaKey) return
+    event.preventDefault()
+    if (send && !event.shiftKey) send()
+    else newLine(box)
+  })
   requestAnimationFrame(fit)
   return box
 }
 
-/** Whether a key event means "send": Enter alone, and not to choose a word from an input method. @param {KeyboardEvent} event */
-export function isSend(event) {
-  return event.key === "Enter" && !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing
+/** Breaks the line here: JupyterLab cancels the line break that the key itself would make in a cell. @param {HTMLTextAreaElement} box */
+function newLine(box) {
+  if (document.execCommand("insertText", false, "\n")) return // this way it can be undone
+  box.setRangeText("\n", box.selectionStart, box.selectionEnd, "end")
+  box.dispatchEvent(new Event("input"))
 }
 
 export const ICONS = {

@@ -2,7 +2,7 @@
 /** @import { Desk, State } from "./types.js" */
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
-import { button, h, icon, ICONS, isFocused, isSend, put, say, writingBox } from "./dom.js"
+import { button, h, icon, ICONS, isFocused, put, say, writingBox } from "./dom.js"
 import { drawServers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
@@ -132,7 +132,7 @@ export class Head {
 
 /** The box that a prompt is written in. */
 export class Composer {
-  #box = writingBox("Message")
+  #box = writingBox("Message", { send: () => this.#go() })
   #send
   #stop
 
@@ -140,11 +140,6 @@ export class Composer {
   constructor(desk) {
     this.desk = desk
     this.#box.placeholder = "Ask anything"
-    this.#box.addEventListener("keydown", (event) => {
-      if (!isSend(event)) return
-      event.preventDefault()
-      this.#go()
-    })
     this.#box.addEventListener("input", () => this.#weigh())
     this.#send = button("Send", () => this.#go(), "go")
     this.#stop = button("Stop", () => desk.act({ type: "stop" }))
