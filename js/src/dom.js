@@ -100,8 +100,8 @@ export function iconButton(label, path, onclick) {
 }
 
 /**
- * A box to write in that grows with its text. Enter sends, if there is a `send`; else, and with Shift, it makes a new
- * line. Escape goes `back`.
+ * A box to write in that grows with its text. Enter alone sends, if there is a `send`; any other makes a new line.
+ * Escape goes `back`.
  * @param {string} label @param {{text?: string, send?: () => void, back?: () => void}} [options]
  */
 export function writingBox(label, { text = "", send, back } = {}) {
@@ -115,20 +115,12 @@ export function writingBox(label, { text = "", send, back } = {}) {
   box.addEventListener("keydown", (event) => {
     if (event.isComposing) return // this key chooses a word of an input method
     if (event.key === "Escape") back?.()
-    if (event.key !== "Enter" || event.ctrlKey || event.altKey || event.metaKey) return
+    if (!send || event.key !== "Enter" || event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return
     event.preventDefault()
-    if (send && !event.shiftKey) send()
-    else newLine(box)
+    send()
   })
   requestAnimationFrame(fit)
   return box
-}
-
-/** Breaks the line here: JupyterLab cancels the line break that the key itself would make in a cell. @param {HTMLTextAreaElement} box */
-function newLine(box) {
-  if (document.execCommand("insertText", false, "\n")) return // this way it can be undone
-  box.setRangeText("\n", box.selectionStart, box.selectionEnd, "end")
-  box.dispatchEvent(new Event("input"))
 }
 
 export const ICONS = {

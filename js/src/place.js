@@ -50,10 +50,17 @@ class Place extends HTMLElement {
     idle.delete(this.name)
     this.shown = known ?? make((is) => live(this.name, is))
     this.look()
-    const shadow = this.shadowRoot ?? this.attachShadow({ mode: "open" })
+    const shadow = this.shadowRoot ?? this.#root()
     shadow.adoptedStyleSheets = [this.shown.sheet]
     shadow.replaceChildren(this.shown.element)
     if (known) known.back()
+  }
+
+  #root() {
+    const shadow = this.attachShadow({ mode: "open" })
+    // In a cell, JupyterLab cancels line breaks, undo and redo that it hears of, for its own editor's sake.
+    shadow.addEventListener("beforeinput", (event) => event.stopPropagation())
+    return shadow
   }
 
   empty() {
