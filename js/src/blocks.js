@@ -152,6 +152,7 @@ class Question {
   #words = h("p", { class: "am-asked" })
   #place = h("div")
   element = h("div", { class: "am-question", role: "group", "aria-label": "Question" }, this.#words, this.#place)
+  asking = this.element
   /** @type {string | null} */
   #shown = null
 

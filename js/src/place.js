@@ -83,6 +83,20 @@ class Static extends HTMLElement {
   }
 }
 
+/** Of the page around views. What JupyterLab puts around an output would keep a bar from the end of what is seen. */
+const AROUND = `
+.jp-OutputArea-output:has(> agentmagic-view),
+.jp-OutputArea-child:has(> .jp-OutputArea-output > agentmagic-view),
+.jp-CodeCell:not(.jp-mod-outputsScrolled) .jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view) {
+  overflow: clip visible;
+}
+.lm-TabBar-tab[data-agentmagic-waits] .lm-TabBar-tabLabel::before {
+  content: "(!) ";
+  color: var(--jp-warn-color0, #e65100);
+  font-weight: 700;
+}
+`
+
 /** Shows a view, or what is read without it. @param {string} name @param {boolean} is */
 function live(name, is) {
   if (is === alive.has(name)) return
@@ -117,6 +131,9 @@ export function door() {
   if (!customElements.get(PLACE)) {
     customElements.define(PLACE, Object.assign(Place, { open }))
     customElements.define(STATIC, Static)
+    const sheet = new CSSStyleSheet()
+    sheet.replaceSync(AROUND)
+    document.adoptedStyleSheets.push(sheet)
   }
   return /** @type {{open: typeof open}} */ (/** @type {unknown} */ (customElements.get(PLACE)))
 }
