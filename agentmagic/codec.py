@@ -8,7 +8,7 @@ is the answer's text.
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -35,6 +35,19 @@ def kinds() -> dict[str, Any]:
 def encode(value: Any) -> str:
     """Write a message, part or event as one line of JSON."""
     return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Return whether two JSON values are equal; unlike with `==`, 1 is neither 1.0 nor true."""
+    match one, other:
+        case Mapping(), Mapping():
+            first, second = cast("Mapping[str, Any]", one), cast("Mapping[str, Any]", other)
+            return first.keys() == second.keys() and all(same_json(first[name], second[name]) for name in first)
+        case list() | tuple(), list() | tuple():
+            items, others = cast("Sequence[Any]", one), cast("Sequence[Any]", other)
+            return len(items) == len(others) and all(map(same_json, items, others))
+        case _:
+            return type(one) is type(other) and one == other
 
 
 def decode(line: str) -> Any:

@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from agentmagic.codec import same_json
 from agentmagic.deadline import Deadline, being_cancelled
 from agentmagic.engine import engine
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, QuestionAsked
@@ -117,6 +118,8 @@ class Permits:
                 return intent
             if not isinstance(intent, Approve):
                 return self._refused(tool, asked, intent, decision)
+            if intent.arguments is not None and same_json(intent.arguments, call.arguments):
+                intent = replace(intent, arguments=None)  # an edit that changes nothing
             granted = call if intent.arguments is None else replace(call, arguments=dict(intent.arguments))
             problem = await self._unfit(tool, granted) if intent.arguments is not None else ""
             if not problem:

@@ -88,6 +88,20 @@ def test_a_call_runs_with_the_arguments_a_person_gave_and_the_model_reads_so():
     assert outcome.history_delta[1].calls[0].arguments == {"path": "/etc/passwd"}
 
 
+def test_an_edit_that_changes_nothing_is_an_approval():
+    arguments = {"path": "a.txt", "year": 2024, "options": {"deep": [1, True]}}
+    session = scripted(calls(("read", arguments)), "Done.", tools=[Files()])
+    outcome = answered(session, lambda asked: Approve(asked.id, arguments=dict(reversed(arguments.items()))))
+    assert texts(outcome) == ["the text of a.txt"]
+    assert given_of(outcome)[0].arguments is None
+
+
+def test_a_number_that_becomes_a_truth_value_is_an_edit():
+    session = scripted(calls(("read", {"path": "a.txt", "lines": 1})), "Done.", tools=[Files()])
+    outcome = answered(session, lambda asked: Approve(asked.id, arguments={"path": "a.txt", "lines": True}))
+    assert texts(outcome)[0].startswith("The user changed the arguments of this call")
+
+
 def test_arguments_that_do_not_fit_are_asked_about_again():
     session = scripted(calls(("read", {"path": "a.txt"})), "Done.", tools=[Files()])
     left = [{"path": 3}, {"path": "b.txt"}]
@@ -335,13 +349,14 @@ def audit(caplog):
     [
         (lambda asked: Approve(asked.id), "approved", "ok"),
         (lambda asked: Approve(asked.id, always=True), "approved always", "ok"),
-        (lambda asked: Approve(asked.id, arguments={"path": "a"}), "approved edited", "ok"),
+        (lambda asked: Approve(asked.id, arguments={"path": "b"}), "approved edited", "ok"),
+        (lambda asked: Approve(asked.id, arguments={"path": "a"}), "approved", "ok"),
         (lambda asked: Deny(asked.id, "no"), "denied", "denied"),
     ],
 )
 def test_every_call_leaves_one_line(audit, answer, decision, outcome):
     answered(scripted(calls(("read", {"path": "a"})), "Done.", tools=[Files()]), answer)
-    digest = arguments_hash({"path": "a"})
+    digest = arguments_hash({"path": "b" if "edited" in decision else "a"})
     assert audit() == [
         f'server="files" tool="read" arguments={digest} decision="{decision}" outcome="{outcome}"',
     ]

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from agentmagic.engine import engine
 from agentmagic.events import (
@@ -19,7 +19,7 @@ from agentmagic.events import (
 )
 from agentmagic.logs import logger
 from agentmagic.redact import redact
-from agentmagic.render.words import revealed, shown, written_out
+from agentmagic.render.words import restored, revealed, shown, written_out
 from agentmagic.run import Run
 
 LONGEST_ARGUMENTS = 20_000
@@ -101,7 +101,7 @@ class Questions:
                 problem = f"That is no JSON ({error})."
             else:
                 if isinstance(edited, dict):
-                    return cast("dict[str, Any]", edited)
+                    return restored(edited, event.call.arguments)
                 problem = 'That is no JSON object, {"name": value}.'
             typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None

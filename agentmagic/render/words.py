@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, cast
 
+from agentmagic.codec import same_json
 from agentmagic.events import TRIES, StopReason, ToolProgress
 from agentmagic.messages import Usage
 from agentmagic.redact import redact
@@ -102,6 +103,21 @@ def blanked(value: Any, depth: int = DEEPEST, clean: Callable[[str], str] = show
             return [blanked(item, depth - 1, clean) for item in cast("Sequence[Any]", value)]
         case _:
             return value
+
+
+def restored(edited: Any, original: Any) -> Any:
+    """Return an edited value, in which each part that is as `blanked` showed it is the original part."""
+    if same_json(edited, blanked(original)):
+        return original
+    match edited, original:
+        case dict(), Mapping():
+            before = cast("Mapping[str, Any]", original)
+            return {name: restored(value, before.get(name)) for name, value in cast("dict[str, Any]", edited).items()}
+        case list(), list() | tuple():
+            pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
+            return [restored(value, old) for value, old in pairs][: len(cast("list[Any]", edited))]
+        case _:
+            return edited
 
 
 def compact(value: Any) -> str:

@@ -6,13 +6,12 @@ Approvals, answers and Stop are the intents of `agentmagic.events`. The others a
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from itertools import zip_longest
 from typing import Any, ClassVar, Literal, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
-from agentmagic.render.words import blanked
+from agentmagic.render.words import restored
 
 LONGEST_NAME = 1_000
 """Characters of an id, of a name and of a reason."""
@@ -194,21 +193,6 @@ def _edited(entries: Mapping[str, Any], asked: Callable[[str], ApprovalAsked | N
         message = 'The edited arguments are not a JSON object. Write them as {"name": value} and approve again.'
         raise UsageError(message)
     return Approve(question.id, arguments=restored(arguments, question.call.arguments))
-
-
-def restored(edited: Any, original: Any) -> Any:
-    """Return an edited value, with what stands as it was shown put back to what it was before it was blanked."""
-    if edited == blanked(original):
-        return original
-    match edited, original:
-        case dict(), Mapping():
-            before = cast("Mapping[str, Any]", original)
-            return {name: restored(value, before.get(name)) for name, value in cast("dict[str, Any]", edited).items()}
-        case list(), list() | tuple():
-            pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
-            return [restored(value, old) for value, old in pairs][: len(cast("list[Any]", edited))]
-        case _:
-            return edited
 
 
 def _refusal(why: str) -> UsageError:

@@ -1,7 +1,7 @@
 // Blocks as elements, but for cards.
 /** @import { Block, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, WordsBlock } from "./types.js" */
 import { Card } from "./card.js"
-import { button, h, iconButton, ICONS, isSend, put, say, writingBox } from "./dom.js"
+import { button, h, iconButton, ICONS, put, say, writingBox } from "./dom.js"
 import { Growing } from "./growing.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
@@ -136,18 +136,12 @@ class Prompt {
 
   /** @param {number} turn @param {string} text */
   #rewrite(turn, text) {
-    const box = writingBox("Edit your message", text)
     const back = () => put(this.element, this.#words, this.#tools)
     const run = () => {
       back()
       this.desk.act({ type: "rewrite", turn, text: box.value })
     }
-    box.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") back()
-      if (!isSend(event)) return
-      event.preventDefault()
-      run()
-    })
+    const box = writingBox("Edit your message", { text, send: run, back })
     put(this.element, h("div", { class: "am-rewrite" }, box, h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", back, "quiet"))))
     box.focus()
   }
@@ -158,6 +152,7 @@ class Question {
   #words = h("p", { class: "am-asked" })
   #place = h("div")
   element = h("div", { class: "am-question", role: "group", "aria-label": "Question" }, this.#words, this.#place)
+  asking = this.element
   /** @type {string | null} */
   #shown = null
 
@@ -184,13 +179,8 @@ class Question {
 
   /** @param {string} id */
   #form(id) {
-    const box = writingBox("Your answer")
     const send = () => this.desk.act({ type: "reply", id, text: box.value.trim() })
-    box.addEventListener("keydown", (event) => {
-      if (!isSend(event)) return
-      event.preventDefault()
-      send()
-    })
+    const box = writingBox("Your answer", { send })
     return h("div", { class: "am-row am-reply" }, box, button("Answer", send, "go"))
   }
 }

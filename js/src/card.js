@@ -63,6 +63,11 @@ export class Card {
     this.#fill()
   }
 
+  get asking() {
+    const ask = this.#sections?.ask
+    return ask?.firstChild ? ask : this.element
+  }
+
   tick() {
     const { since = null, time = "" } = this.#block ?? {}
     say(this.#time, since === null ? time : elapsed(this.desk.now() - since))

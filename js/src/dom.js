@@ -99,8 +99,12 @@ export function iconButton(label, path, onclick) {
   return h("button", properties, icon(path, "button"))
 }
 
-/** A box to write in that grows with its text. @param {string} label @param {string} [text] */
-export function writingBox(label, text = "") {
+/**
+ * A box to write in that grows with its text. Enter alone sends, if there is a `send`; any other makes a new line.
+ * Escape goes `back`.
+ * @param {string} label @param {{text?: string, send?: () => void, back?: () => void}} [options]
+ */
+export function writingBox(label, { text = "", send, back } = {}) {
   const box = h("textarea", { class: "am-box", rows: 1, "aria-label": label, spellcheck: "false" })
   const fit = () => {
     box.style.height = "auto"
@@ -108,13 +112,15 @@ export function writingBox(label, text = "") {
   }
   box.value = text
   box.addEventListener("input", fit)
+  box.addEventListener("keydown", (event) => {
+    if (event.isComposing) return // this key chooses a word of an input method
+    if (event.key === "Escape") back?.()
+    if (!send || event.key !== "Enter" || event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return
+    event.preventDefault()
+    send()
+  })
   requestAnimationFrame(fit)
   return box
-}
-
-/** Whether a key event means "send": Enter alone, and not to choose a word from an input method. @param {KeyboardEvent} event */
-export function isSend(event) {
-  return event.key === "Enter" && !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing
 }
 
 export const ICONS = {

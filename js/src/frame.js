@@ -1,41 +1,85 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
-/** @import { Desk, State } from "./types.js" */
+/** @import { CardBlock, Desk, State, Waits } from "./types.js" */
+import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
-import { button, h, icon, ICONS, isFocused, isSend, put, say, writingBox } from "./dom.js"
+import { button, h, icon, ICONS, isFocused, put, say, writingBox } from "./dom.js"
 import { drawServers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
 
-/** The line of a turn under way: what it has taken so far, and Stop. */
+/** Characters of arguments that a line has room for. */
+const LONGEST_ARGUMENTS = 160
+
+/** The line of a turn under way: what it has taken so far, what it waits for, and Stop. */
 export class Running {
+  #icon = h("span", { class: "am-state" })
+  #words = h("span", { class: "am-word" })
+  #arguments = h("span", { class: "am-what" })
   #figures = h("span", { class: "am-figures" })
   #time = h("span", { class: "am-time" })
+  #show
+  #approve
   #stop
   /** @type {State["running"]} */
   #running = null
+  /** @type {Waits | null} */
+  #waits = null
 
-  /** @param {Desk} desk */
-  constructor(desk) {
+  /** @param {Desk} desk @param {() => void} show goes to what waits */
+  constructor(desk, show) {
     this.desk = desk
     this.#stop = button("Stop", () => desk.act({ type: "stop" }), "small")
-    const spinner = h("span", { class: "am-state" }, icon(ICONS.running, "running"))
-    this.element = h("div", { class: "am-running", hidden: true }, spinner, this.#figures, this.#time, h("span", { class: "am-space" }), this.#stop)
+    this.#show = button("Show", show, "small")
+    this.#approve = button("Approve", () => this.#waits && desk.act({ type: "approve", id: this.#waits.block.ask }), "small")
+    this.#approve.classList.add("am-go")
+    const parts = [this.#icon, this.#words, this.#arguments, this.#figures, this.#time, h("span", { class: "am-space" })]
+    const properties = { class: "am-running", role: "group", "aria-label": "Turn under way", tabindex: -1, hidden: true }
+    this.element = h("div", properties, ...parts, this.#show, this.#approve, this.#stop)
   }
 
-  /** @param {State} state */
-  update({ running = null }) {
-    if (this.#running && !running && isFocused(this.element)) this.desk.announce("Stopped")
+  /** @param {State} state @param {Waits | null} waits */
+  update({ running = null }, waits) {
+    if (this.#running && !running && isFocused(this.#stop)) this.desk.announce("Stopped")
     this.#running = running
+    this.#waits = waits
     this.element.hidden = !running
+    this.element.classList.toggle("am-waiting", waits !== null)
+    const state = waits ? "waiting" : "running"
+    if (this.element.dataset.state !== state) put(this.#icon, icon(ICONS[state], state))
+    this.element.dataset.state = state
     this.#stop.hidden = !this.desk.can("stop")
     put(this.#figures, ...figures(running?.figures ?? []))
+    this.#drawWaits(waits)
     this.tick()
   }
 
   tick() {
-    say(this.#time, this.#running ? elapsed(this.desk.now() - this.#running.since) : "")
+    say(this.#time, this.#running && !this.#waits ? elapsed(this.desk.now() - this.#running.since) : "")
   }
+
+  /** Says what waits; where that is out of sight, with what is needed to answer it here. @param {Waits | null} waits */
+  #drawWaits(waits) {
+    const hidden = waits?.hidden ? waits : null
+    const whole = hidden?.block.kind === "card" ? onOneLine(hidden.block) : null
+    const more = hidden?.more ? `, and ${hidden.more} more` : ""
+    const words = hidden ? `${said(hidden.block)}${more}` : "waits for you"
+    const answers = [this.#show, this.#approve]
+    const inside = answers.some(isFocused)
+    say(this.#words, waits ? words : "")
+    say(this.#arguments, whole ?? "")
+    this.#figures.hidden = hidden !== null
+    this.#show.hidden = !hidden
+    this.#approve.hidden = whole === null || !this.desk.can("approve") // what is approved was shown, all of it
+    if (hidden) this.#approve.setAttribute("aria-label", `Approve ${hidden.block.kind === "card" ? hidden.block.name : ""}`)
+    if (inside && !answers.some(isFocused)) this.element.focus({ preventScroll: true })
+  }
+}
+
+/** Returns a call's arguments on one line, or null where that has no room for all of them. @param {CardBlock} block */
+function onOneLine({ arguments: pairs, note }) {
+  const line = pairs.map(([name, text]) => `${name}: ${text}`).join(", ")
+  return note || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
 }
 
 /** The panel's head and tabs; `pages` are shown one at a time. */
@@ -57,7 +101,7 @@ export class Head {
     this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
     this.element = h("header", {}, h("div", { class: "am-head" }, this.#title, this.#model, this.#cost, this.#menu), this.#tabs)
-    this.#show(0)
+    this.show(0)
   }
 
   /** @param {State} state */
@@ -109,18 +153,18 @@ export class Head {
     page.setAttribute("role", "tabpanel")
     page.setAttribute("aria-label", title)
     const properties = { type: "button", role: "tab", class: "am-tab", "aria-controls": page.id }
-    return h("button", { ...properties, onclick: () => this.#show(place), onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event) }, title)
+    return h("button", { ...properties, onclick: () => this.show(place), onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event) }, title)
   }
 
   /** @param {KeyboardEvent} event */
   #step(event) {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return
-    this.#show(1 - this.#shown)
+    this.show(1 - this.#shown)
     this.tabs[this.#shown]?.focus()
   }
 
-  /** @param {number} shown */
-  #show(shown) {
+  /** Shows one of the pages. @param {number} shown */
+  show(shown) {
     this.#shown = shown
     this.tabs.forEach((tab, place) => {
       tab.setAttribute("aria-selected", String(place === shown))
@@ -132,7 +176,7 @@ export class Head {
 
 /** The box that a prompt is written in. */
 export class Composer {
-  #box = writingBox("Message")
+  #box = writingBox("Message", { send: () => this.#go() })
   #send
   #stop
 
@@ -140,11 +184,6 @@ export class Composer {
   constructor(desk) {
     this.desk = desk
     this.#box.placeholder = "Ask anything"
-    this.#box.addEventListener("keydown", (event) => {
-      if (!isSend(event)) return
-      event.preventDefault()
-      this.#go()
-    })
     this.#box.addEventListener("input", () => this.#weigh())
     this.#send = button("Send", () => this.#go(), "go")
     this.#stop = button("Stop", () => desk.act({ type: "stop" }))

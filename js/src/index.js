@@ -1,5 +1,6 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
 /** @import { Action, Desk, Message, Model, State, Waiting } from "./types.js" */
+import { Attention } from "./attention.js"
 import { button, h, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
@@ -30,7 +31,7 @@ export class View {
       send: (content) => this.#send(content),
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
-      answered,
+      answered: (is) => (answered(is), this.attention.answered(is)),
       complain: (words) => say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
       tell: (words) => say(this.#told, words),
@@ -38,6 +39,7 @@ export class View {
     })
     const panel = model.get("home") === "panel"
     this.log = new Log(this.#desk(), () => this.#known.blocks, panel)
+    this.attention = new Attention(this.log, () => this.#known.blocks, () => this.#drawRunning())
     this.element = panel ? this.#panel(name) : this.#cell()
     this.receive = (/** @type {Message} */ message) => this.link.receive(message)
     model.on("msg:custom", this.receive)
@@ -55,30 +57,44 @@ export class View {
     this.model.off("msg:custom", this.receive)
     clearInterval(this.clock)
     this.width?.disconnect()
+    this.pinned?.disconnect()
+    this.attention.close()
     this.link.close()
     this.element.remove()
   }
 
   #cell() {
-    this.running = new Running(this.#desk())
-    return this.#root("am-cell", this.#note, this.log.element, this.#problem, this.running.element)
+    const running = new Running(this.#desk(), () => this.attention.show())
+    const end = h("div", { class: "am-end-of-log" })
+    this.running = [running]
+    this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
+    this.pinned.observe(end)
+    return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#problem, end, running.element))
   }
 
   /** @param {string} name */
   #panel(name) {
     this.composer = new Composer(this.#desk())
-    this.running = new Running({ ...this.#desk(), can: () => false })
+    const desk = this.#desk()
+    const show = () => (this.head?.show(0), this.attention.show())
+    const above = new Running({ ...desk, can: (type) => type !== "stop" && desk.can(type) }, show)
+    const bar = new Running(desk, show)
+    this.running = [above, bar]
     const end = toTheEnd(this.log.element, () => this.log.follow())
     const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-servers" })
     this.head = new Head(this.#desk(), [chat, servers], name)
-    chat.append(this.running.element, this.#note, this.composer.element)
-    return this.#root("am-panel", this.head.element, this.#problem, this.#told, chat, servers)
+    chat.append(above.element, this.#note, this.composer.element)
+    const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
+    this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
+    this.pinned.observe(this.composer.element)
+    const panel = h("div", { class: "am-panel" }, this.head.element, this.#problem, this.#told, chat, servers)
+    return this.#root(panel, pin)
   }
 
-  /** @param {string} home @param {...HTMLElement} parts */
-  #root(home, ...parts) {
-    const root = h("div", { class: `agentmagic ${home}` }, ...parts, this.#heard)
+  /** @param {...HTMLElement} parts */
+  #root(...parts) {
+    const root = h("div", { class: "agentmagic" }, ...parts, this.#heard)
     this.width = new ResizeObserver(() => root.classList.toggle("am-narrow", root.clientWidth <= NARROW))
     this.width.observe(root)
     return root
@@ -115,12 +131,14 @@ export class View {
   /** @param {import("./state.js").Known} known */
   #begin(known) {
     this.#known = known
+    this.attention.look(known.blocks.keys())
     this.#drawState()
     this.log.restart()
   }
 
   /** @param {Set<number>} touched @param {State} [state] */
   #follow(touched, state) {
+    this.attention.look(touched)
     if (state) this.#drawState()
     this.log.change(touched)
   }
@@ -131,9 +149,14 @@ export class View {
     if (actions !== this.#actions) this.log.refresh()
     this.#actions = actions
     this.#drawNote(state.note)
-    this.running?.update(state)
+    this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)
+  }
+
+  #drawRunning() {
+    const { waits } = this.attention
+    for (const line of this.running ?? []) line.update(this.#known.state, waits)
   }
 
   /** @param {string} [note] on what waits */
@@ -147,7 +170,7 @@ export class View {
 
   #tick() {
     if (!this.#known.state.running) return
-    this.running?.tick()
+    for (const line of this.running ?? []) line.tick()
     this.log.tick()
   }
 }

@@ -21,7 +21,8 @@ export class Log {
   #dirty = new Set()
   #planned = false
   #late = false
-  #following = true
+  /** Whether the end is shown as it grows. */
+  following = true
   #top = 0
 
   /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
@@ -29,6 +30,7 @@ export class Log {
     this.desk = desk
     this.blocks = blocks
     this.log = h("div", { class: "am-log", role: "log", "aria-label": "Conversation", "aria-relevant": "additions" })
+    this.scrolls = scrolls
     this.element = scrolls ? this.#scroller() : this.log
   }
 
@@ -37,14 +39,14 @@ export class Log {
     const empty = h("p", { class: "am-empty-log" }, "Nothing asked yet.")
     const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log, empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
-    const sizes = new ResizeObserver(() => this.#following && this.#toEnd())
+    const sizes = new ResizeObserver(() => this.following && this.#toEnd())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element
   }
 
   #scrolled() {
-    this.#following = this.#isAtEnd()
+    this.following = this.#isAtEnd()
     this.#top = this.element.scrollTop
   }
 
@@ -76,13 +78,18 @@ export class Log {
 
   /** Takes up the place where it was, which an element forgets while it is not in the page. */
   back() {
-    this.element.scrollTop = this.#following ? this.element.scrollHeight : this.#top
+    this.element.scrollTop = this.following ? this.element.scrollHeight : this.#top
   }
 
   /** Goes to the end and stays there. */
   follow() {
-    this.#following = true
+    this.following = true
     this.#toEnd()
+  }
+
+  /** Returns where a block that waits is answered, once it is drawn as it is. @param {number} key */
+  asking(key) {
+    return this.#dirty.has(key) ? undefined : this.#drawn.get(key)?.asking
   }
 
   #plan() {

@@ -50,10 +50,17 @@ class Place extends HTMLElement {
     idle.delete(this.name)
     this.shown = known ?? make((is) => live(this.name, is))
     this.look()
-    const shadow = this.shadowRoot ?? this.attachShadow({ mode: "open" })
+    const shadow = this.shadowRoot ?? this.#root()
     shadow.adoptedStyleSheets = [this.shown.sheet]
     shadow.replaceChildren(this.shown.element)
     if (known) known.back()
+  }
+
+  #root() {
+    const shadow = this.attachShadow({ mode: "open" })
+    // In a cell, JupyterLab cancels line breaks, undo and redo that it hears of, for its own editor's sake.
+    shadow.addEventListener("beforeinput", (event) => event.stopPropagation())
+    return shadow
   }
 
   empty() {
@@ -75,6 +82,20 @@ class Static extends HTMLElement {
     this.hidden = alive.has(this.getAttribute("of") ?? "")
   }
 }
+
+/** Of the page around views. What JupyterLab puts around an output would keep a bar from the end of what is seen. */
+const AROUND = `
+.jp-OutputArea-output:has(> agentmagic-view),
+.jp-OutputArea-child:has(> .jp-OutputArea-output > agentmagic-view),
+.jp-CodeCell:not(.jp-mod-outputsScrolled) .jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view) {
+  overflow: clip visible;
+}
+.lm-TabBar-tab[data-agentmagic-waits] .lm-TabBar-tabLabel::before {
+  content: "(!) ";
+  color: var(--jp-warn-color0, #e65100);
+  font-weight: 700;
+}
+`
 
 /** Shows a view, or what is read without it. @param {string} name @param {boolean} is */
 function live(name, is) {
@@ -110,6 +131,9 @@ export function door() {
   if (!customElements.get(PLACE)) {
     customElements.define(PLACE, Object.assign(Place, { open }))
     customElements.define(STATIC, Static)
+    const sheet = new CSSStyleSheet()
+    sheet.replaceSync(AROUND)
+    document.adoptedStyleSheets.push(sheet)
   }
   return /** @type {{open: typeof open}} */ (/** @type {unknown} */ (customElements.get(PLACE)))
 }

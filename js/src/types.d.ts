@@ -166,6 +166,14 @@ export interface Desk {
   now(): number
 }
 
+/** What waits for the person: the first block of those that do, and how many more. */
+export interface Waits {
+  block: CardBlock | QuestionBlock
+  more: number
+  /** Whether none of them is in sight. */
+  hidden: boolean
+}
+
 /** A block in the page. */
 export interface Drawn<B> {
   element: HTMLElement
@@ -173,6 +181,8 @@ export interface Drawn<B> {
   update(block: B, deadline: number): boolean | void
   /** Called about once a second while the block is open. */
   tick?(): void
+  /** The part that a person answers in while the block waits. */
+  asking?: Element
   /** Has what depends on what can be done drawn anew by the next update. */
   forget?(): void
 }

@@ -114,6 +114,12 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
+def retype(box: Locator, text: str) -> None:
+    """Replace what a box holds, by its keys."""
+    box.press("ControlOrMeta+a")
+    box.press_sequentially(text)
+
+
 @dataclass(frozen=True)
 class Notebook:
     """A notebook that is open in JupyterLab."""
@@ -162,7 +168,7 @@ class Notebook:
     def type(self, text: str) -> None:
         """Answer the input box of the cell under way."""
         box = self.page.locator(".jp-Stdin-input")
-        box.fill(text)
+        retype(box, text)
         box.press("Enter")
 
     def interrupt(self, index: int) -> float:

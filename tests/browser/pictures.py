@@ -14,7 +14,7 @@ from typing import Any
 
 from playwright.sync_api import FloatRect, ViewportSize
 
-from tests.browser.lab import ROOT, Lab, Notebook
+from tests.browser.lab import ROOT, Lab, Notebook, retype
 
 PICTURES = ROOT / "docs" / "images"
 SIZE: ViewportSize = {"width": 1060, "height": 1400}
@@ -115,7 +115,7 @@ def _take_panel(lab: Lab) -> None:
         ("Which product sold best in 2025, and which is returned most?", "scripted:script"),
         ("Mail that to Ana, with the table attached.", "waits for you"),
     ]:
-        box.fill(words)
+        retype(box, words)
         box.press("Enter")
         panel.get_by_text(shown).last.wait_for()
     _photograph(notebook, 1, 1, "panel.png")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.browser.axe import serious
 from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS
+from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
 
@@ -81,16 +82,43 @@ def test_always_allow_runs_the_calls_that_come_after_without_a_question(begun):
 def test_edited_arguments_are_what_the_call_runs_with(begun):
     cell = begun(f"{TEA}, 'It comes.'")
     cell.click("Edit")
-    cell.box("what").fill("coffee")
+    retype(cell.box("what"), "coffee")
     cell.click("Approve as edited")
     cell.finish()
     assert "ordered coffee" in cell.written()
 
 
+@EVERYWHERE
+def test_keys_change_one_argument_of_several(begun):
+    tool = '@tool(ask=True)\ndef sell(what: str, year: int) -> str:\n    return f"sold {what} {year}"\n'
+    cell = begun("calls('sell', what='tea', year=2024), 'Sold.'", prepare=tool)
+    keys = cell.page.keyboard
+    cell.button("Edit").press("Enter")
+    keys.press("Tab")
+    keys.press("End")
+    keys.press("Backspace")
+    keys.type("5")
+    keys.press("Tab")
+    assert focused(cell.page) == "Approve as edited"
+    keys.press("Enter")
+    cell.finish("Sold.")
+    assert "sold tea 2025" in cell.written()
+
+
+def test_an_edit_that_changes_nothing_tells_the_model_of_none(begun):
+    cell = begun(f"{TEA}, 'It comes.'", "print(agent.messages[2].parts[0])")
+    cell.click("Edit")
+    retype(cell.box("what"), "tea")
+    cell.click("Approve as edited")
+    cell.finish("It comes.")
+    assert "ordered tea" in cell.notebook.run(3)
+    assert "changed" not in cell.notebook.text(3)
+
+
 def test_a_no_with_its_reason_reaches_the_model(begun):
     cell = begun(f"{TEA}, 'Well then.'", "print(agent.messages[2].parts[0])")
     cell.click("Deny…")
-    cell.box("Reason, which the model is told").fill("no milk")
+    retype(cell.box("Reason, which the model is told"), "no milk")
     cell.click("Deny")
     cell.finish("denied")
     assert "no milk" in cell.notebook.run(3)
@@ -107,7 +135,7 @@ def test_a_servers_call_is_approved_by_its_name(begun):
 def test_a_question_of_a_tool_is_answered_in_the_cell(begun):
     cell = begun("calls('choose'), 'A good one.'")
     cell.view.get_by_text("Which tea?", exact=True).wait_for()
-    cell.box("Your answer").fill("Earl Grey")
+    retype(cell.box("Your answer"), "Earl Grey")
     cell.click("Answer")
     cell.finish("A good one.")
     assert "chosen: Earl Grey" in cell.written()
@@ -125,7 +153,7 @@ def test_stop_ends_a_turn_in_the_middle_of_its_answer(begun):
 @EVERYWHERE
 def test_an_opened_card_stays_open_when_the_turn_is_over(begun):
     cell = begun(f"calls('choose'), {SLOWLY | {'text': 'slowly ' * 60}}")
-    cell.box("Your answer").fill("Earl Grey")
+    retype(cell.box("Your answer"), "Earl Grey")
     cell.click("Answer")
     cell.card("choose").locator("summary").click()
     result = cell.card("choose").get_by_text("chosen: Earl Grey")
@@ -261,7 +289,7 @@ def test_the_dark_theme_is_followed(begun):
 
 def test_a_card_that_was_opened_is_open_still_when_its_cell_was_out_of_sight(begun):
     cell = begun("calls('choose'), 'A good one.'", *["print('\\n' * 60)"] * 8)
-    cell.box("Your answer").fill("Earl Grey")
+    retype(cell.box("Your answer"), "Earl Grey")
     cell.click("Answer")
     cell.finish()
     cell.card("choose").locator("summary").click()

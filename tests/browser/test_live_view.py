@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.browser.lab import retype
+
 pytestmark = pytest.mark.browser
 
 SETUP = """
@@ -83,6 +85,6 @@ def test_a_second_view_shows_the_same_and_both_share_what_they_draw_with(open_no
         notebook.start(cell)
         notebook.finish(cell)
         notebook.output(cell).locator("strong", has_text="answer").wait_for()
-    notebook.output(2).get_by_label("Message", exact=True).fill("hello")
+    retype(notebook.output(2).get_by_label("Message", exact=True), "hello")
     notebook.page.keyboard.press("Enter")
     assert "Send(text='hello')" in notebook.run(3)

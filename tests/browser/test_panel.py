@@ -3,7 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.lab import ROOT
+from tests.browser.cells import EVERYWHERE
+from tests.browser.lab import ROOT, retype
 
 pytestmark = pytest.mark.browser
 
@@ -46,7 +47,7 @@ class Panel:
         self.message.wait_for()
 
     def send(self, text):
-        self.message.fill(text)
+        retype(self.message, text)
         self.message.press("Enter")
 
     def button(self, name):
@@ -143,7 +144,7 @@ def test_a_call_is_approved_edited_and_denied_by_its_buttons(open_panel, answer)
         panel.button("Approve").click()
     elif answer == "edit":
         panel.button("Edit").click()
-        card.get_by_label("what").fill("coffee")
+        retype(card.get_by_label("what"), "coffee")
         panel.button("Approve as edited").click()
     else:
         panel.button("Deny…").click()
@@ -165,11 +166,36 @@ def test_a_turn_runs_again_with_the_same_prompt_and_with_another(open_panel):
     panel.wait_for("three")
     assert panel.prompts() == ["first", "second"]
     panel.do(0, "Edit and run again")
-    panel.box.get_by_label("Edit your message").fill("other {year}")
+    retype(panel.box.get_by_label("Edit your message"), "other {year}")
     panel.page.keyboard.press("Enter")
     panel.wait_for("four")
     assert panel.prompts() == ["other {year}"]
     assert panel.answers() == ["four"]
+
+
+@EVERYWHERE
+def test_shift_enter_breaks_the_line_in_a_new_message_and_in_one_that_is_edited(open_panel):
+    panel = open_panel("play('one', 'two')")
+    keys = panel.page.keyboard
+    panel.message.focus()
+    keys.type("draft")
+    keys.press("Shift+Enter")
+    expect(panel.message).to_have_value("draft\n")
+    keys.press("ControlOrMeta+z")
+    expect(panel.message).to_have_value("")
+    keys.type("first")
+    keys.press("Shift+Enter")
+    keys.type("second")
+    keys.press("Enter")
+    panel.turns(1)
+    assert panel.prompts() == ["first\nsecond"]
+    panel.do(0, "Edit and run again")
+    keys.press("ControlOrMeta+End")
+    keys.press("Shift+Enter")
+    keys.type("third")
+    keys.press("Enter")
+    panel.wait_for("two")
+    assert panel.prompts() == ["first\nsecond\nthird"]
 
 
 def test_a_fork_becomes_a_variable_with_a_panel_of_its_own(open_panel):
@@ -294,7 +320,7 @@ def test_a_saved_notebook_shows_the_conversation_without_its_kernel(open_panel, 
 
 def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it(open_panel):
     panel = open_panel(
-        "play({'text': 'slowly ' * 60, 'pace': 0.02}, 'after it')",
+        "play({'text': 'slowly ' * 300, 'pace': 0.02}, 'after it')",
         "%%agent\nfrom a cell",
         "[turn.prompt.text for turn in agent.turns]",
     )

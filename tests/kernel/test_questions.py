@@ -8,6 +8,7 @@ from agentmagic.engine import engine
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny
 from agentmagic.kernel.questions import LONGEST_ARGUMENTS, Questions, approval, describe
 from agentmagic.messages import ToolCall
+from agentmagic.redact import BLANK
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,13 @@ def test_what_is_no_json_is_said_with_what_is_wrong():
     _, prompts = answered("e", "path = b", "", "n")
     assert prompts[1].startswith('They are now: {"path": "a"}\nThe arguments to run it with instead, as JSON')
     assert prompts[2].startswith("That is no JSON (Expecting value: line 1 column 1 (char 0)).\nThe arguments")
+
+
+def test_a_secret_that_the_prompt_did_not_show_stays_when_another_argument_is_edited():
+    secret = "sk-" + "a" * 40
+    intent, prompts = answered("e", f'{{"path": "b", "key": "{BLANK}"}}', arguments={"path": "a", "key": secret})
+    assert secret not in prompts[1]
+    assert intent == Approve("q", arguments={"path": "b", "key": secret})
 
 
 def test_a_reason_that_begins_with_an_e_edits_nothing():

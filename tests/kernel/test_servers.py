@@ -309,6 +309,16 @@ def test_a_call_is_edited_before_it_runs(kernel, add):
     assert "rm -rf" not in told
 
 
+def test_an_edit_that_changes_nothing_does_not_tell_the_model_of_one(kernel, add):
+    add("raw", *RAW)
+    kernel.run("play(calls('echo', text='ls'), 'done')")
+    cell = kernel.send("%%agent\nhello")
+    kernel.asked(cell)
+    kernel.type('e {"text": "ls"}')
+    assert kernel.finish(cell).ok
+    assert "The user changed" not in kernel.value("agent.messages[2].parts[0].text")
+
+
 def test_the_permission_option_leaves_the_rules_of_a_policy(kernel, add):
     add("raw", *RAW)
     kernel.run(

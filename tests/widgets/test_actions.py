@@ -93,3 +93,16 @@ def test_edited_arguments_keep_the_secrets_that_the_page_did_not_see():
     edited = f'{{"user": "bob", "keys": ["{redact.BLANK}", 2], "deep": {{"key": "{redact.BLANK}"}}, "more": 1}}'
     action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
     assert action == Approve("a1", arguments={"user": "bob", "keys": [SECRET, 2], "deep": {"key": SECRET}, "more": 1})
+
+
+def test_line_ends_that_a_box_does_not_keep_are_no_edit():
+    question = ApprovalAsked("a1", ToolCall("c1", "write", {"text": "one\r\ntwo", "lines": 2}), "shop")
+    action = read({"type": "edit", "id": "a1", "arguments": '{"text": "one\\ntwo", "lines": 3}'}, lambda _: question)
+    assert action == Approve("a1", arguments={"text": "one\r\ntwo", "lines": 3})
+
+
+def test_an_edited_number_may_become_a_truth_value():
+    edited = f'{{"user": "ann", "keys": ["{redact.BLANK}", true], "deep": {{"key": "{redact.BLANK}"}}}}'
+    action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
+    assert action.arguments["keys"] == [SECRET, True]
+    assert action.arguments["keys"][1] is True

@@ -15,6 +15,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.widgets.feed import Feed
+from tests.browser.lab import retype
 from tests.browser.view import scenes
 from tests.render.logs import asked_for, one_call, one_text, over, started, step_over, text
 
@@ -162,14 +163,31 @@ def test_a_waiting_card_can_be_answered_with_keys_alone(stage):
 def test_edited_arguments_are_sent_as_json_once_they_are_json(stage):
     stage.show(Feed(WAITING))
     card(stage).get_by_role("button", name="Edit").click()
-    card(stage).get_by_label("what").fill('green "tea"\nhot')
-    card(stage).get_by_label("cups, as JSON").fill("3,")
+    retype(card(stage).get_by_label("what"), 'green "tea"\nhot')
+    retype(card(stage).get_by_label("cups, as JSON"), "3,")
     card(stage).get_by_role("button", name="Approve as edited").click()
     assert "cups is not JSON yet" in card(stage).get_by_role("alert").inner_text()
     assert stage.sent() == []
-    card(stage).get_by_label("cups, as JSON").fill("3")
+    retype(card(stage).get_by_label("cups, as JSON"), "3")
     card(stage).get_by_role("button", name="Approve as edited").click()
     assert stage.sent() == [{"type": "edit", "id": "a1", "arguments": '{"what": "green \\"tea\\"\\nhot","cups": 3}'}]
+
+
+def test_keys_write_in_the_boxes_of_an_edit_go_from_one_to_the_next_and_leave_it(stage):
+    stage.show(Feed(WAITING), "cell")
+    card(stage).get_by_role("button", name="Edit").press("Enter")
+    what, cups = card(stage).get_by_label("what"), card(stage).get_by_label("cups, as JSON")
+    press(stage, "End", "Enter")
+    stage.page.keyboard.type("hot")
+    press(stage, "Tab", "Backspace")
+    stage.page.keyboard.type("12")
+    assert [what.input_value(), cups.input_value()] == ["tea\nhot", "12"]
+    press(stage, "Shift+Tab", "ControlOrMeta+a", "Delete", "ControlOrMeta+z")
+    assert what.input_value() == "tea\nhot"
+    press(stage, "Tab", "Tab", "Escape")
+    assert what.count() == 0
+    assert stage.page.evaluate("() => document.activeElement.textContent") == "Edit"
+    assert stage.sent("cell") == []
 
 
 def test_an_answered_card_closes_and_keeps_the_focus(stage):
@@ -203,7 +221,7 @@ def test_enter_sends_and_shift_enter_breaks_the_line(stage):
 
 def test_a_question_is_answered_in_its_place(stage):
     stage.show(Feed(scenes.conversation()))
-    stage.page.get_by_label("Your answer").fill("a bar")
+    retype(stage.page.get_by_label("Your answer"), "a bar")
     press(stage, "Enter")
     assert stage.sent() == [{"type": "reply", "id": "q1", "text": "a bar"}]
 
@@ -215,7 +233,7 @@ def test_a_prompt_can_be_run_again_edited_and_forked(stage):
     prompt.get_by_role("button", name="Run again", exact=True).click()
     prompt.get_by_role("button", name="Fork from here").click()
     prompt.get_by_role("button", name="Edit and run again").click()
-    stage.page.get_by_label("Edit your message").fill("other")
+    retype(stage.page.get_by_label("Edit your message"), "other")
     press(stage, "Enter")
     assert stage.sent() == [
         {"type": "retry", "turn": 1},
@@ -275,7 +293,7 @@ def test_a_prompt_that_was_not_sent_comes_back_before_another_that_is_being_writ
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
     assert box.input_value() == "hello"
     assert stage.page.get_by_role("button", name="Send").is_enabled()
-    box.fill("another")
+    retype(box, "another")
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
     assert box.input_value() == "hello\n\nanother"
 
@@ -301,7 +319,7 @@ def test_what_was_done_is_said_until_the_next_thing_is(stage):
     stage.show(Feed())
     stage.receive({"said": "Wrote 1 turn to agent.md."})
     assert stage.page.locator(".am-told").inner_text() == "Wrote 1 turn to agent.md."
-    stage.page.get_by_label("Message", exact=True).fill("hello")
+    retype(stage.page.get_by_label("Message", exact=True), "hello")
     press(stage, "Enter")
     assert not stage.page.locator(".am-told").is_visible()
 
