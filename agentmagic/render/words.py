@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from agentmagic.events import TRIES, StopReason, ToolProgress
 from agentmagic.messages import Usage
-from agentmagic.redact import redact
 from agentmagic.render.blocks import FooterBlock, RetryBlock, State, ToolCard
+from agentmagic.secrets import redact, settled
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -71,7 +71,12 @@ _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|nul
 
 def shown(text: str) -> str:
     """Make text from anywhere fit to be shown: secrets blanked, nothing in it that acts on a screen."""
-    return _HIDDEN.sub("", redact(text))
+    return cleaned(redact(text))
+
+
+def cleaned(text: str) -> str:
+    """Return text without what acts on a screen."""
+    return _HIDDEN.sub("", text)
 
 
 def one_line(text: str, limit: int) -> str:
@@ -104,6 +109,16 @@ def blanked(value: Any, depth: int = DEEPEST, clean: Callable[[str], str] = show
             return value
 
 
+def revealing(value: Any) -> Any:
+    """Return a JSON value for a person who is to judge it, all its strings as `shown_exactly` returns them."""
+    return blanked(value, clean=shown_exactly)
+
+
+def shown_exactly(text: str) -> str:
+    """Return text for a person who is to judge it: secrets blanked, and what hides others as its escape."""
+    return revealed(redact(text))
+
+
 def compact(value: Any) -> str:
     """Write a JSON value on one line; a string that cannot be taken for another value goes bare."""
     if isinstance(value, str) and not _LOOKS_OTHERWISE.fullmatch(value):
@@ -119,7 +134,7 @@ def short_arguments(card: ToolCard) -> str:
     if card.state == "waiting":
         return ""
     if card.call is None:
-        return one_line(shown(card.raw), SHORT_ARGUMENTS)
+        return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in blanked(card.call.arguments).items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
 
@@ -127,7 +142,7 @@ def short_arguments(card: ToolCard) -> str:
 def all_arguments(card: ToolCard) -> str:
     """Write a card's arguments out, as `written_out` does; as raw JSON while they are being written."""
     if card.call is None:
-        return _without_middle(shown(card.raw), LONGEST_RESULT)
+        return _without_middle(shown(settled(card.raw)), LONGEST_RESULT)
     return written_out(card.call.arguments)
 
 
