@@ -18,8 +18,7 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.logs import logger
-from agentmagic.redact import redact
-from agentmagic.render.words import revealed, shown, written_out
+from agentmagic.render.words import shown, shown_exactly, written_out
 from agentmagic.run import Run
 
 LONGEST_ARGUMENTS = 20_000
@@ -142,7 +141,7 @@ def approval(question: str, typed: str) -> Approve | Deny:
 
 
 def _now(arguments: Mapping[str, Any]) -> str:
-    text = revealed(redact(json.dumps(dict(arguments), ensure_ascii=False, default=str)))
+    text = shown_exactly(json.dumps(dict(arguments), ensure_ascii=False, default=str))
     if len(text) <= LONGEST_ARGUMENTS:
         return text
     return f"{text[:LONGEST_ARGUMENTS]}… (the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"

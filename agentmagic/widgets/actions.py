@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, cast
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
-from agentmagic.render.words import blanked
+from agentmagic.render.words import revealing, shown_exactly
 
 LONGEST_NAME = 1_000
 """Characters of an id, of a name and of a reason."""
@@ -198,12 +198,13 @@ def _edited(entries: Mapping[str, Any], asked: Callable[[str], ApprovalAsked | N
 
 def restored(edited: Any, original: Any) -> Any:
     """Return an edited value, with what stands as it was shown put back to what it was before it was blanked."""
-    if edited == blanked(original):
+    if edited == revealing(original):
         return original
     match edited, original:
         case dict(), Mapping():
-            before = cast("Mapping[str, Any]", original)
-            return {name: restored(value, before.get(name)) for name, value in cast("dict[str, Any]", edited).items()}
+            before = {shown_exactly(name): name for name in cast("Mapping[str, Any]", original)}
+            named = ((before.get(name, name), value) for name, value in cast("dict[str, Any]", edited).items())
+            return {name: restored(value, cast("Any", original).get(name)) for name, value in named}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
             return [restored(value, old) for value, old in pairs][: len(cast("list[Any]", edited))]
