@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agentmagic.events import RunResult
     from agentmagic.permission import Policy, Rule
     from agentmagic.run import Run
+    from agentmagic.secrets import register_secret
     from agentmagic.session import Session
     from agentmagic.tools.base import Done, TaskComplete, ToolContext
     from agentmagic.tools.functions import tool
@@ -30,6 +31,7 @@ __all__ = [
     "Session",
     "TaskComplete",
     "ToolContext",
+    "register_secret",
     "tool",
 ]
 
@@ -44,6 +46,7 @@ _HOMES = {
     "Session": "agentmagic.session",
     "TaskComplete": "agentmagic.tools.base",
     "ToolContext": "agentmagic.tools.base",
+    "register_secret": "agentmagic.secrets",
     "tool": "agentmagic.tools.functions",
 }
 

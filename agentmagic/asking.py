@@ -21,7 +21,7 @@ from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
 from agentmagic.providers.registry import address_of, priced
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""

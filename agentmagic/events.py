@@ -8,10 +8,9 @@ also within one whose request did not fit. A log without its deltas rebuilds the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from agentmagic.messages import Message, Part, ToolCall, ToolResult, Usage
+from agentmagic.messages import Message, Part, ToolCall, ToolResult, Usage, value_class
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
 PartKind = Literal["text", "reasoning", "tool_call"]
@@ -21,7 +20,7 @@ TRIES = 5
 """How often a model request is sent at most, the first try included (LOOP-15)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TurnStarted:
     """A turn began with a prompt; `model` is the full name of the model asked."""
 
@@ -30,7 +29,7 @@ class TurnStarted:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StepStarted:
     """A model request is about to be sent; steps count from 1. `closing` marks the summary at the limit."""
 
@@ -40,7 +39,7 @@ class StepStarted:
     closing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PartStarted:
     """A part of the answer begins; `index` is unique within the step, `name` is a tool call's tool."""
 
@@ -50,7 +49,7 @@ class PartStarted:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PartDelta:
     """More of a part: words, or the raw JSON text of a call's arguments."""
 
@@ -59,7 +58,7 @@ class PartDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PartFinished:
     """A part is complete; `part` carries the whole of it."""
 
@@ -68,7 +67,7 @@ class PartFinished:
     part: Part
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StepFinished:
     """The model's response ended; `reason` is the provider's own word for why, `seconds` its duration.
 
@@ -83,7 +82,7 @@ class StepFinished:
     interrupted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class StepRetried:
     """The request failed and is sent again after `delay` seconds; withdraws every part since `StepStarted`."""
 
@@ -94,7 +93,7 @@ class StepRetried:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ApprovalAsked:
     """A call waits for a person; answer with `Approve` or `Deny` of the same `id`.
 
@@ -108,7 +107,7 @@ class ApprovalAsked:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ApprovalGiven:
     """A call was approved or denied; `always` says that the same tool is not asked about again.
 
@@ -123,7 +122,7 @@ class ApprovalGiven:
     arguments: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class QuestionAsked:
     """A tool asks the person something; answer with `Reply` of the same `id`."""
 
@@ -132,7 +131,7 @@ class QuestionAsked:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class QuestionAnswered:
     """The person's answer to a question."""
 
@@ -141,7 +140,7 @@ class QuestionAnswered:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolStarted:
     """A call is being carried out."""
 
@@ -150,7 +149,7 @@ class ToolStarted:
     server: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolProgress:
     """How far a call has come; `total` is None where the tool does not know."""
 
@@ -161,7 +160,7 @@ class ToolProgress:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolFinished:
     """A call is settled, by its tool or without it (denied, unknown, interrupted)."""
 
@@ -170,7 +169,7 @@ class ToolFinished:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Sampled:
     """A tool had the model answer something beside the conversation; `usage` is what that took."""
 
@@ -180,7 +179,7 @@ class Sampled:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class PromptAdded:
     """The turn goes on with another prompt, of the `before_finish` hook or to mend the form of the answer."""
 
@@ -188,7 +187,7 @@ class PromptAdded:
     prompt: Message
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Compacted:
     """From here on the model is sent less of the history; the history itself stays whole.
 
@@ -209,7 +208,7 @@ class Compacted:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Notice:
     """Something the person should know, in a sentence or two."""
 
@@ -218,7 +217,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class RunResult:
     """What came of a turn.
 
@@ -240,7 +239,7 @@ class RunResult:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class TurnFinished:
     """The turn is over, well or badly."""
 
@@ -248,7 +247,7 @@ class TurnFinished:
     result: RunResult
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class HistoryCut:
     """Between turns: only the first `turns` turns of the session are its history from now on."""
 
@@ -279,7 +278,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Approve:
     """Let the call run, now or, with `always`, for the rest of the session.
 
@@ -291,7 +290,7 @@ class Approve:
     arguments: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Deny:
     """Do not let the call run; the reason is told to the model."""
 
@@ -299,7 +298,7 @@ class Deny:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Reply:
     """Answer a question."""
 
@@ -307,7 +306,7 @@ class Reply:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Stop:
     """End the run."""
 

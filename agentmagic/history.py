@@ -19,9 +19,10 @@ from agentmagic.events import (
 )
 from agentmagic.fold import fold
 from agentmagic.journal import Journal
-from agentmagic.messages import Message, Part, Reasoning, Role, Text, ToolCall, ToolResult, Usage, as_text
+from agentmagic.messages import Message, Part, Reasoning, Role, Text, ToolCall, ToolResult, Usage, as_text, value_class
 from agentmagic.records import InDoubt, ToolKey
 from agentmagic.repair import unfold
+from agentmagic.secrets import redact
 
 _AROUND = 60
 """Characters shown on each side of what was found."""
@@ -66,10 +67,11 @@ class Turn:
         return sum(isinstance(event, ToolFinished) and event.result.is_error for event in self.events)
 
     def __repr__(self) -> str:
-        return f"<Turn {self.prompt.text[:_AROUND]!r}: {len(self.messages)} messages, {self.tool_calls} tool calls>"
+        prompt = redact(self.prompt.text)[:_AROUND]
+        return f"<Turn {prompt!r}: {len(self.messages)} messages, {self.tool_calls} tool calls>"
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Match:
     """Where words were found: the index of the turn, who said them, and what stands around them."""
 
@@ -212,7 +214,7 @@ class History:
             Match(number, message.role, _excerpt(text, found))
             for number, turn in enumerate(self._turns)
             for message in turn.messages
-            for text in _texts(message)
+            for text in map(redact, _texts(message))
             if (found := wanted.search(text))
         ]
 

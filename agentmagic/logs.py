@@ -15,7 +15,7 @@ from typing import Any
 from agentmagic import events
 from agentmagic.events import Event
 from agentmagic.messages import Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 KEPT = 500
 LONGEST = 2_000

@@ -36,7 +36,7 @@ from agentmagic.fold import Fold
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
 from agentmagic.permits import Ask, Permits
 from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.steps import Setup, Steps
 from agentmagic.structured import REPAIRS, Form
 from agentmagic.tools.base import Tool, list_source

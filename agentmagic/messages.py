@@ -7,15 +7,31 @@ assistant message before it, in the order of the calls.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from agentmagic.errors import UsageError
+from agentmagic.secrets import redact
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def value_class(kind: type[T]) -> type[T]:
+    """Make a class a frozen dataclass with slots. Secrets are blanked in its `repr`, since cells show values so."""
+    made = dataclass(frozen=True, slots=True)(kind)
+    plain = made.__repr__
+
+    def __repr__(self: T) -> str:  # noqa: N807  (it becomes the method)
+        return redact(plain(self))
+
+    made.__repr__ = __repr__
+    return made
+
+
+@value_class
 class ProviderData:
     """Opaque data that goes back, unread, to the provider that made it.
 
@@ -27,7 +43,7 @@ class ProviderData:
     data: Any
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Text:
     """Words, from anybody."""
 
@@ -36,7 +52,7 @@ class Text:
     provider_data: ProviderData | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Reasoning:
     """What a reasoning model thought aloud; `text` may be empty where only opaque data came."""
 
@@ -45,7 +61,7 @@ class Reasoning:
     provider_data: ProviderData | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Media:
     """An image, a sound or another blob, by its MIME type."""
 
@@ -55,7 +71,7 @@ class Media:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Resource:
     """Something a server names by URI, with its text where the server sent it along."""
 
@@ -66,7 +82,7 @@ class Resource:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolCall:
     """A call the model asks for; arguments that were not a JSON object stand as `{"_raw": "..."}`."""
 
@@ -77,7 +93,7 @@ class ToolCall:
     provider_data: ProviderData | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolResult:
     """What came of a call.
 
@@ -110,7 +126,7 @@ Content = Text | Media | Resource
 Part = Text | Reasoning | Media | Resource | ToolCall | ToolResult
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Message:
     """One entry of the history; `interrupted` marks an answer that was cut off by the user or the clock."""
 
@@ -130,7 +146,7 @@ class Message:
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Usage:
     """Tokens and cost of one or more requests.
 
@@ -163,7 +179,7 @@ NOTEBOOK = "notebook"
 """Where the tools live that are no server's."""
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class Example:
     """A question and the arguments that answer it, from an `Example:` line of a docstring."""
 
@@ -171,7 +187,7 @@ class Example:
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ToolDef:
     """A tool as a model sees it: `parameters` is a JSON Schema of type object.
 

@@ -16,7 +16,7 @@ from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event
 from agentmagic.gate import Decision, Gate, denial, doubtful_denial, refusal
 from agentmagic.messages import ResultStatus, Text, ToolCall, ToolResult
 from agentmagic.permission import checked
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.settings import Permission
 from agentmagic.tools.base import Tool, check_arguments
 

@@ -25,7 +25,7 @@ from agentmagic.events import (
     TurnStarted,
 )
 from agentmagic.messages import Media, ProviderData, Text, as_text
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 LONGEST_LINE = 64 * 2**20
 """Bytes; a longer line is not read, and not written."""
@@ -236,7 +236,7 @@ def _without_secrets(data: Any, *, foreign: bool = False, levels: int = DEEPEST)
         raise _too_deep()
     match data:
         case str():
-            return redact(data)
+            return redact(data, stored=True)
         case list():
             entries = cast("list[Any]", data)
             return [_without_secrets(item, foreign=foreign, levels=levels - 1) for item in entries]
@@ -245,7 +245,7 @@ def _without_secrets(data: Any, *, foreign: bool = False, levels: int = DEEPEST)
         case dict():
             named = cast("dict[str, Any]", data).items()
             return {  # of two keys of somebody else's that are secrets alike, the last wins
-                redact(key) if foreign else key: _without_secrets(
+                redact(key, stored=True) if foreign else key: _without_secrets(
                     item, foreign=foreign or key in _FOREIGN, levels=levels - 1
                 )
                 for key, item in named

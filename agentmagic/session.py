@@ -18,7 +18,7 @@ from agentmagic.calls import Emit
 from agentmagic.connections import Connections
 from agentmagic.context import Limits, View
 from agentmagic.engine import engine, void
-from agentmagic.errors import AuthenticationMissing, SessionBusy, UsageError
+from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, Notice, RunResult, TurnFinished
 from agentmagic.gate import Approvals, Gate
 from agentmagic.history import History, Match, Turn
@@ -30,7 +30,7 @@ from agentmagic.permission import policy_of
 from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
 from agentmagic.providers.models import ModelInfo
-from agentmagic.providers.registry import address_of, default_model, info, providers
+from agentmagic.providers.registry import address_of, default_model, info, missing_model
 from agentmagic.repair import repair
 from agentmagic.run import AbortEvent, Run
 from agentmagic.steps import Setup
@@ -219,11 +219,7 @@ class Session:
         """
         chosen = settings.model_override() or (agent or self.agent).model or default_model()
         if chosen is None:
-            message = (
-                "No model is chosen and no key is set. Set OPENAI_API_KEY or GEMINI_API_KEY, or choose the small "
-                'model of this machine, which needs no key: "local:".'
-            )
-            raise AuthenticationMissing(message, ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"))
+            raise missing_model()
         return self._connections.model(chosen) if isinstance(chosen, str) else chosen
 
     def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
@@ -356,7 +352,7 @@ class Session:
         model = self.model(recipe)
         facts = self._facts = _same(info(model.name, address_of(model)), self._facts)
         overrides = settings.overrides(model.name)
-        settings.hide_keys(key for row in providers().values() for key in row.keys)
+        settings.learn_secrets()
         return partial(self._play, recipe, model, facts, sources, overrides, as_prompt(prompt), keep)
 
     def _begin(self, play: "partial[Any]", abort: AbortEvent | None, *, attended: bool) -> Run:

@@ -1,20 +1,22 @@
-"""What the environment says: the model to use, permission, keys and base URLs.
+"""What the environment says: the model to use, permission, keys, secrets and base URLs.
 
 Nothing is read at import. A variable that is set but empty counts as unset.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.errors import AuthenticationMissing, UsageError
 
 MODEL = "AGENTMAGIC_MODEL"
 PERMISSION = "AGENTMAGIC_PERMISSION"
+SECRETS = "AGENTMAGIC_SECRETS"
 KEYRING_SERVICE = "agentmagic"
 
 Permission = Literal["allow", "ask", "deny"]
@@ -60,28 +62,60 @@ def overrides(model: str) -> list[str]:
     return said
 
 
+def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a file says, read again after each change; nothing for one that is missing or cannot be read."""
+    try:
+        return _parsed(path, reader, path.stat().st_mtime_ns)
+    except (OSError, ValueError):  # no such file, no text, or no TOML
+        return {}
+
+
 @lru_cache(maxsize=8)
-def _dotenv(path: Path, modified: float) -> dict[str, str | None]:
+def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _modified: int) -> Mapping[str, Any]:
+    return reader(path)
+
+
+def _dotenv() -> Mapping[str, str | None]:
     from dotenv import dotenv_values
 
-    return dotenv_values(path) if modified else {}
+    return _read(Path.cwd() / ".env", dotenv_values)
 
 
 def _from_dotenv(name: str) -> str | None:
-    path = Path.cwd() / ".env"
-    try:
-        modified = path.stat().st_mtime
-        return _dotenv(path, modified).get(name) or None
-    except (OSError, UnicodeDecodeError):  # there is none, or it is no text: then there is no key in it
-        return None
+    return _dotenv().get(name) or None
 
 
-def hide_keys(names: Iterable[str]) -> None:
-    """Blank these keys from now on wherever they are set, used or not: a tool may print any of them."""
-    for name in names:
-        for place in (variable, _typed.get, _from_dotenv):
-            if key := place(name):
-                redact.remember(key)
+def _project() -> Mapping[str, Any]:
+    """Return the table `tool.agentmagic` of the nearest `pyproject.toml`, in this folder or above it."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (path := folder / "pyproject.toml").is_file():
+            return _read(path, _project_table)
+    return {}
+
+
+def _project_table(path: Path) -> Mapping[str, Any]:
+    match tomllib.loads(path.read_text(encoding="utf-8")):
+        case {"tool": {"agentmagic": {**table}}}:
+            return cast("Mapping[str, Any]", table)
+        case _:
+            return {}
+
+
+def _secret_names() -> Iterator[str]:
+    """Yield the names of variables that the user calls secrets, in `AGENTMAGIC_SECRETS` and in `pyproject.toml`."""
+    yield from (variable(SECRETS) or "").replace(",", " ").split()
+    named: Any = _project().get("secrets", ())
+    if isinstance(named, list):
+        yield from (name for name in cast("list[Any]", named) if isinstance(name, str))
+
+
+def learn_secrets() -> None:
+    """Blank from now on the secrets of the environment and of `.env`, used or not: a tool may print any of them."""
+    secrets.register_names(_secret_names())
+    for place in (os.environ, _typed, _dotenv()):
+        for name, value in place.items():
+            secrets.learn(name, value or "")
 
 
 def _from_keyring(name: str) -> str | None:
@@ -98,10 +132,11 @@ def find_key(names: Sequence[str]) -> str | None:
     Every place is asked for every name before the next place. A key that is found is never written
     by agentmagic again.
     """
+    secrets.register_names(names)
     for place in (variable, _typed.get, _from_dotenv, _from_keyring):
         for name in names:
             if key := place(name):
-                redact.remember(key)
+                secrets.learn(name, key)
                 return key
     return None
 

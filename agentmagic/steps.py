@@ -20,7 +20,7 @@ from agentmagic.fold import Fold
 from agentmagic.gate import Gate
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
 from agentmagic.providers.base import Model, ModelFinished, Request
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from agentmagic import secrets
+
 HERE = Path(__file__).parent
 
 # What a folder or file of tests needs beyond the core; it is left out where that is missing.
@@ -29,7 +31,7 @@ NEEDS = {
 }
 
 # A developer's own keys, servers and choices must not reach a test.
-PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "OPENAI_", "GEMINI_", "GOOGLE_")
+PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS", "OPENAI_", "GEMINI_", "GOOGLE_")
 
 
 def _installed(module: str) -> bool:
@@ -65,6 +67,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in os.environ if name.startswith(PERSONAL)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
+    monkeypatch.setattr(secrets, "_registry", secrets._Registry())
+    monkeypatch.setattr(secrets, "_names", secrets._names.copy())
 
 
 def _is_loopback(host: object) -> bool:

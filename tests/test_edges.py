@@ -15,8 +15,8 @@ from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Message, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import Scripted
-from agentmagic.redact import BLANK, redact, remember
 from agentmagic.schema import read_signature
+from agentmagic.secrets import BLANK, redact, register_secret
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from tests.turns import calls, play, results, texts
 
@@ -81,13 +81,13 @@ def test_an_agent_s_repr_holds_no_key():
 
 
 def test_a_secret_within_another_leaves_no_tail():
-    remember("short-secret")
-    remember("short-secret-and-more")
+    register_secret("short-secret")
+    register_secret("short-secret-and-more")
     assert redact("it is short-secret-and-more") == f"it is {BLANK}"
 
 
 def test_the_cause_of_an_error_shows_no_secret():
-    remember("key-in-the-cause")
+    register_secret("key-in-the-cause")
 
     class Leaky:
         name = "leaky:model"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tenacity import wait_none
 
-from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, asking, codec, loop, redact, tool
+from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, asking, codec, loop, secrets, tool
 from agentmagic.engine import engine
 from agentmagic.errors import (
     AgentMagicError,
@@ -277,13 +277,13 @@ def test_a_tool_that_raises_is_answered_with_one_sentence_without_a_traceback():
 
 
 def test_a_secret_in_a_failure_is_blanked(monkeypatch):
-    monkeypatch.setattr(redact, "_secrets", {"correct-horse"})
+    secrets.register_secret("correct-horse")
 
     def fail() -> str:
         message = "wrong password correct-horse"
         raise ValueError(message)
 
-    assert texts(play(calls("fail"), "Sorry.", tools=[fail])) == [f"ValueError: wrong password {redact.BLANK}"]
+    assert texts(play(calls("fail"), "Sorry.", tools=[fail])) == [f"ValueError: wrong password {secrets.BLANK}"]
 
 
 def test_a_tool_that_takes_too_long_is_answered_and_the_turn_goes_on():
@@ -616,10 +616,10 @@ def test_waits_grow_with_jitter():
 
 @pytest.mark.usefixtures("no_waits")
 def test_a_secret_in_a_provider_s_error_is_blanked(monkeypatch):
-    monkeypatch.setattr(redact, "_secrets", {"correct-horse"})
+    secrets.register_secret("correct-horse")
     model = Faulty(Unavailable("refused correct-horse"), BadRequest("refused correct-horse"))
     outcome = run(Session(Agent(model)), "a prompt")
-    assert outcome.error == f"refused {redact.BLANK}"
+    assert outcome.error == f"refused {secrets.BLANK}"
     assert "correct-horse" not in repr(outcome)
 
 

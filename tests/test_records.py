@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmagic import secrets
 from agentmagic.codec import VERSION, encode
 from agentmagic.errors import JournalError
 from agentmagic.events import (
@@ -30,7 +31,7 @@ from agentmagic.records import (
     fitting,
     header,
 )
-from agentmagic.redact import BLANK
+from agentmagic.secrets import BLANK
 from tests.logs import json_values, some_events
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -290,3 +291,9 @@ def test_prompts_are_the_users():
     line = encode(PromptAdded(Message("assistant", (Text("me"),))))
     assert decode_record(line.encode()) is None
     assert decode_record(encode_record(PromptAdded(user("And?")))) == PromptAdded(user("And?"))
+
+
+def test_a_value_that_is_only_guessed_to_be_a_secret_is_saved_as_it_is():
+    secrets.learn("SORT_KEY", "created-at-descending")
+    prompt = TurnStarted(user("sort by created-at-descending"), "m")
+    assert decode_record(encode_record(prompt)) == prompt

@@ -3,8 +3,9 @@
 import threading
 
 import pytest
+from IPython.lib.pretty import pretty
 
-from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic import Agent, Session, ToolContext, register_secret, tool
 from agentmagic.errors import JournalError, SessionBusy, UsageError
 from agentmagic.events import TurnFinished
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
@@ -290,3 +291,30 @@ def test_a_tool_can_be_called_by_hand():
 def test_a_tool_that_is_not_there_cannot_be_called_by_hand():
     with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: add\."):
         scripted(tools=[add]).call("subtract", a=1)
+
+
+def test_no_value_that_a_cell_shows_says_a_secret():
+    key = "sk-" + "a1B2" * 9
+    register_secret("pa'ss\nword")
+    session = Session(Scripted([f"It is {key} and pa'ss\nword.", "Yes."]))
+    result = session.ask(f"Is {key} the key, or pa'ss\nword?")
+    shown = (
+        result,
+        session.messages,
+        session.events,
+        session.turns,
+        session.search("key, or"),
+        session.search("it is"),
+    )
+    for value in shown:
+        for text in (repr(value), str(value), pretty(value)):
+            assert key[:20] not in text
+            assert "ss\\nword" not in text
+
+
+def test_a_match_is_not_cut_in_the_middle_of_a_secret():
+    session = Session(Scripted(["yes"]))
+    session.ask(f"{'x ' * 10}sk-{'a1B2' * 20} found")
+    (match,) = session.search("found")
+    assert match.excerpt.endswith("[redacted] found")
+    assert session.search("a1B2") == []

@@ -1,13 +1,12 @@
 import pytest
 
-from agentmagic import redact, settings
+from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, UsageError
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(settings, "_typed", {})
-    monkeypatch.setattr(redact, "_secrets", set())
     monkeypatch.chdir(tmp_path)
 
 
@@ -51,7 +50,7 @@ def test_every_name_is_asked_for_in_one_place_before_the_next_place(monkeypatch,
 def test_a_key_that_is_found_is_never_written_again(monkeypatch):
     monkeypatch.setenv("THE_KEY", "no-shape-of-a-key")
     settings.find_key(["THE_KEY"])
-    assert redact.redact("no-shape-of-a-key") == redact.BLANK
+    assert secrets.redact("no-shape-of-a-key") == secrets.BLANK
 
 
 def test_a_missing_key_names_its_variables_and_what_works_without():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agentmagic import Agent, Session, TaskComplete, redact
+from agentmagic import Agent, Session, TaskComplete, secrets
 from agentmagic.errors import AgentMagicError, ServerError, UsageError
 from agentmagic.messages import Media, Message, Resource, Text, ToolDef, ToolResult
 from agentmagic.testing import Stalled, invalid_history, run
@@ -82,9 +82,8 @@ def test_an_error_that_is_its_own_cause_ends_the_turn():
 
 @pytest.fixture
 def secret():
-    redact.remember(SECRET)
-    yield SECRET
-    redact._secrets.discard(SECRET)
+    secrets.register_secret(SECRET)
+    return SECRET
 
 
 def test_no_raised_error_says_a_secret(secret):

@@ -12,8 +12,8 @@ from agentmagic.history import Turn
 from agentmagic.messages import Message
 from agentmagic.providers import gemini, openai_chat, openai_responses
 from agentmagic.providers.base import Request
-from agentmagic.redact import redact
 from agentmagic.repair import repaired
+from agentmagic.secrets import redact
 
 Json = dict[str, Any]
 

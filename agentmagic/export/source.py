@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentmagic.redact import redact
 from agentmagic.render import words
+from agentmagic.secrets import redact
 
 WIDEST = 100
 """Characters of a call that stands on one line."""

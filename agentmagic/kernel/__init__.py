@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmagic import logs
-from agentmagic.codec import kinds
 from agentmagic.engine import engine
 from agentmagic.kernel import command, notebook, panel
 from agentmagic.kernel.completion import matcher
@@ -13,7 +12,6 @@ from agentmagic.kernel.frontend import Keyboard, in_kernel, say
 from agentmagic.kernel.magics import AgentMagics
 from agentmagic.kernel.namespace import Namespace
 from agentmagic.kernel.subcommands import DEFAULT_SESSION
-from agentmagic.redact import redact
 
 Shell = Any
 """An `InteractiveShell` of IPython, which types few of its attributes."""
@@ -55,7 +53,6 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     _loaded[id(shell)] = _Loaded(tuple(registered), complete)
     panel.load(shell, namespace)
     _attach(shell)
-    _hide_keys(shell)
     logs.keep()
     for words in (namespace.bind_default(), magics.conversations.hint()):
         if words:
@@ -84,17 +81,6 @@ def _attach(shell: Shell) -> None:
     loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
     if loop is not None:
         main.attach(loop.add_callback)
-
-
-def _hide_keys(shell: Shell) -> None:
-    """Blank keys where a cell shows messages and events as they are: what it shows is saved."""
-    plain = shell.display_formatter.formatters["text/plain"]
-    for kind in kinds().values():
-        plain.for_type(kind, _print_without_keys)
-
-
-def _print_without_keys(value: object, printer: Any, _cycle: bool) -> None:
-    printer.text(redact(repr(value)))
 
 
 def _functions(magics: AgentMagics) -> list[tuple[str, str, Magic]]:

@@ -1,6 +1,5 @@
 """What shows a turn in a cell: a screen is fed the turn's events, and leaves its static output at the end."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
@@ -8,11 +7,7 @@ from agentmagic.events import Event, Intent, PartDelta, PartStarted
 from agentmagic.render import html, text, words
 from agentmagic.render.blocks import Block, PromptBlock, TextBlock, ToolCard
 from agentmagic.render.transcript import Transcript
-
-LONGEST_HELD = 300
-"""Characters of a word at the end of a text that a terminal waits for the end of; no key is longer."""
-
-_LAST_WORD = re.compile(r"(?:[Bb]earer )?(?<![!-~])[!-~]+\Z|[Bb]earer \Z")
+from agentmagic.secrets import RedactedStream
 
 Publish = Callable[[Mapping[str, str], bool], None]
 """Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
@@ -105,7 +100,7 @@ class TerminalScreen:
         self._begun: dict[int, Block] = {}
         self._printed: dict[int, Block] = {}
         self._text_part = -1
-        self._held = ""
+        self._words = RedactedStream()
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
@@ -116,7 +111,7 @@ class TerminalScreen:
                     self._print_words(event.text)
             case PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
-                self._held = "" if event.kind == "text" else self._held
+                self._words = RedactedStream() if event.kind == "text" else self._words
             case _:
                 self._print_new()
 
@@ -127,14 +122,11 @@ class TerminalScreen:
         self._stream.flush()
 
     def _print_words(self, piece: str) -> None:
-        """Print what came, but for the word at its end: it may grow into a key, which is blanked as a whole."""
+        """Print what came, except an end that may be the beginning of a secret."""
         block = self._transcript.blocks[-1]
         if id(block) not in self._begun:
             self._begin(block)
-        written = self._held + piece
-        end = _LAST_WORD.search(written, max(0, len(written) - LONGEST_HELD))
-        self._held = end[0] if end else ""
-        self._write(words.shown(written[: len(written) - len(self._held)]))
+        self._write(words.cleaned(self._words.feed(piece)))
 
     def _print_new(self) -> None:
         for block in self._transcript.blocks:
@@ -152,8 +144,7 @@ class TerminalScreen:
 
     def _print_rest(self, block: TextBlock) -> None:
         """End words that were printed as they came."""
-        held, self._held = self._held, ""
-        self._write(words.shown(held))
+        self._write(words.cleaned(self._words.finish()))
         self._end_line()
         if block.interrupted:
             self._write("[interrupted]\n")

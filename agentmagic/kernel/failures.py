@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from agentmagic.errors import AgentMagicError
 from agentmagic.events import RunResult
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.logs import logger
-from agentmagic.redact import redact
-from agentmagic.render.words import restored, revealed, shown, written_out
+from agentmagic.render.words import restored, shown, shown_exactly, written_out
 from agentmagic.run import Run
+from agentmagic.secrets import redact
 
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments that are shown, as JSON, before they are edited."""
@@ -101,7 +101,7 @@ class Questions:
                 problem = f"That is no JSON ({error})."
             else:
                 if isinstance(edited, dict):
-                    return restored(edited, event.call.arguments)
+                    return restored(edited, event.call.arguments, clean=redact)  # JSON undoes the escapes
                 problem = 'That is no JSON object, {"name": value}.'
             typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None
@@ -142,7 +142,7 @@ def approval(question: str, typed: str) -> Approve | Deny:
 
 
 def _now(arguments: Mapping[str, Any]) -> str:
-    text = revealed(redact(json.dumps(dict(arguments), ensure_ascii=False, default=str)))
+    text = shown_exactly(json.dumps(dict(arguments), ensure_ascii=False, default=str))
     if len(text) <= LONGEST_ARGUMENTS:
         return text
     return f"{text[:LONGEST_ARGUMENTS]}… (the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"

@@ -18,7 +18,7 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers._wire import clean_text
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 BASE_URL = "GOOGLE_GEMINI_BASE_URL"
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")

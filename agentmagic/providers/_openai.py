@@ -27,7 +27,7 @@ from agentmagic.providers._openai_errors import (
 )
 from agentmagic.providers._wire import Json, certificate_fault, clean, count_of, figures_of, retry_after
 from agentmagic.providers.base import ModelEvent
-from agentmagic.redact import redact, remember
+from agentmagic.secrets import learn, redact
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI, AsyncStream
@@ -89,7 +89,7 @@ class Server:
         self.takes_forms = True
         """Whether it may be sent the form of an answer; no longer once it refused a request because of one."""
         if api_key:
-            remember(api_key)
+            learn(KEY, api_key)
 
     @property
     def is_openai(self) -> bool:

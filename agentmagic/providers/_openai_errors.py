@@ -17,7 +17,7 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers._wire import clean_text
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from agentmagic import redact, settings
+from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
 from agentmagic.providers._gemini_decode import Decoder
 from agentmagic.providers._gemini_encode import PROVIDER, encode, memo_for
@@ -134,7 +134,7 @@ def _gemini_client(options: "types.HttpOptions", base_url: str | None, api_key: 
     options.api_version = "v1beta"
     options.base_url = _checked(base_url or settings.variable(BASE_URL))
     key = (api_key or settings.require_key("Gemini", KEYS)).strip()
-    redact.remember(key)
+    secrets.learn(KEYS[0], key)
     if not (key.isascii() and key.isprintable()):  # an HTTP client would quote it in its complaint
         message = f"The key of Gemini holds characters that no key has. Copy it again into {' or '.join(KEYS)}."
         raise AuthenticationFailed(message)

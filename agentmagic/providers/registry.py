@@ -9,8 +9,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import cast
 
-from agentmagic import settings
-from agentmagic.errors import MissingExtra, UnknownModel
+from agentmagic import secrets, settings
+from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import models
 from agentmagic.providers.base import Hosted, Model
@@ -23,6 +23,7 @@ __all__ = [
     "Provider",
     "default_model",
     "info",
+    "missing_model",
     "priced",
     "providers",
     "register_model",
@@ -117,6 +118,7 @@ def providers() -> Mapping[str, Provider]:
 
 
 _NAMES = frozenset(row.name for row in _OURS)
+secrets.register_names(key for row in _OURS for key in row.keys)
 
 
 def resolve(name: str) -> Model:
@@ -154,6 +156,17 @@ def default_model() -> str | None:
         if row.keys and settings.find_key(row.keys):
             return f"{row.name}:{row.default}"
     return None
+
+
+def missing_model() -> AuthenticationMissing:
+    """Return the error for a turn without a model: none was chosen, and no key is set."""
+    rows = [row.keys for row in providers().values() if row.keys]
+    first = " or ".join(dict.fromkeys(keys[0] for keys in rows))
+    message = (
+        f"No model is chosen and no key is set. Set {first}, or choose the small model of this machine, "
+        'which needs no key: "local:".'
+    )
+    return AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in rows for key in keys)))
 
 
 def usable_models() -> list[str]:

@@ -11,6 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from agentmagic.render.words import cut, shown
+from agentmagic.secrets import settled
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -66,7 +67,11 @@ class Growing:
         self._html: list[str] = []
 
     def to_html(self, text: str) -> str:
-        """Return the text so far as sanitised HTML; `text` must continue that of the call before."""
+        """Return the text so far as sanitised HTML; `text` must continue that of the call before.
+
+        An end that may be the beginning of a secret is left out.
+        """
+        text = settled(text, self._done)
         paragraphs_end = _last_break(text, self._done)
         if paragraphs_end > self._done:
             self._html.append(to_html(text[self._done : paragraphs_end]))

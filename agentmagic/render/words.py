@@ -9,8 +9,8 @@ from typing import Any, cast
 from agentmagic.codec import same_json
 from agentmagic.events import TRIES, StopReason, ToolProgress
 from agentmagic.messages import Usage
-from agentmagic.redact import redact
 from agentmagic.render.blocks import FooterBlock, RetryBlock, State, ToolCard
+from agentmagic.secrets import redact, settled
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -72,7 +72,12 @@ _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|nul
 
 def shown(text: str) -> str:
     """Make text from anywhere fit to be shown: secrets blanked, nothing in it that acts on a screen."""
-    return _HIDDEN.sub("", redact(text))
+    return cleaned(redact(text))
+
+
+def cleaned(text: str) -> str:
+    """Return text without what acts on a screen."""
+    return _HIDDEN.sub("", text)
 
 
 def one_line(text: str, limit: int) -> str:
@@ -105,17 +110,32 @@ def blanked(value: Any, depth: int = DEEPEST, clean: Callable[[str], str] = show
             return value
 
 
-def restored(edited: Any, original: Any) -> Any:
-    """Return an edited value, in which each part that is as `blanked` showed it is the original part."""
-    if same_json(edited, blanked(original)):
+def revealing(value: Any) -> Any:
+    """Return a JSON value for a person who is to judge it, all its strings as `shown_exactly` returns them."""
+    return blanked(value, clean=shown_exactly)
+
+
+def shown_exactly(text: str) -> str:
+    """Return text for a person who is to judge it: secrets blanked, and what hides others as its escape.
+
+    A line ends in a line feed alone, since a box of a page keeps no other line end.
+    """
+    return revealed(redact(text).replace("\r\n", "\n"))
+
+
+def restored(edited: Any, original: Any, clean: Callable[[str], str] = shown_exactly) -> Any:
+    """Return an edited value, in which each part that is as `blanked` showed it with `clean` is the original part."""
+    if same_json(edited, blanked(original, clean=clean)):
         return original
     match edited, original:
         case dict(), Mapping():
             before = cast("Mapping[str, Any]", original)
-            return {name: restored(value, before.get(name)) for name, value in cast("dict[str, Any]", edited).items()}
+            names = {clean(name): name for name in before}
+            given = ((names.get(name, name), value) for name, value in cast("dict[str, Any]", edited).items())
+            return {name: restored(value, before.get(name), clean) for name, value in given}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
-            return [restored(value, old) for value, old in pairs][: len(cast("list[Any]", edited))]
+            return [restored(value, old, clean) for value, old in pairs][: len(cast("list[Any]", edited))]
         case _:
             return edited
 
@@ -135,7 +155,7 @@ def short_arguments(card: ToolCard) -> str:
     if card.state == "waiting":
         return ""
     if card.call is None:
-        return one_line(shown(card.raw), SHORT_ARGUMENTS)
+        return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in blanked(card.call.arguments).items())
     return one_line(", ".join(pairs), SHORT_ARGUMENTS)
 
@@ -143,7 +163,7 @@ def short_arguments(card: ToolCard) -> str:
 def all_arguments(card: ToolCard) -> str:
     """Write a card's arguments out, as `written_out` does; as raw JSON while they are being written."""
     if card.call is None:
-        return _without_middle(shown(card.raw), LONGEST_RESULT)
+        return _without_middle(shown(settled(card.raw)), LONGEST_RESULT)
     return written_out(card.call.arguments)
 
 

@@ -21,7 +21,7 @@ from agentmagic.messages import (
     ToolResult,
     parts_of,
 )
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 
 TIMEOUT = 60.0
 """Seconds a call may take unless its tool says otherwise (LOOP-6)."""

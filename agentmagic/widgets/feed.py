@@ -15,7 +15,6 @@ texts are the JSON of a message.
 """
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -26,15 +25,11 @@ from agentmagic.events import ApprovalAsked, Event, QuestionAsked, TurnStarted
 from agentmagic.render import words
 from agentmagic.render.blocks import Block, ReasoningBlock, TextBlock, ToolCard
 from agentmagic.render.transcript import Transcript
+from agentmagic.secrets import RedactedStream
 from agentmagic.widgets.shapes import About, Fields, fields
 
 LONGEST = 400_000
 """Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
-
-LONGEST_HELD = 300
-"""Characters of a word at the end of open text that wait for its end; no key is longer."""
-
-_LAST_WORD = re.compile(r"(?:[Bb]earer )?(?<![!-~])[!-~]+\Z|[Bb]earer \Z")
 
 Message = dict[str, Any]
 
@@ -68,17 +63,16 @@ class State(TypedDict, total=False):
 
 @dataclass(slots=True)
 class _Words:
-    """Text that grows, blanked word by word: a word at the end may yet grow into a key."""
+    """Text that grows; an end that may be the beginning of a secret is not in it yet."""
 
     read: int = 0
     text: str = ""
+    stream: RedactedStream = field(default_factory=RedactedStream)
 
     def grow(self, written: str) -> str:
         """Return what can be shown of the text since the last time."""
-        end = _LAST_WORD.search(written, max(self.read, len(written) - LONGEST_HELD))
-        stop = end.start() if end else len(written)
-        piece = words.shown(written[self.read : stop])
-        self.read = stop
+        piece = words.cleaned(self.stream.feed(written[self.read :]))
+        self.read = len(written)
         self.text += piece
         return piece
 

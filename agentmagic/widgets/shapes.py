@@ -98,7 +98,7 @@ def _card(card: ToolCard, about: About) -> Fields:
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
-    arguments: Fields = words.blanked(card.call.arguments) if card.call else {}
+    arguments: Fields = words.revealing(card.call.arguments) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
     return [(name, value if plain[name] else _json(value), plain[name]) for name, value in arguments.items()]
 
@@ -111,7 +111,7 @@ def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
     """Return the arguments as pairs of name and text, and a note where they were cut."""
     if card.call is None:
         return [], ""
-    pairs = [[str(key), _spread(value)] for key, value in words.blanked(card.call.arguments).items()]
+    pairs = [[str(key), _spread(value)] for key, value in words.revealing(card.call.arguments).items()]
     left = LONGEST_ARGUMENTS
     for pair in pairs:
         pair[1] = pair[1][:left]

@@ -4,7 +4,7 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from agentmagic import codec, redact
+from agentmagic import codec, secrets
 from agentmagic.events import PartFinished, RunResult, StepFinished, StepStarted, TurnFinished
 from agentmagic.export import to_gemini, to_json, to_openai, to_responses
 from agentmagic.messages import (
@@ -116,7 +116,7 @@ def test_a_validated_value_is_left_out_since_it_may_be_anything():
 
 
 def test_secrets_are_blanked_and_bytes_are_left_alone():
-    redact.remember("my-own-password")
+    secrets.register_secret("my-own-password")
     image = Media("image/png", b"\x00sk-" * 20)
     call = ToolCall(
         "c1", "f", {"my-own-password": ["Bearer abcdefghijklmnopqrst"]}, ProviderData("x", {"k": "my-own-password"})
@@ -205,7 +205,7 @@ def test_what_is_exported_is_a_copy():
 
 
 def test_secrets_are_blanked_in_messages():
-    redact.remember("my-own-password")
+    secrets.register_secret("my-own-password")
     history = (
         user("my-own-password"),
         Message("assistant", (ToolCall("c1", "f", {"x": "my-own-password"}),)),

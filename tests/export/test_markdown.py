@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -248,7 +248,7 @@ def test_every_log_is_a_document(log):
 
 
 def test_secrets_are_blanked_everywhere():
-    redact.remember("my-own-password")
+    secrets.register_secret("my-own-password")
     document = to_markdown([said("my-own-password"), said("sk-abcdefghijklmnopqrstuvwx")])
     assert "my-own-password" not in document
     assert "sk-abc" not in document

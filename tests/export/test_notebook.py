@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmagic import Agent, Session, ToolContext, redact, tool
+from agentmagic import Agent, Session, ToolContext, secrets, tool
 from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished
 from agentmagic.export import to_notebook
 from agentmagic.messages import Text, ToolCall, ToolResult
@@ -265,7 +265,7 @@ def test_ipython_reads_a_cell_as_it_is_written(arguments):
 
 
 def test_secrets_are_blanked():
-    redact.remember("my-own-password")
+    secrets.register_secret("my-own-password")
     notebook = to_notebook([said("my-own-password")])
     assert "my-own-password" not in json.dumps(notebook)
     assert "my-own-password" not in called(ToolCall("c1", "area", {"my-own-password": {"my-own-password": 1}}))[0]

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.engine import engine
 from agentmagic.errors import RateLimited
@@ -180,7 +180,7 @@ def test_a_terminal_gets_words_as_they_come():
 
 
 def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
-    redact.remember("a-key-that-no-pattern-knows")
+    secrets.register_secret("a-key-that-no-pattern-knows")
     for step in ("It is a-key-that-no-pattern-knows here", "It is a-key-that-no-pattern-knows"):
         happened = [event for event in events(step) if not isinstance(event, PartDelta)]
         started = next(place for place, event in enumerate(happened) if isinstance(event, PartStarted))
@@ -189,7 +189,7 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
         happened = [*happened[: started + 1], *deltas, *happened[started + 1 :]]
         stream = io.StringIO()
         asyncio.run(_show(TerminalScreen(stream), happened))
-        assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", redact.BLANK))
+        assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", secrets.BLANK))
 
 
 def test_a_terminal_is_told_of_a_retry(monkeypatch):

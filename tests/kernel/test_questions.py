@@ -8,7 +8,7 @@ from agentmagic.engine import engine
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny
 from agentmagic.kernel.questions import LONGEST_ARGUMENTS, Questions, approval, describe
 from agentmagic.messages import ToolCall
-from agentmagic.redact import BLANK
+from agentmagic.secrets import BLANK
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.errors import (
     AuthenticationFailed,
     AuthenticationMissing,
@@ -575,7 +575,7 @@ def test_the_quota_of_a_day_is_not_worth_another_try():
 
 
 def test_a_secret_in_the_words_of_the_provider_is_blanked_and_long_words_cut():
-    redact.remember(KEY)
+    secrets.register_secret(KEY)
     refused = refusal(400, error(f"bad {KEY} " + "x" * 9000), MODEL)
     assert KEY not in str(refused)
     assert len(str(refused)) < 700

@@ -2,7 +2,7 @@
 
 from agentmagic.errors import RateLimited, StreamBroken
 from agentmagic.providers._openai_errors import LONGEST_SAID, Fault, error_for
-from agentmagic.redact import remember
+from agentmagic.secrets import register_secret
 
 
 def test_a_quota_that_is_used_up_changes_no_other_error():
@@ -18,6 +18,6 @@ def test_a_failure_without_a_word_still_reads_as_a_sentence():
 
 
 def test_a_key_is_blanked_before_long_words_are_cut_within_it():
-    remember("a-key-that-no-pattern-knows")
+    register_secret("a-key-that-no-pattern-knows")
     words = "x" * (LONGEST_SAID - 20) + " a-key-that-no-pattern-knows"
     assert "a-key" not in str(error_for(Fault(words, status=400)))

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.events import (
     ApprovalAsked,
     Notice,
@@ -339,10 +339,24 @@ def test_keys_are_blanked_wherever_they_turn_up():
 
 
 def test_a_remembered_secret_is_blanked_though_json_and_html_would_escape_it(monkeypatch):
-    monkeypatch.setattr(redact, "_secrets", set())
-    redact.remember('pa"ss<wo&rd')
+    secrets.register_secret('pa"ss<wo&rd')
     fragment = rendered([*one_call(ToolCall("c", "f", {"p": 'pa"ss<wo&rd'}), Text(json.dumps({"p": 'pa"ss<wo&rd'})))])
     assert "wo&amp;rd" not in fragment
+
+
+@pytest.mark.parametrize(
+    "key", [KEY, "correct-horse-battery", f"Bearer {KEY}", "eyJ0eXAiOiJKV1Qi.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl"]
+)
+@pytest.mark.parametrize("kind", ["text", "reasoning", "tool_call"])
+def test_no_part_of_a_key_is_seen_while_it_is_written(key, kind):
+    secrets.register_secret("correct-horse-battery")
+    transcript = Transcript([*started(), PartStarted(0, kind, "f"), PartDelta(0, "It is ")])
+    renderer = html.HtmlRenderer(live=True)
+    for letter in f"{key} here":
+        transcript.feed(PartDelta(0, letter))
+        fragment = renderer.update(transcript)
+        assert key.removeprefix("Bearer ")[:8] not in fragment
+    assert "[redacted] here" in fragment
 
 
 def test_a_key_hidden_by_markdown_escapes_is_blanked():

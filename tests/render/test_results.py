@@ -1,8 +1,8 @@
 """What is shown of a long result."""
 
 from agentmagic.messages import Text, ToolResult
-from agentmagic.redact import remember
 from agentmagic.render import results, words
+from agentmagic.secrets import register_secret
 
 
 def shown_of(text: str) -> results.Words:
@@ -26,6 +26,6 @@ def test_of_a_huge_result_only_what_is_shown_is_looked_through_for_secrets(monke
 
 
 def test_a_key_at_the_cut_is_blanked_before_it_is_cut():
-    remember("a-key-that-no-pattern-knows")
+    register_secret("a-key-that-no-pattern-knows")
     form = shown_of("z" * (words.LONGEST_RESULT - 5) + "a-key-that-no-pattern-knows" + "z" * 5000)
     assert "a-key" not in form.text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import ToolCall
@@ -90,7 +90,7 @@ def test_whatever_a_page_sends_is_an_action_or_refused(message):
 
 
 def test_edited_arguments_keep_the_secrets_that_the_page_did_not_see():
-    edited = f'{{"user": "bob", "keys": ["{redact.BLANK}", 2], "deep": {{"key": "{redact.BLANK}"}}, "more": 1}}'
+    edited = f'{{"user": "bob", "keys": ["{secrets.BLANK}", 2], "deep": {{"key": "{secrets.BLANK}"}}, "more": 1}}'
     action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
     assert action == Approve("a1", arguments={"user": "bob", "keys": [SECRET, 2], "deep": {"key": SECRET}, "more": 1})
 
@@ -102,7 +102,7 @@ def test_line_ends_that_a_box_does_not_keep_are_no_edit():
 
 
 def test_an_edited_number_may_become_a_truth_value():
-    edited = f'{{"user": "ann", "keys": ["{redact.BLANK}", true], "deep": {{"key": "{redact.BLANK}"}}}}'
+    edited = f'{{"user": "ann", "keys": ["{secrets.BLANK}", true], "deep": {{"key": "{secrets.BLANK}"}}}}'
     action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
     assert action.arguments["keys"] == [SECRET, True]
     assert action.arguments["keys"][1] is True

@@ -3,10 +3,11 @@
 import json
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmagic import redact
+from agentmagic import secrets
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -19,6 +20,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import Media, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.widgets.actions import read
 from agentmagic.widgets.feed import Feed, pieces
 from tests.render.logs import asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
 from tests.widgets.reader import Reader
@@ -97,9 +99,9 @@ def test_open_text_is_sent_by_what_it_grew():
 
 
 def test_the_end_of_a_text_sends_no_text_again():
-    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "one two")], clock)
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "one sk-")], clock)
     feed.frame()
-    assert told(feed, PartFinished(0, Text("one two")))["ops"] == [[2, {"open": False}], [2, "two"]]
+    assert told(feed, PartFinished(0, Text("one sk-")))["ops"] == [[2, {"open": False}], [2, "sk-"]]
 
 
 def test_a_text_that_ended_otherwise_than_it_grew_is_sent_whole():
@@ -125,7 +127,7 @@ def test_a_key_that_comes_in_pieces_is_never_sent():
     for frame in filter(None, sent):
         reader.take(frame)
         assert "sk-" not in str(reader.shown())
-    assert reader.shown()[-1]["text"] == f"The key {redact.BLANK} is it"
+    assert reader.shown()[-1]["text"] == f"The key {secrets.BLANK} is it"
 
 
 def test_a_withdrawn_step_is_removed_and_the_retry_is_shown():
@@ -195,7 +197,7 @@ def test_everything_is_plain_json_whatever_a_tool_says():
     feed = Feed([*started(), *asked_for(odd), *step_over(), *carried_out(odd, result), *over()], clock)
     assert json.loads(json.dumps(snapshot(feed), allow_nan=False).encode())
     (card,) = (block for block in opened(feed).shown() if block["kind"] == "card")
-    assert card["arguments"] == [["n", "NaN"], ["big", str(2**80)], ["__proto__", '{"x": 1}'], ["s", '""']]
+    assert card["arguments"] == [["n", "NaN"], ["big", str(2**80)], ["__proto__", '{"x": 1}'], ["s", r"\ud800"]]
 
 
 def test_a_long_message_goes_in_pieces_below_the_limit_and_comes_out_whole():
@@ -254,3 +256,24 @@ def test_a_result_that_failed_says_so():
     (_, card) = opened(feed).shown()
     assert card["result"] == {"error": True, "forms": [{"form": "text", "text": "no such table", "note": ""}]}
     assert (card["state"], card["time"]) == ("failed", "9 ms")
+
+
+def test_a_long_token_that_comes_in_pieces_is_never_sent():
+    key = f"eyJ{'a1B2' * 100}.eyJ{'c3D4' * 100}.{'e5F6' * 20}"
+    feed = Feed([*started(), PartStarted(0, "text")], clock)
+    sent = [told(feed, PartDelta(0, letter)) for letter in f"The token {key} is it"]
+    assert "eyJ" not in str(sent)
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u2066", "\u200b", "\U000e0041", "\x1b"])
+def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes(hidden):
+    escape = hidden.encode("unicode_escape").decode()
+    call = ToolCall("c1", "run", {"path": f"a{hidden}b", f"k{hidden}": {"deep": [hidden]}})
+    feed = Feed([*started(), *asked_for(call)], clock)
+    feed.feed(ApprovalAsked("a1", call, "shop"))
+    card = snapshot(feed)["blocks"][-1][1]
+    assert hidden not in str(card["arguments"]) + str(card["edit"])
+    assert card["arguments"][0] == ["path", f"a{escape}b"]
+    assert card["edit"][0] == ("path", f"a{escape}b", True)
+    same = json.dumps({name: text if plain else json.loads(text) for name, text, plain in card["edit"]})
+    assert read({"type": "edit", "id": "a1", "arguments": same}, feed.asked).arguments == call.arguments

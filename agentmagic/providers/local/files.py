@@ -25,7 +25,7 @@ from agentmagic.providers.local.weights import (
     sha256,
     size,
 )
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.settings import variable
 
 GIVEN = "AGENTMAGIC_LOCAL_MODEL"

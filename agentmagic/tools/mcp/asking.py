@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from agentmagic.messages import Media, Message
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import forms
 from agentmagic.tools.mcp.content import to_parts

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentmagic.errors import ConfigError
-from agentmagic.redact import remember
+from agentmagic.secrets import learn
 from agentmagic.tools.mcp import names
 from agentmagic.tools.mcp.entries import (
     Entry,
@@ -174,7 +174,7 @@ class _Inputs:
                 return one.default
             self._values[name] = self.ask(one) or one.default or ""
             if one.password:
-                remember(self._values[name])
+                learn(name, self._values[name], certain=True)
         return self._values[name]
 
 

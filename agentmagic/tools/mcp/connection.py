@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError, ToolError
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import catalogue, client, faults, trust
 from agentmagic.tools.mcp.asking import Asking, InFlight

@@ -10,7 +10,7 @@ from typing import Any, cast
 from urllib.parse import unquote_plus, urlsplit
 
 from agentmagic.errors import ConfigError
-from agentmagic.redact import remember
+from agentmagic.secrets import learn
 from agentmagic.tools.base import TIMEOUT
 
 Entry = str | Mapping[str, Any] | object
@@ -26,12 +26,6 @@ _DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podma
 _SSE = "sse"
 _HTTP_TYPES = frozenset({"", "http", "streamable-http", "streamableHttp"})
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
-_SECRET = re.compile(r"key|token|secret|passw|credential|authoriz|cookie", re.IGNORECASE)
-_SECRET_OPTION = re.compile(r"--?(?:[\w-]*-)?(?:api-?key|key|token|secret|password)", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"[\w.~+=-]+")
-"""A value of such an option; paths and commands are none, for a person is to see them."""
-_PASSWORD = re.compile(r"://[^/\s:@]*:([^/\s@]+)@")
-"""In a web address, or in that of a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +134,7 @@ class Place:
             raise self.wrong(
                 f"${{{name}}} is used, but the variable {name} is not set. Set it, or write ${{{name}:-default}}."
             )
-        _keep_secret(name, value)
+        learn(name, value)
         return value
 
     def text(self, entry: Mapping[str, Any], key: str) -> str:
@@ -172,8 +166,7 @@ class Place:
         filled = self.fill(value)
         if set(filled) & set("\r\n\0"):
             raise self.wrong(f"the value of {name} has a line break or a zero character in it. Remove it.")
-        _keep_secret(name, filled)
-        _keep_password(filled)
+        learn(name, filled)
         return filled
 
     def seconds(self, entry: Mapping[str, Any], key: str, default: float) -> float:
@@ -186,40 +179,22 @@ class Place:
         return float(value)
 
 
-def is_secret(name: str) -> bool:
-    """Whether a variable, header or setting is named like a secret."""
-    return _SECRET.search(name) is not None
-
-
-def _keep_secret(name: str, value: str) -> None:
-    if is_secret(name):
-        remember(value)
-        remember(value.rpartition(" ")[2])  # "Bearer ..." is the scheme and the secret
-
-
-def _keep_secret_options(args: Sequence[str]) -> None:
-    """Blank what stands behind `--api-key`, `--token` and the like from now on."""
-    for option, following in zip(args, (*args, "")[1:], strict=True):
-        name, has_value, value = option.partition("=")
+def _learn_arguments(args: Sequence[str]) -> None:
+    """Blank from now on what stands behind `--api-key`, `--token` and the like, and passwords in addresses."""
+    for argument, following in zip(args, (*args, "")[1:], strict=True):
+        option, has_value, value = argument.partition("=")
         given = value if has_value else following
-        if _SECRET_OPTION.fullmatch(name) and _SECRET_VALUE.fullmatch(given) and not given.startswith("-"):
-            remember(given)
-    for arg in args:
-        _keep_password(arg)
+        learn(option if option.startswith("-") and not given.startswith("-") else "", given)
+        learn("", argument)
 
 
-def _keep_password(text: str) -> None:
-    for match in _PASSWORD.finditer(text):
-        remember(match[1])
-
-
-def _keep_url_secrets(url: str) -> None:
-    """Blank a password in an address from now on, and what its query calls a key, a token or the like."""
-    _keep_password(url)
+def _learn_address(url: str) -> None:
+    """Blank from now on a password in an address, and what its query calls a key, a token or the like."""
+    learn("", url)
     for pair in url.partition("#")[0].partition("?")[2].split("&"):
         name, _, value = pair.partition("=")
-        _keep_secret(name, value)
-        _keep_secret(name, unquote_plus(value))
+        learn(name, value)
+        learn(name, unquote_plus(value))
 
 
 def parse_entry(entry: Entry, place: Place) -> ServerConfig:
@@ -264,7 +239,7 @@ def _command_line(line: str, place: Place) -> Stdio:
     if not words:
         raise place.wrong("the command is empty. Write it as in a terminal, or give a URL.")
     command, *args = (place.fill(word) for word in words)
-    _keep_secret_options(args)
+    _learn_arguments(args)
     return Stdio(command, tuple(args))
 
 
@@ -275,7 +250,7 @@ def _stdio(entry: Mapping[str, Any], place: Place) -> Stdio:
     cwd = place.text(entry, "cwd")
     folder = place.workspace / Path(cwd).expanduser() if cwd else None
     args = place.texts(entry, "args")
-    _keep_secret_options(args)
+    _learn_arguments(args)
     return Stdio(command, args, place.pairs(entry, "env"), folder)
 
 
@@ -288,7 +263,7 @@ def _http(entry: Mapping[str, Any], place: Place) -> Http | Sse:
         raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
     if not _has_host(url):
         raise place.wrong(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
-    _keep_url_secrets(url)
+    _learn_address(url)
     headers = place.pairs(entry, "headers")
     return Sse(url, headers) if kind == _SSE else Http(url, headers)
 

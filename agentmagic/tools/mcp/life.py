@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentmagic.errors import ServerError
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp import client, faults, stdio
 from agentmagic.tools.mcp.asking import Asking
 from agentmagic.tools.mcp.config import ServerConfig

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from agentmagic.deadline import GRACE
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp.redirect import Answer, Redirect, read
 from agentmagic.tools.mcp.streamable_http import bound
 from agentmagic.tools.mcp.tokens import Grant, hide, usable

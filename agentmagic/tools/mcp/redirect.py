@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp.words import line
 
 PATH = "/callback"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp import process, wire
 from agentmagic.tools.mcp.config import Stdio
 from agentmagic.tools.mcp.pace import Rest

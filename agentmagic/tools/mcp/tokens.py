@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentmagic.engine import engine
-from agentmagic.redact import redact, remember
+from agentmagic.secrets import learn, redact
 from agentmagic.settings import KEYRING_SERVICE
 from agentmagic.tools.mcp.config import Http, Sse, Transport
 
@@ -105,7 +105,7 @@ def hide(*records: object) -> None:
         if isinstance(record, Mapping):
             for name, value in cast("Mapping[str, object]", record).items():
                 if name in _SECRET and isinstance(value, str):
-                    remember(value)
+                    learn(name, value, certain=True)
 
 
 async def read(url: str) -> str | None:

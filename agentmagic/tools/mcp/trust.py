@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from agentmagic.errors import ServerError
-from agentmagic.redact import BLANK, redact
-from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, Unreadable, is_secret
+from agentmagic.secrets import BLANK, is_secret_name, redact
+from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, Unreadable
 
 FILE = "trusted-servers.json"
 
@@ -119,4 +119,4 @@ def _visible(text: str) -> str:
 
 
 def _shown(name: str, value: str) -> str:
-    return BLANK if is_secret(name) else value
+    return BLANK if is_secret_name(name) else value

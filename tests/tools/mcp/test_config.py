@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from agentmagic.errors import ConfigError
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp import config, trust
 from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Unreadable
 
@@ -99,6 +99,12 @@ def test_an_unset_variable_is_named(monkeypatch):
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     with pytest.raises(ConfigError, match=r"'git'.*GITHUB_TOKEN is not set.*\$\{GITHUB_TOKEN:-default\}"):
         config.read({"git": {"command": "x", "env": {"T": "${GITHUB_TOKEN}"}}})
+
+
+def test_a_setting_that_is_no_secret_is_not_blanked(monkeypatch):
+    monkeypatch.setenv("KEYCLOAK_REALM", "production")
+    config.parse({"command": "x", "args": ["${KEYCLOAK_REALM}"], "env": {"API_KEY": "development"}})
+    assert redact("in production and development") == "in production and development"
 
 
 def test_secrets_are_blanked_from_then_on(monkeypatch):

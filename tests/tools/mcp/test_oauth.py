@@ -16,7 +16,7 @@ from keyring.errors import PasswordDeleteError
 
 from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError
-from agentmagic.redact import redact
+from agentmagic.secrets import redact
 from agentmagic.tools.mcp import McpServers, config, oauth, tokens
 from agentmagic.tools.mcp.host import Page, Typed
 from agentmagic.tools.mcp.redirect import Redirect, read

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmagic.redact import remember
+from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp import wire
 from agentmagic.tools.mcp.stdio import Lines, Tail, TooLong
 
@@ -85,7 +85,7 @@ def test_the_gist_of_a_traceback_is_its_last_line():
 
 
 def test_the_gist_shows_no_end_of_a_key_that_it_cuts():
-    remember("a-key-of-the-server")
+    register_secret("a-key-of-the-server")
     tail = Tail()
     tail.write(b"a-key-of-the-server" + b"x" * 290)
     assert "the-server" not in tail.gist()

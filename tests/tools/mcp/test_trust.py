@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from agentmagic.errors import ConfigError, ServerError
-from agentmagic.redact import remember
+from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp import McpServers, config, trust
 from agentmagic.tools.mcp.config import Input, Stdio
 from agentmagic.tools.mcp.host import Typed
@@ -131,7 +131,7 @@ def test_a_store_that_cannot_be_read_approves_nothing(tmp_path, store, content):
 
 
 def test_a_description_shows_every_word_and_no_secret():
-    remember("a-very-secret-word")
+    register_secret("a-very-secret-word")
     shown = trust.describe(
         config.parse({"command": "x", "args": ["a b", "\x1b[2Jc", "a-very-secret-word"], "cwd": "/y"})
     )

@@ -1,0 +1,221 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic import secrets, settings
+from agentmagic.errors import UsageError
+
+PROSE = [
+    "Bearer responsibilities",
+    "Basic JavaScriptProgramming",
+    "sk-learn-compatible-estimators",
+    "http://localhost:8080/a@b and https://example.org/x?y=1:2@3",
+    "postgres://user:password@localhost/db and postgres://user:${DB_PASSWORD}@localhost/db",
+]
+LONG = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"sk-proj-{LONG}",
+        f"AIza{LONG}",
+        *(f"gh{kind}_{LONG}" for kind in "pousr"),
+        f"github_pat_{LONG}",
+        f"hf_{LONG}",
+        *(f"xox{kind}-{LONG}" for kind in "abpr"),
+        "AKIA0123456789ABCDEF",
+        f"sk_live_{LONG}",
+        f"rk_live_{LONG}",
+        f"glpat-{LONG[:20]}7",
+        f"npm_{LONG}",
+        f"pypi-AgEIcHlwaS5vcmc{LONG}",
+        f"ya29.{LONG}",
+        f"AQ.Ab8{LONG}",
+        f"gsk_{LONG}",
+        f"eyJhbGciOiJIUzI1NiJ9.eyJ{LONG}.{LONG}",
+    ],
+)
+def test_what_is_shaped_like_a_key_is_blanked(key):
+    assert secrets.redact(f"The key {key} is wrong.") == f"The key {secrets.BLANK} is wrong."
+
+
+def test_a_bearer_token_is_blanked_and_its_header_stays():
+    assert secrets.redact(f"Authorization: Bearer {LONG}") == f"Authorization: Bearer {secrets.BLANK}"
+
+
+@pytest.mark.parametrize("token", [f"sk-{LONG}.{LONG}", f"{LONG}/sk-{LONG}", f"{LONG}~AKIA0123456789ABCDEF"])
+def test_a_bearer_token_that_holds_a_key_s_shape_is_blanked_whole(token):
+    assert secrets.redact(f"authorization: bearer {token}") == f"authorization: bearer {secrets.BLANK}"
+
+
+def test_english_is_looked_through_without_trying_the_shapes():
+    tried = [start for start, _ in secrets._PATTERNS if start in "a higher right, through clearer and nearer air"]
+    assert tried == []
+
+
+def test_a_registered_secret_is_blanked_wherever_it_stands():
+    secrets.register_secret("correct-horse")
+    assert secrets.redact("url?key=correct-horse&x=1") == f"url?key={secrets.BLANK}&x=1"
+
+
+def test_a_short_secret_does_not_ruin_every_text():
+    with pytest.raises(UsageError, match="fewer than 8 characters"):
+        secrets.register_secret("abc")
+    assert secrets.redact("abcdef") == "abcdef"
+
+
+@pytest.mark.parametrize("text", ["", "ask-me-anything", "a risk-free rate", "skating", "Bearer of bad news", *PROSE])
+def test_ordinary_words_stay(text):
+    assert secrets.redact(text) == text
+
+
+@pytest.mark.parametrize("before", ["x", "7", "_", "-", "gAAAAABk-"])
+@pytest.mark.parametrize("key", [f"sk-{LONG}", f"AIza{LONG}", f"hf_{LONG}", "AKIA0123456789ABCDEF"])
+def test_opaque_data_that_holds_a_key_s_shape_by_chance_stays(before, key):
+    assert secrets.redact(before + key) == before + key
+
+
+@pytest.mark.parametrize("before", ["", " ", "=", '"', "/", ":", "(", "\n", "ключ:"])
+def test_a_key_after_anything_else_is_blanked(before):
+    assert secrets.redact(f"{before}sk-{LONG}") == before + secrets.BLANK
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "basic"])
+def test_the_credentials_of_basic_authorization_are_blanked(scheme):
+    assert secrets.redact(f"Authorization: {scheme} dXNlcjpwYXNzd29yZA==") == f"Authorization: {scheme} {secrets.BLANK}"
+
+
+def test_the_password_of_a_database_is_blanked_and_its_address_stays():
+    text = "postgresql+psycopg://reader:x7-Quiet.Sea@db.example.org:5432/sales?sslmode=require"
+    assert secrets.redact(text) == text.replace("x7-Quiet.Sea", secrets.BLANK)
+
+
+@pytest.mark.parametrize("name", ["API_KEY", "GITHUB_TOKEN", "client-secret", "PGPASSWORD", "dbPassword", "X-Api-Key"])
+def test_a_variable_that_is_named_like_a_secret_is_one(name):
+    secrets.learn(name, "correct-horse")
+    assert secrets.redact("a correct-horse") == f"a {secrets.BLANK}"
+
+
+@pytest.mark.parametrize(
+    "name", ["KEYCLOAK_REALM", "MONKEY", "TOKENIZERS_PARALLELISM", "MAX_TOKENS", "SECRETARY", "PATH"]
+)
+def test_a_name_that_only_holds_the_letters_of_such_a_word_is_none(name):
+    secrets.learn(name, "correct-horse")
+    assert secrets.redact("a correct-horse") == "a correct-horse"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "production",
+        "Development",
+        "true",
+        "12345678.9",
+        "2026-11-22",
+        "/run/secrets/db",
+        "~/keys",
+        "C:\\keys\\db",
+        "keys/db.pem",
+        "https://example.org/token",
+        "${OTHER_KEY}",
+        "short",
+    ],
+)
+def test_a_word_a_number_and_a_path_are_no_secrets_whatever_their_name(value):
+    for name in ("API_KEY", "OPENAI_API_KEY"):
+        secrets.learn(name, value)
+    assert secrets.redact(f"It is {value}.") == f"It is {value}."
+
+
+def test_a_guess_is_blanked_on_a_screen_and_never_in_what_is_stored():
+    secrets.learn("SORT_KEY", "created-at-descending")
+    assert secrets.redact("by created-at-descending") == f"by {secrets.BLANK}"
+    assert secrets.redact("by created-at-descending", stored=True) == "by created-at-descending"
+
+
+def test_what_is_certain_is_blanked_in_what_is_stored():
+    secrets.learn("SOME_TOKEN", "4f9a0c27d1b3e86a5c70")
+    secrets.register_names(["KEYCLOAK_REALM"])
+    secrets.learn("KEYCLOAK_REALM", "horse-and-cart")
+    secrets.register_secret("swordfish")
+    text = f"4f9a0c27d1b3e86a5c70 horse-and-cart swordfish sk-{LONG}"
+    assert secrets.redact(text, stored=True) == " ".join([secrets.BLANK] * 4)
+
+
+def test_a_secret_is_blanked_in_json_in_source_and_in_an_address():
+    value = "pa\"s's\nwörd/1"
+    secrets.register_secret(value)
+    for written in (
+        value,
+        json.dumps(value),
+        json.dumps(value, ensure_ascii=False),
+        repr(value),
+        "?p=pa%22s%27s%0Aw%C3%B6rd%2F1",
+    ):
+        assert "rd" not in secrets.redact(written)
+
+
+def test_most_of_a_secret_is_blanked_where_a_text_ends_in_it():
+    secrets.register_secret("correct-horse-battery")
+    assert secrets.redact("It is correct-horse-b") == f"It is {secrets.BLANK}"
+    assert secrets.redact("It is correct") == "It is correct"
+
+
+def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KEYCLOAK_REALM", "our-realm-7")
+    monkeypatch.setenv("SOME_API_KEY", "horse-battery-1")
+    (tmp_path / ".env").write_text("DB_PASSWORD=horse-battery-2\nDB_NAME=horse-battery-3\n")
+    settings.learn_secrets()
+    text = "our-realm-7 horse-battery-1 horse-battery-2 horse-battery-3"
+    assert secrets.redact(text) == f"our-realm-7 {secrets.BLANK} {secrets.BLANK} horse-battery-3"
+
+
+def test_names_in_the_environment_and_in_pyproject_make_variables_secret(monkeypatch, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.agentmagic]\nsecrets = ["ACME_LOGIN", 7]\n')
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setenv("AGENTMAGIC_SECRETS", "OUR_DSN, OTHER")
+    monkeypatch.setenv("OUR_DSN", "horse-battery-1")
+    monkeypatch.setenv("ACME_LOGIN", "horse-battery-2")
+    settings.learn_secrets()
+    assert secrets.redact("horse-battery-1 horse-battery-2", stored=True) == f"{secrets.BLANK} {secrets.BLANK}"
+
+
+@pytest.mark.parametrize("content", ["[tool", "tool = 1", "[tool]\nagentmagic = 2", '[tool.agentmagic]\nsecrets = "A"'])
+def test_a_pyproject_that_says_nothing_of_secrets_does_no_harm(content, monkeypatch, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    settings.learn_secrets()
+
+
+SECRETS = [
+    f"sk-{LONG}",
+    "AKIA0123456789ABCDEF",
+    f"eyJhbGciOiJ.eyJ{LONG}.{LONG}",
+    "correct-horse\nbattery",
+    "horse-battery",
+]
+SECRETS += [f"Bearer {LONG}", "Basic dXNlcjpwYXNzd29yZA==", "mysql://me:x7-Quiet@db/x"]
+
+
+@given(
+    st.lists(
+        st.sampled_from([*SECRETS, "", "\n", "task", "s", "https://a.b:80/c", ":", "Bear", "corr", "é"]), max_size=9
+    ),
+    st.lists(st.integers(1, 40), min_size=1),
+)
+def test_a_text_that_comes_in_pieces_is_blanked_as_the_whole_is(words, lengths):
+    secrets.register_secret("correct-horse\nbattery")
+    secrets.register_secret("horse-battery")
+    text = " ".join(words)
+    stream = secrets.RedactedStream()
+    shown, at = "", 0
+    for length in lengths * len(text):
+        shown += stream.feed(text[at : at + length])
+        at += length
+        assert secrets.redact(text).startswith(shown)
+    assert shown + stream.finish() == secrets.redact(text)
