@@ -126,12 +126,13 @@ export class Attention {
     for (const place of places) sight.observe(place)
   }
 
-  /** Whether the person looks at the end of the conversation, and not at another part of the notebook. */
+  /** Whether the person looks at the end of the conversation, or at the cell above it, where nothing of it is seen. */
   #isAtEnd() {
     const { element, following } = this.log
-    const { bottom } = element.getBoundingClientRect()
+    const { top, bottom } = element.getBoundingClientRect()
     const seen = scroller(element.parentElement)?.getBoundingClientRect() ?? { top: 0, bottom: innerHeight }
-    return following && bottom > seen.top && bottom < seen.bottom + NEAR
+    const [end, start] = [bottom - seen.bottom, top - seen.bottom]
+    return following && bottom > seen.top && (end < NEAR || (start > -BAR && start < NEAR))
   }
 }
 

@@ -4,6 +4,7 @@ import re
 
 import psutil
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.axe import serious
 from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS
@@ -70,6 +71,55 @@ def test_approve_runs_the_call_of_a_running_cell(begun):
     cell.click("Approve")
     cell.finish("It comes.")
     assert "ordered tea" in cell.written()
+
+
+LONG = "{'text': 'words\\n\\n' * 100}"
+"""An answer that is higher than what is seen of a notebook."""
+
+
+@EVERYWHERE
+def test_what_waits_below_what_is_seen_is_told_and_approved_in_a_bar_and_marked_on_the_tab(begun, lab):
+    cell = begun(f"{LONG[:-1]}, 'pace': 0.02}} | {TEA}, 'It comes.'")
+    cell.notebook.wait_for_text(2, "words")
+    cell.notebook.scroll_to(2)
+    approve = cell.button("Approve order")
+    expect(approve).to_be_in_viewport(ratio=1, timeout=20_000)
+    expect(cell.button("Stop")).to_be_in_viewport(ratio=1)
+    assert cell.page.title().startswith("(!) ")
+    if lab.front_end == "lab":
+        assert tab_mark(cell.page) == '"(!) "'
+    approve.click()
+    cell.finish("It comes.")
+    assert "ordered tea" in cell.written()
+    cell.page.wait_for_function("() => !document.title.startsWith('(!)')")
+    assert cell.page.locator("[data-agentmagic-waits]").count() == 0
+
+
+def tab_mark(page):
+    tab = page.locator(".lm-TabBar-tab.jp-mod-current[data-type=document-title] .lm-TabBar-tabLabel")
+    return tab.evaluate("label => getComputedStyle(label, '::before').content")
+
+
+@EVERYWHERE
+def test_an_approval_is_scrolled_into_sight_of_a_reader_who_looks_at_the_end_of_its_cell(begun):
+    cell = begun(f"calls('choose'), {LONG} | {TEA}, 'It comes.'")
+    cell.button("Answer").scroll_into_view_if_needed()
+    retype(cell.box("Your answer"), "Earl Grey")
+    cell.page.keyboard.press("Enter")
+    expect(cell.button("Approve")).to_be_in_viewport(ratio=1)
+    cell.click("Approve")
+    cell.finish("It comes.")
+
+
+@EVERYWHERE
+def test_stop_is_in_sight_during_a_long_answer(begun):
+    cell = begun(f"{LONG[:-1]} * 6, 'pace': 0.02}}")
+    cell.notebook.wait_for_text(2, "words")
+    cell.notebook.scroll_to(2)
+    cell.view.locator(".am-running.am-pinned").wait_for()
+    expect(cell.button("Stop")).to_be_in_viewport(ratio=1)
+    cell.click("Stop")
+    cell.finish("interrupted")
 
 
 def test_always_allow_runs_the_calls_that_come_after_without_a_question(begun):

@@ -198,6 +198,22 @@ def test_shift_enter_breaks_the_line_in_a_new_message_and_in_one_that_is_edited(
     assert panel.prompts() == ["first\nsecond\nthird"]
 
 
+@EVERYWHERE
+def test_what_waits_and_stop_are_in_sight_where_the_end_of_the_panel_is_not(open_panel):
+    panel = open_panel("play(calls('order', what='tea'), 'It comes.')\nprint('\\n' * 10)")
+    panel.send("tea please")
+    panel.button("Approve").wait_for()
+    panel.notebook.scroll_to(0)
+    bar = panel.notebook.output(2).locator(".am-pin")
+    expect(bar.get_by_text("order waits for your approval")).to_be_in_viewport(ratio=1)
+    stop = bar.get_by_role("button", name="Stop")
+    expect(stop).to_be_in_viewport(ratio=1)
+    expect(panel.message).not_to_be_in_viewport()
+    stop.click()
+    panel.turns(1)
+    expect(bar).to_be_hidden()
+
+
 def test_a_fork_becomes_a_variable_with_a_panel_of_its_own(open_panel):
     panel = open_panel("play('one', 'two', 'three')", "%agent chat agent_2", "len(agent.turns)")
     for number, text in enumerate(("first", "second"), 1):

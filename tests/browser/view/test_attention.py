@@ -54,6 +54,12 @@ def test_an_approval_is_scrolled_into_sight_of_a_reader_who_is_at_the_end(stage,
     assert button(stage, "Approve order").count() == 0
 
 
+def test_an_approval_is_scrolled_into_sight_of_a_reader_who_has_seen_nothing_of_its_cell_yet(stage):
+    stage.page.evaluate("() => { document.querySelector('main').style.marginTop = `${innerHeight}px` }")
+    asked(stage)
+    expect(button(stage, "Approve")).to_be_in_viewport(ratio=1)
+
+
 @HOMES
 def test_an_approval_out_of_sight_is_told_and_given_in_a_bar_and_the_reader_stays(stage, home):
     asked(stage, home)
