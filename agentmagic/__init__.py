@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentmagic.agent import Agent
+    from agentmagic.approval.policy import Policy, Rule
     from agentmagic.errors import AgentMagicError
     from agentmagic.events import RunResult
-    from agentmagic.permission import Policy, Rule
     from agentmagic.run import Run
     from agentmagic.secrets import register_secret
     from agentmagic.session import Session
@@ -39,8 +39,8 @@ _HOMES = {
     "Agent": "agentmagic.agent",
     "AgentMagicError": "agentmagic.errors",
     "Done": "agentmagic.tools.base",
-    "Policy": "agentmagic.permission",
-    "Rule": "agentmagic.permission",
+    "Policy": "agentmagic.approval.policy",
+    "Rule": "agentmagic.approval.policy",
     "Run": "agentmagic.run",
     "RunResult": "agentmagic.events",
     "Session": "agentmagic.session",
@@ -71,13 +71,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any, name: str = "agent") -> None:
     """Load the magics: `%load_ext agentmagic`; called with another name, they are `%%name` and `%name`."""
-    from agentmagic.kernel import load
+    from agentmagic.jupyter.extension import load
 
     load(shell, name)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Take the magics away again: `%unload_ext agentmagic`."""
-    from agentmagic.kernel import unload
+    from agentmagic.jupyter.extension import unload
 
     unload(shell)

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
+from agentmagic.approval.policy import Permit, policy_of
 from agentmagic.errors import UsageError
 from agentmagic.messages import Message
-from agentmagic.permission import Permit, policy_of
+from agentmagic.output_schema import Form, form_of
 from agentmagic.providers.base import Model
-from agentmagic.structured import Form, form_of
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import function_tool
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from agentmagic import codec
+from agentmagic import serialization
 from agentmagic.errors import JournalError
 from agentmagic.events import (
     Event,
@@ -79,7 +79,7 @@ def header() -> bytes:
         ours = version("agentmagic")
     except PackageNotFoundError:  # run from its source
         ours = "unknown"
-    return _line({"type": "journal", "version": codec.VERSION, "agentmagic": ours})
+    return _line({"type": "journal", "version": serialization.VERSION, "agentmagic": ours})
 
 
 def begins_journal(path: Path, line: bytes) -> bool:
@@ -94,10 +94,10 @@ def begins_journal(path: Path, line: bytes) -> bool:
     if first.get("type") != "journal" or type(number) is not int or number < 1:
         message = f"{path} is no conversation of agentmagic, and was left as it is. Name another file."
         raise JournalError(message)
-    if number > codec.VERSION:
+    if number > serialization.VERSION:
         message = (
             f"{path} has the format {number} of a newer agentmagic, and was left as it is; this one reads format "
-            f"{codec.VERSION}. Run: pip install -U agentmagic"
+            f"{serialization.VERSION}. Run: pip install -U agentmagic"
         )
         raise JournalError(message)
     return True
@@ -118,7 +118,7 @@ def encode_record(record: Record) -> bytes:
     Raises ValueError, with the reason, for what cannot be written; `fitting` leaves hardly a reason.
     """
     try:
-        line = _line(_without_secrets(codec.to_json(record)))
+        line = _line(_without_secrets(serialization.to_json(record)))
     except RecursionError as error:
         raise _too_deep() from error
     except (TypeError, AttributeError) as error:  # a value that is no JSON
@@ -135,7 +135,7 @@ def decode_record(line: bytes) -> Record | None:
         data = _object(line)
         if data is None or not _shallow(data):
             return None
-        record = _in_doubt(data) if data.get("type") == InDoubt.type else codec.from_json(data)
+        record = _in_doubt(data) if data.get("type") == InDoubt.type else serialization.from_json(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if isinstance(record, LEFT_OUT) or not _fits(record, Record):

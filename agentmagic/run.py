@@ -7,13 +7,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agentmagic.calls import Emit
-from agentmagic.engine import engine
+from agentmagic.approval.approvals import Ask
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
-from agentmagic.listeners import Listeners
-from agentmagic.loop import Outcome
-from agentmagic.permits import Ask
+from agentmagic.loop.tool_calls import Emit
+from agentmagic.loop.turn import Outcome
+from agentmagic.runtime.engine import engine
+from agentmagic.runtime.listeners import Listeners
 
 ABORT_POLL = 0.05
 """Seconds between two looks at an abort event, which may be a threading or an asyncio one."""

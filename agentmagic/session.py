@@ -11,29 +11,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, get_args
 
-from agentmagic import logs, settings
+from agentmagic import log, settings
 from agentmagic.agent import Agent, Output, check_limit
-from agentmagic.budget import Budget
-from agentmagic.calls import Emit
-from agentmagic.connections import Connections
-from agentmagic.context import Limits, View
-from agentmagic.engine import engine, void
+from agentmagic.approval.approvals import Ask
+from agentmagic.approval.gate import Approvals, Gate
+from agentmagic.approval.policy import policy_of
+from agentmagic.context.compaction import Limits, RequestView
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, Notice, RunResult, TurnFinished
-from agentmagic.gate import Approvals, Gate
-from agentmagic.history import History, Match, Turn
-from agentmagic.journal import Journal
-from agentmagic.listeners import Listeners
-from agentmagic.loop import Outcome, run_turn
+from agentmagic.history.history import History, Match, Turn
+from agentmagic.history.journal import Journal
+from agentmagic.history.repair import repair
+from agentmagic.loop.budget import Budget
+from agentmagic.loop.connections import Connections
+from agentmagic.loop.step import TurnContext
+from agentmagic.loop.tool_calls import Emit
+from agentmagic.loop.turn import Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolDef, ToolResult, Usage, as_prompt
-from agentmagic.permission import policy_of
-from agentmagic.permits import Ask
 from agentmagic.providers.base import Model
-from agentmagic.providers.models import ModelInfo
+from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.registry import address_of, default_model, info, missing_model
-from agentmagic.repair import repair
 from agentmagic.run import AbortEvent, Run
-from agentmagic.steps import Setup
+from agentmagic.runtime.engine import engine, void
+from agentmagic.runtime.listeners import Listeners
 from agentmagic.tools.base import Tool, Toolset, call_by_hand
 from agentmagic.tools.functions import Functions, function_tool
 
@@ -74,7 +74,7 @@ class Session:
         self._notices.extend(Notice("warning", words) for words in notes)
         self.history = History.of_messages(mended, journal=self._journal(path))
         self._spent = self.history.usage
-        self._view = View()
+        self._view = RequestView()
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
@@ -280,7 +280,7 @@ class Session:
         Called again, it shows the same panel in another place. Where nobody looks (nbconvert, papermill) it leaves
         the conversation so far, in a terminal it says where there are panels. Raises UsageError in a script.
         """
-        from agentmagic.kernel import panel
+        from agentmagic.jupyter import panel
 
         panel.show(self)
 
@@ -383,7 +383,7 @@ class Session:
             self.history.cut(keep)
             self._tell_cut()
         self._notices.extend(Notice("info", words) for words in overrides)
-        setup = Setup(
+        setup = TurnContext(
             agent,
             model,
             toolsets,
@@ -405,7 +405,7 @@ class Session:
 
         def heard(event: Event) -> None:
             self.history.record(event)  # on disk before anybody acts on it
-            logs.event(event)
+            log.event(event)
             emit(event)
             self._listeners.tell(event)
 

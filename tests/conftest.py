@@ -16,14 +16,13 @@ HERE = Path(__file__).parent
 # What a folder or file of tests needs beyond the core; it is left out where that is missing.
 NEEDS = {
     "browser": "playwright",
-    "kernel": "ipykernel",
+    "jupyter": "ipykernel",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
-    "providers/test_gemini.py": "google.genai",
+    "providers/gemini": "google.genai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_strict.py": "openai",
-    "providers/test_openai_chat.py": "openai",
-    "providers/test_openai_responses.py": "openai",
+    "providers/openai": "openai",
     "tools/mcp": "mcp",
     "widgets/test_chat.py": "openai",
     "widgets/test_view.py": "anywidget",

@@ -2,7 +2,7 @@
 
 from agentmagic.events import RunResult, StepFinished, ToolFinished, ToolStarted, TurnFinished, TurnStarted
 from agentmagic.fold import fold
-from agentmagic.journal import Journal
+from agentmagic.history.journal import Journal
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
 from agentmagic.records import LEFT_OUT
 from tests.logs import CALL, RESULT, STARTED, step

@@ -14,7 +14,7 @@ import agentmagic
 ROOT = Path(__file__).parent.parent
 SDKS = {"google.genai", "mcp", "openai", "xllamacpp"}
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
-JUPYTERS_OWN = ("agentmagic.kernel", "agentmagic.widgets.view", "agentmagic.widgets.chat")
+JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view", "agentmagic.widgets.chat")
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
 
 
@@ -50,7 +50,7 @@ def test_no_module_outside_the_kernel_imports_an_sdk_or_jupyter_before_it_is_use
 
 
 def test_the_kernel_imports_no_sdk_before_it_is_used():
-    assert loaded_by("import agentmagic.kernel") & SDKS == set()
+    assert loaded_by("import agentmagic.jupyter.extension") & SDKS == set()
 
 
 def test_the_public_names_are_these():

@@ -15,8 +15,8 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.events import ApprovalAsked, Approve
+from agentmagic.history.journal_reader import read
 from agentmagic.providers.scripted import Scripted
-from agentmagic.saved import read
 from agentmagic.testing import invalid_history
 from tests.turns import calls, texts
 

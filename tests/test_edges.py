@@ -9,13 +9,13 @@ import weakref
 import pytest
 
 from agentmagic import Agent, Done, Session, ToolContext, settings, tool
-from agentmagic.engine import engine
 from agentmagic.errors import ProviderError, RateLimited, UsageError
 from agentmagic.events import PartFinished, PartStarted
+from agentmagic.json_schema import read_signature
 from agentmagic.messages import Message, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import Scripted
-from agentmagic.schema import read_signature
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK, redact, register_secret
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
 from tests.turns import calls, play, results, texts

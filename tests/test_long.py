@@ -6,13 +6,13 @@ import json
 import pytest
 
 from agentmagic import Agent, Session
-from agentmagic.codec import to_json
 from agentmagic.errors import ContextTooLong, Unavailable
 from agentmagic.events import Compacted, PartFinished, PartStarted
 from agentmagic.fold import fold
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import register_model
+from agentmagic.serialization import to_json
 from agentmagic.testing import invalid_history
 from agentmagic.tools.output_cache import READER
 

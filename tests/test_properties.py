@@ -15,14 +15,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tenacity import wait_none
 
-from agentmagic import Agent, Done, Session, asking, tool
-from agentmagic.codec import decode_log, encode
+from agentmagic import Agent, Done, Session, tool
 from agentmagic.errors import AgentMagicError, BadRequest, ContextTooLong, MalformedCall, RateLimited, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished
 from agentmagic.fold import fold
+from agentmagic.loop import retry
 from agentmagic.messages import Reasoning, Text, ToolCall, Usage
-from agentmagic.providers import gemini, openai_chat, openai_responses
 from agentmagic.providers.base import ModelFinished
+from agentmagic.providers.gemini import gemini_model
+from agentmagic.providers.openai import chat_completions, responses
+from agentmagic.serialization import decode_log, encode
 from agentmagic.testing import invalid_history
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import MODEL, Gemini
@@ -54,14 +56,14 @@ class Response:
     cut: bool = False
 
 
-responses = st.builds(
+scripted_responses = st.builds(
     Response,
     st.lists(st.one_of(called, said, thought), max_size=4).map(tuple),
     st.none() | st.sampled_from(FAULTS),
     st.sampled_from([False, False, False, True]),
 )
 good = st.builds(Response, st.lists(called, min_size=1, max_size=3).map(tuple))
-scripts = st.lists(st.one_of(good, responses), max_size=6)
+scripts = st.lists(st.one_of(good, scripted_responses), max_size=6)
 turns = st.lists(
     st.tuples(scripts, st.none() | st.integers(0, 40), st.sampled_from(["ask", "undo", "edit", "fork", "load"])),
     min_size=1,
@@ -142,7 +144,7 @@ def asks(n: int) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(asking, "_backoff", wait_none())
+    monkeypatch.setattr(retry, "_backoff", wait_none())
 
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
@@ -221,9 +223,9 @@ def _check_session(session):
 def _check_accepted(request):
     """Ask the three strict servers whether they would take a request."""
     for api, encode_for, model in (
-        (Chat(), openai_chat.encode, "gpt-5.4"),
-        (Responses(), openai_responses.encode, "gpt-5.4"),
-        (Gemini(), gemini.encode, MODEL),
+        (Chat(), chat_completions.encode, "gpt-5.4"),
+        (Responses(), responses.encode, "gpt-5.4"),
+        (Gemini(), gemini_model.encode, MODEL),
     ):
         body = json.loads(json.dumps(encode_for(request, model)))
         api.check(api.path, body)

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic import secrets
-from agentmagic.codec import VERSION, encode
 from agentmagic.errors import JournalError
 from agentmagic.events import (
     HistoryCut,
@@ -32,6 +31,7 @@ from agentmagic.records import (
     header,
 )
 from agentmagic.secrets import BLANK
+from agentmagic.serialization import VERSION, encode
 from tests.logs import json_values, some_events
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"

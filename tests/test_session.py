@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
-from agentmagic.engine import engine
 from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
 from agentmagic.events import Approve, Deny, PartDelta, Reply, Stop
 from agentmagic.messages import Media, Usage, user
 from agentmagic.providers.scripted import Scripted
 from agentmagic.run import _release
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
 from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
 
@@ -332,7 +332,7 @@ def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch
         async def aclose(self):
             closed.append(self)
 
-    monkeypatch.setattr("agentmagic.connections.resolve", lambda name: Closing(["Hello."]))
+    monkeypatch.setattr("agentmagic.loop.connections.resolve", lambda name: Closing(["Hello."]))
     session = Session("scripted:any")
     session.ask("a prompt")
     session.close()
@@ -473,7 +473,7 @@ def test_after_a_cancelled_turn_the_next_one_works():
 INTERRUPTED = """
 import asyncio, signal, threading
 from agentmagic import Agent, Session
-from agentmagic.engine import engine
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled
 from agentmagic.providers.scripted import Scripted
 from agentmagic.run import _release

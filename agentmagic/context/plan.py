@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from agentmagic.context import tokens
-from agentmagic.context.view import View
+from agentmagic.context.request_view import RequestView
 from agentmagic.messages import Message
 
 LATEST = 2
@@ -17,7 +17,7 @@ def older_results(messages: Sequence[Message]) -> int:
     return next(islice(backwards, LATEST - 1, None), 0)
 
 
-def cut(messages: Sequence[Message], view: View, prompt: int, *, keep: float, whole: float) -> tuple[int, int]:
+def cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: float, whole: float) -> tuple[int, int]:
     """Return the `covers` and the `prompt` of a compaction that goes further than that of the view, where it can.
 
     As many of the latest turns are kept as take no more than `keep` tokens, at least the one under way, which

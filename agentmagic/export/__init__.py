@@ -4,9 +4,9 @@ Turns or messages go in, text or plain JSON comes out, and only `save` touches t
 everything.
 """
 
+from agentmagic.export.cells import to_notebook
 from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses
+from agentmagic.export.document import to_markdown
 from agentmagic.export.files import save
-from agentmagic.export.markdown import to_markdown
-from agentmagic.export.notebook import to_notebook
 
 __all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]

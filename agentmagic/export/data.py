@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
-from agentmagic import codec
+from agentmagic import serialization
 from agentmagic.events import Event, TurnFinished
-from agentmagic.history import Turn
+from agentmagic.history.history import Turn
+from agentmagic.history.repair import repaired
 from agentmagic.messages import Message
-from agentmagic.providers import gemini, openai_chat, openai_responses
 from agentmagic.providers.base import Request
-from agentmagic.repair import repaired
+from agentmagic.providers.gemini import gemini_model
+from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.secrets import redact
 
 Json = dict[str, Any]
@@ -24,11 +25,11 @@ def to_json(turns: Iterable[Turn]) -> str:
     """Write turns as one JSON document.
 
     It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`, the
-    events without deltas and in the form of `agentmagic.codec`, whose version it is. What JSON does not
+    events without deltas and in the form of `agentmagic.serialization`, whose version it is. What JSON does not
     have, a float that is no number for example, is null.
     """
     told = [_turn(turn) for turn in turns]
-    return write({"format": FORMAT, "version": codec.VERSION, "turns": told})
+    return write({"format": FORMAT, "version": serialization.VERSION, "turns": told})
 
 
 def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]:
@@ -38,7 +39,7 @@ def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]
     user's name, since this API has no place for either. A call without a result gets one that says so, here
     and in the other two forms.
     """
-    return openai_chat.encode(_request(messages, instructions), "")["messages"]
+    return chat_completions.encode(_request(messages, instructions), "")["messages"]
 
 
 def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Json]:
@@ -47,7 +48,7 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
     Instructions become a system message. What OpenAI wrote goes in item by item, as it came.
     """
     system: list[Json] = [{"role": "system", "content": clean(instructions)}] if instructions else []
-    return [*system, *openai_responses.encode(_request(messages), "")["input"]]
+    return [*system, *responses.encode(_request(messages), "")["input"]]
 
 
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
@@ -57,7 +58,7 @@ def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
     takes them, behind. Instructions have no place in a list of contents: give them to the SDK as
     `GenerateContentConfig(system_instruction=...)`.
     """
-    return gemini.encode(_request(messages), model)["contents"]
+    return gemini_model.encode(_request(messages), model)["contents"]
 
 
 def write(value: Any) -> str:
@@ -87,7 +88,10 @@ def clean(value: Any) -> Any:
 
 
 def _turn(turn: Turn) -> Json:
-    return {"prompt": clean(turn.prompt.text), "events": [codec.to_json(clean(_bare(event))) for event in turn.events]}
+    return {
+        "prompt": clean(turn.prompt.text),
+        "events": [serialization.to_json(clean(_bare(event))) for event in turn.events],
+    }
 
 
 def _bare(event: Event) -> Event:

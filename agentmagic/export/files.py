@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.errors import UsageError
+from agentmagic.export.cells import to_notebook
 from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, write
-from agentmagic.export.markdown import to_markdown
-from agentmagic.export.notebook import to_notebook
-from agentmagic.history import Turn
+from agentmagic.export.document import to_markdown
+from agentmagic.history.history import Turn
 from agentmagic.paths import file_of
 
 FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")

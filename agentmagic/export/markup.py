@@ -8,7 +8,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from agentmagic.render.words import cut, shown
+from agentmagic.display.words import cut, shown
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from agentmagic.render import words
+from agentmagic.display import words
 from agentmagic.secrets import redact
 
 WIDEST = 100

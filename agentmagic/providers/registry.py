@@ -12,9 +12,9 @@ from typing import cast
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers import models
+from agentmagic.providers import catalog
 from agentmagic.providers.base import Hosted, Model
-from agentmagic.providers.models import Kind, Listing, ModelInfo, register_model
+from agentmagic.providers.catalog import Kind, Listing, ModelInfo, register_model
 
 __all__ = [
     "ENTRY_POINTS",
@@ -63,7 +63,7 @@ class Provider:
 _OURS = (
     Provider(
         "openai",
-        "agentmagic.providers.openai_responses:make",
+        "agentmagic.providers.openai.responses:make",
         "OpenAI (Responses)",
         "gpt-5.4",
         ("OPENAI_API_KEY",),
@@ -74,7 +74,7 @@ _OURS = (
     ),
     Provider(
         "openai-chat",
-        "agentmagic.providers.openai_chat:make",
+        "agentmagic.providers.openai.chat_completions:make",
         "OpenAI Chat Completions, and any server that speaks it (OPENAI_BASE_URL)",
         "gpt-5.4",
         ("OPENAI_API_KEY",),
@@ -85,7 +85,7 @@ _OURS = (
     ),
     Provider(
         "gemini",
-        "agentmagic.providers.gemini:make",
+        "agentmagic.providers.gemini.gemini_model:make",
         "Google Gemini",
         "gemini-3.5-flash",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -194,9 +194,9 @@ def info(name: str, base_url: str | None = None) -> ModelInfo:
     A script has no window and takes everything, a local model takes text.
     """
     provider, _, model = name.partition(":")
-    told, listing = models.registered(name), _listing(name, base_url)
+    told, listing = catalog.registered(name), _listing(name, base_url)
     takes: frozenset[Kind] = frozenset(
-        kind for kind in models.KINDS if told.takes.get(kind, kind in _takes(provider, model))
+        kind for kind in catalog.KINDS if told.takes.get(kind, kind in _takes(provider, model))
     )
     known = bool(told.prices or _is_free(provider) or (listing and listing.price))
     return ModelInfo(name, told.window or _window(provider, model, listing), takes, known)
@@ -208,12 +208,12 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     A registered price counts first. The price table comes second, and knows a seller by its address: on a
     server that it does not know nothing has a price, whatever its models are called. `base_url` is as in `info`.
     """
-    told = models.registered(name).price
+    told = catalog.registered(name).price
     if told is None and _is_free(name.partition(":")[0]):
         return usage
     listing = _listing(name, base_url)
     price = told or (listing.price if listing else None)
-    return replace(usage, cost=models.cost(price, usage) if price else None)
+    return replace(usage, cost=catalog.cost(price, usage) if price else None)
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:
@@ -236,11 +236,11 @@ def _is_free(provider: str) -> bool:
 def _takes(provider: str, model: str) -> frozenset[Kind]:
     match provider:
         case "scripted":
-            return models.KINDS
+            return catalog.KINDS
         case "local":
             return frozenset()
         case _:
-            return models.family(model).takes
+            return catalog.family(model).takes
 
 
 def _window(provider: str, model: str, listing: Listing | None) -> int | None:
@@ -252,4 +252,4 @@ def _window(provider: str, model: str, listing: Listing | None) -> int | None:
 
             return CONTEXT
         case _:
-            return models.window(model, listing)
+            return catalog.window(model, listing)

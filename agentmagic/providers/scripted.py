@@ -10,8 +10,8 @@ from typing import Any, NotRequired, TypedDict, cast
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
-from agentmagic.providers._wire import clean, read_arguments
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.providers.wire import clean, read_arguments
 
 
 class ScriptedCall(TypedDict):

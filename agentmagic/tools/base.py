@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 from uuid import uuid4
 
-from agentmagic import schema
-from agentmagic.deadline import Deadline, being_cancelled
+from agentmagic import json_schema
 from agentmagic.errors import ServerError, ToolError, UsageError, said
 from agentmagic.messages import (
     Content,
@@ -21,6 +20,7 @@ from agentmagic.messages import (
     ToolResult,
     parts_of,
 )
+from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 
 TIMEOUT = 60.0
@@ -252,7 +252,7 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
     """Say in a sentence why the arguments cannot be used, or return None."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
-    return schema.problem(definition.name, definition.parameters, arguments)
+    return json_schema.problem(definition.name, definition.parameters, arguments)
 
 
 def checked(call: ToolCall, value: object) -> ToolResult:

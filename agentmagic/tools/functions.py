@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
-from agentmagic import schema
-from agentmagic.engine import caller, engine, void
+from agentmagic import json_schema
 from agentmagic.errors import UsageError
 from agentmagic.messages import Content, Example, Media, Resource, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.runtime.engine import caller, engine, void
 from agentmagic.tools.base import TIMEOUT, Done, Tool, ToolContext, result
 
 Function = Callable[..., Any]
@@ -119,7 +119,7 @@ def _built(function: Function, options: ToolOptions) -> Tool:
         message = f"{function.__name__} is an async generator, and a tool returns one value. Collect it and return it."
         raise UsageError(message)
     name = _name_of(function, options)
-    signature = schema.read_signature(function, ToolContext)
+    signature = json_schema.read_signature(function, ToolContext)
     definition = ToolDef(
         name,
         options.description or signature.description,
@@ -188,11 +188,11 @@ class _Invocation:
     """One function's way from a call to a result."""
 
     function: Function
-    signature: schema.Signature
+    signature: json_schema.Signature
     options: ToolOptions
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        arguments = schema.arguments_for(self.signature, call.arguments)
+        arguments = json_schema.arguments_for(self.signature, call.arguments)
         if inspect.iscoroutinefunction(self.function):
             value = await self._asynchronously(arguments, context)
         else:

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from agentmagic import export, settings
-from agentmagic.engine import engine
+from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
-from agentmagic.logs import logger
+from agentmagic.log import logger
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import default_model, usable_models
-from agentmagic.render import words
 from agentmagic.run import Run
+from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.widgets import actions, servers
-from agentmagic.widgets.feed import State
-from agentmagic.widgets.line import Line, Waiting
-from agentmagic.widgets.notebook import Notebook
+from agentmagic.widgets import commands, servers_tab
+from agentmagic.widgets.static_html import Publish, Written
+from agentmagic.widgets.surroundings import Notebook
+from agentmagic.widgets.sync import State
+from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
 from agentmagic.widgets.view import View
-from agentmagic.widgets.written import Publish, Written
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
-OF_SERVERS = (actions.Connect, actions.Disconnect, actions.EnableTool)
+OF_SERVERS = (commands.Connect, commands.Disconnect, commands.EnableTool)
 """The actions that are there where the session has servers."""
 
 
@@ -48,7 +48,7 @@ class Chat:
         self.view = View(self, home="panel")
         self._session = session
         self._notebook = notebook
-        self._line = Line(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
+        self._line = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
         self._written = Written(lambda: session.events, self.view.aside, publish)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
@@ -69,13 +69,13 @@ class Chat:
 
     def refresh(self) -> None:
         """Tell the pages how things stand; on the engine."""
-        for group in servers.groups_of(self._session):
+        for group in servers_tab.groups_of(self._session):
             if group not in self._known:
                 self._known.add(group)
                 group.listen(self._stir)
         self.view.tell(self._state())
 
-    def act(self, action: actions.Action) -> None:
+    def act(self, action: commands.Action) -> None:
         """Take what a person did in a page, from any thread."""
         if not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
@@ -128,7 +128,7 @@ class Chat:
     def _state(self) -> State:
         override = settings.model_override()
         model = override or _name(self._session.agent.model) or self._default or ""
-        rows = servers.rows(servers.groups_of(self._session))
+        rows = servers_tab.rows(servers_tab.groups_of(self._session))
         return {
             "title": self._notebook.name_of(self._session) or "Chat",
             "actions": self._offered(has_servers=bool(rows), fixed=override is not None),
@@ -143,10 +143,10 @@ class Chat:
         """Return the types of the actions that work here."""
         absent: set[type] = set() if has_servers else set(OF_SERVERS)
         if fixed:
-            absent.add(actions.ChooseModel)
+            absent.add(commands.ChooseModel)
         if not self._notebook.forks:
-            absent.add(actions.Fork)
-        return [*actions.INTENTS, *(kind.type for kind in actions.SessionAction.__args__ if kind not in absent)]
+            absent.add(commands.Fork)
+        return [*commands.INTENTS, *(kind.type for kind in commands.SessionAction.__args__ if kind not in absent)]
 
     def _cost(self) -> str:
         spent = self._session.usage
@@ -156,7 +156,7 @@ class Chat:
 
     # -- what a person does ----------------------------------------------------------------------
 
-    async def _carry_out(self, action: actions.SessionAction) -> None:
+    async def _carry_out(self, action: commands.SessionAction) -> None:
         try:
             done = await self._do(action)
         except AgentMagicError as error:
@@ -169,27 +169,27 @@ class Chat:
                 self.view.say(words.shown(done))
         self.refresh()
 
-    async def _do(self, action: actions.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
+    async def _do(self, action: commands.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
-            case actions.Send(text):
-                return self._line.add(Waiting(self._in_cell(partial(self._send, text)), text, text))
-            case actions.Withdraw():
+            case commands.Send(text):
+                return self._line.add(QueuedTurn(self._in_cell(partial(self._send, text)), text, text))
+            case commands.Withdraw():
                 return self.view.give_back(self._line.withdraw())
-            case actions.Retry(turn):
-                return self._line.add(Waiting(self._in_cell(partial(self._run_again, turn)), self._prompt(turn)))
-            case actions.Rewrite(turn, text):
-                return self._line.add(Waiting(self._in_cell(partial(self._run_again, turn, text)), text, text))
-            case actions.Fork(turn):
+            case commands.Retry(turn):
+                return self._line.add(QueuedTurn(self._in_cell(partial(self._run_again, turn)), self._prompt(turn)))
+            case commands.Rewrite(turn, text):
+                return self._line.add(QueuedTurn(self._in_cell(partial(self._run_again, turn, text)), text, text))
+            case commands.Fork(turn):
                 return await self._fork(turn + 1)
-            case actions.Clear():
+            case commands.Clear():
                 return self._session.clear()
-            case actions.Export(form):
+            case commands.Export(form):
                 return await engine().in_pool(partial(self._export, form))
-            case actions.ChooseModel(name):
+            case commands.ChooseModel(name):
                 return self._choose(name)
-            case actions.Connect() | actions.Disconnect() | actions.EnableTool():
-                return await servers.carry_out(action, servers.groups_of(self._session))
+            case commands.Connect() | commands.Disconnect() | commands.EnableTool():
+                return await servers_tab.carry_out(action, servers_tab.groups_of(self._session))
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
         """Have a function print, and its turn save, as the cell would that shows the panel."""

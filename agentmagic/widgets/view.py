@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal, Protocol, cast
 from anywidget import AnyWidget
 from traitlets import Unicode
 
-from agentmagic.engine import engine
 from agentmagic.errors import UsageError
 from agentmagic.events import Event
-from agentmagic.widgets import actions
-from agentmagic.widgets.feed import Feed, Message, State, pieces
+from agentmagic.runtime.engine import engine
+from agentmagic.widgets import commands
+from agentmagic.widgets.sync import Feed, Message, State, pieces
 
 logger = logging.getLogger("agentmagic")
 
@@ -45,7 +45,7 @@ Home = Literal["cell", "panel"]
 class Listener(Protocol):
     """Whoever carries out what a person does in a view."""
 
-    def act(self, action: actions.Action) -> None:
+    def act(self, action: commands.Action) -> None:
         """Carry out an action, from whatever thread the front end's message came in.
 
         A UsageError is shown to the person in the view.
@@ -170,7 +170,7 @@ class View(AnyWidget):
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
         match content:
-            case {"type": "hello", "view": str(name), "seen": int(seen)} if len(name) <= actions.LONGEST_NAME:
+            case {"type": "hello", "view": str(name), "seen": int(seen)} if len(name) <= commands.LONGEST_NAME:
                 if threading.current_thread() is not threading.main_thread():
                     View.patience = PATIENCE
                 self.mounted.set()
@@ -189,7 +189,7 @@ class View(AnyWidget):
 
     def _act(self, content: object) -> None:
         try:
-            self._listener.act(actions.read(content, self._feed.asked))
+            self._listener.act(commands.read(content, self._feed.asked))
         except UsageError as error:
             self.complain(str(error))
 

@@ -1,4 +1,4 @@
-// What travels between the kernel and a view; agentmagic/widgets/feed.py and shapes.py say the same in Python.
+// What travels between the kernel and a view; agentmagic/widgets/sync.py and shapes.py say the same in Python.
 
 declare global {
   /** False only in the build that shows what attacks would do; see build.js. */
@@ -135,7 +135,7 @@ export interface Said {
 
 export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Unsent | Said
 
-/** What a person does: the messages that agentmagic/widgets/actions.py reads. */
+/** What a person does: the messages that agentmagic/widgets/commands.py reads. */
 export type Action =
   | { type: "approve"; id: string; always?: boolean }
   | { type: "edit"; id: string; arguments: string }

@@ -35,7 +35,7 @@ import json, os, time
 from agentmagic import Agent, Session, tool
 from agentmagic.providers.scripted import Scripted
 from tests.benchmarks.paced import Paced, waking
-from agentmagic.engine import engine
+from agentmagic.runtime.engine import engine
 
 @tool
 async def run_query(sql: str) -> str:

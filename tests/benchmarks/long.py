@@ -6,11 +6,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentmagic import Agent, Session, tool
-from agentmagic.codec import encode
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import register_model
+from agentmagic.serialization import encode
 
 NAME = "testing:instant"
 LENGTHS = (50, 200, 1_000)
@@ -78,7 +78,7 @@ def saved_size(folder: str) -> float:
 def appending(folder: str) -> list[tuple[int, float]]:
     """Return the wall microseconds of one journal line, without waiting for the disk, at several lengths."""
     from agentmagic.events import StepStarted
-    from agentmagic.journal import Journal
+    from agentmagic.history.journal import Journal
 
     journal = Journal(Path(folder, "lines.jsonl"), tell=print)
     event = StepStarted(1, NAME)

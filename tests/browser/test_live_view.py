@@ -9,11 +9,11 @@ pytestmark = pytest.mark.browser
 SETUP = """
 import queue, threading
 from IPython.display import display
-from agentmagic.engine import engine
+from agentmagic.runtime.engine import engine
 from agentmagic.events import ApprovalAsked, ApprovalGiven, PartDelta, PartStarted, ToolStarted
 from agentmagic.messages import ToolCall
 from agentmagic.widgets.view import View
-from tests.render.logs import asked_for, one_text, over, started, step_over
+from tests.display.logs import asked_for, one_text, over, started, step_over
 
 class Listener:
     def __init__(self):

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from agentmagic import Agent, Session
-from agentmagic.engine import engine
 from agentmagic.errors import AgentMagicError
 from agentmagic.events import RunResult
 from agentmagic.fold import fold
 from agentmagic.messages import Media, Text, ToolCall
 from agentmagic.providers.base import Model
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import invalid_history
 from tests.providers.strict.script import Step, say
 from tests.providers.strict.server import Strict, strict

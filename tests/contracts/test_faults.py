@@ -10,7 +10,6 @@ import pytest
 from tenacity import wait_none
 
 from agentmagic import Agent, Session
-from agentmagic.engine import engine
 from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -24,6 +23,7 @@ from agentmagic.errors import (
 )
 from agentmagic.events import TRIES
 from agentmagic.messages import ToolResult
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history
 from tests.contracts.conversing import api_case, check_events, every_api, retries, words_of
 from tests.providers.strict.script import (
@@ -86,7 +86,7 @@ FINAL = {
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("agentmagic.asking._backoff", wait_none())
+    monkeypatch.setattr("agentmagic.loop.retry._backoff", wait_none())
 
 
 def passing(names="fault kind"):

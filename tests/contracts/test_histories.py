@@ -7,15 +7,7 @@ import pytest
 from agentmagic import Agent
 from agentmagic.providers.scripted import Scripted
 from agentmagic.testing import PATIENCE, invalid_history
-from tests.contracts.conversing import (
-    GOES_ON,
-    Conversation,
-    api_case,
-    check_events,
-    every_api,
-    tools,
-    words_of,
-)
+from tests.contracts.conversing import GOES_ON, Conversation, api_case, check_events, every_api, tools, words_of
 from tests.providers.strict.script import TOO_LONG, call, fault, say
 from tests.providers.strict.server import APIS
 from tests.turns import calls, scripted

@@ -12,12 +12,12 @@ import pytest
 from tenacity import wait_none
 
 from agentmagic import Agent, Session
-from agentmagic.engine import engine
 from agentmagic.errors import BadRequest, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, user
 from agentmagic.providers.base import Model, ModelFinished, Request
 from agentmagic.providers.scripted import Scripted
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history, run
 from tests.providers.loopback import Exchange, Loopback, sse
 from tests.turns import AT_ONCE, texts
@@ -43,7 +43,7 @@ class Case:
 
 
 def responses_case() -> Case:
-    from agentmagic.providers.openai_responses import OpenAIResponses
+    from agentmagic.providers.openai.responses import OpenAIResponses
 
     def item(place, whole, **empty):
         return [
@@ -74,7 +74,7 @@ def responses_case() -> Case:
 
 
 def chat_case() -> Case:
-    from agentmagic.providers.openai_chat import OpenAIChat
+    from agentmagic.providers.openai.chat_completions import OpenAIChat
 
     def chunk(delta, reason=None):
         return sse({"id": "c", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
@@ -98,7 +98,7 @@ def chat_case() -> Case:
 
 
 def gemini_case() -> Case:
-    from agentmagic.providers.gemini import Gemini
+    from agentmagic.providers.gemini.gemini_model import Gemini
 
     def chunk(*parts, reason=None):
         candidate = {"content": {"parts": list(parts), "role": "model"}, "index": 0}
@@ -322,7 +322,7 @@ def test_a_bad_request_is_told_in_the_server_s_words_without_the_key(name):
 
 @every_http_model
 def test_a_stream_that_broke_is_tried_again_as_a_whole(name, monkeypatch):
-    monkeypatch.setattr("agentmagic.asking._backoff", wait_none())
+    monkeypatch.setattr("agentmagic.loop.retry._backoff", wait_none())
     case = CASES[name]()
     whole = "".join(case.speaking)
     with Loopback([Exchange(whole, cut_at=len(case.speaking[0])), Exchange(whole)]) as server:

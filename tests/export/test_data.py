@@ -4,7 +4,7 @@ import json
 import pytest
 from hypothesis import given, settings
 
-from agentmagic import codec, secrets
+from agentmagic import secrets, serialization
 from agentmagic.events import PartFinished, RunResult, StepFinished, StepStarted, TurnFinished
 from agentmagic.export import to_gemini, to_json, to_openai, to_responses
 from agentmagic.messages import (
@@ -19,9 +19,9 @@ from agentmagic.messages import (
     Usage,
     user,
 )
+from tests.display.logs import logs, one_text, over, started
 from tests.export.turns import turn
 from tests.logs import whole_messages
-from tests.render.logs import logs, one_text, over, started
 
 PNG = b"\x89PNG"
 SIGNATURE = base64.b64encode(b"signed").decode()
@@ -75,7 +75,10 @@ def gemini_pairs(contents):
 
 def test_turns_are_one_document_of_a_named_form():
     document = json.loads(to_json([turn(*one_text("Yes."))]))
-    assert {key: document[key] for key in ("format", "version")} == {"format": "agentmagic", "version": codec.VERSION}
+    assert {key: document[key] for key in ("format", "version")} == {
+        "format": "agentmagic",
+        "version": serialization.VERSION,
+    }
     assert document["turns"][0]["prompt"] == "Hello"
     assert [event["type"] for event in document["turns"][0]["events"]] == [
         "turn_started",
@@ -91,7 +94,7 @@ def test_turns_are_one_document_of_a_named_form():
 def test_the_events_are_read_back_by_the_codec(log):
     whole = turn(*log)
     lines = [json.dumps(event) for event in json.loads(to_json([whole]))["turns"][0]["events"]]
-    read = codec.decode_log(lines)
+    read = serialization.decode_log(lines)
     assert [event for event in read if not isinstance(event, TurnFinished)] == [
         event
         for event in log

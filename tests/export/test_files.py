@@ -7,8 +7,8 @@ from agentmagic.errors import UsageError
 from agentmagic.export import save, to_gemini, to_json, to_markdown, to_notebook, to_openai, to_responses
 from agentmagic.export.files import FORMS
 from agentmagic.messages import Text, ToolCall
+from tests.display.logs import one_call, one_text
 from tests.export.turns import turn
-from tests.render.logs import one_call, one_text
 
 TURNS = [turn(*one_text("Größe: 21.")), turn(*one_call(ToolCall("c1", "now", {}), Text("noon")))]
 MESSAGES = [message for one in TURNS for message in one.messages]

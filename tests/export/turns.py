@@ -2,7 +2,7 @@
 
 from agentmagic.events import Event
 from agentmagic.fold import fold
-from agentmagic.history import Turn, turn_of
+from agentmagic.history.history import Turn, turn_of
 
 
 def turn(*events: Event) -> Turn:

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmagic import codec
+from agentmagic import serialization
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Text, ToolCall, ToolResult, user
-from agentmagic.providers import _gemini_encode, openai_chat, openai_responses
-from agentmagic.providers._gemini_decode import Decoder as Gemini
-from agentmagic.providers._openai_chat_decode import Decoder as Chat
-from agentmagic.providers._openai_responses_decode import Decoder as Responses
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.providers.gemini import gemini_encoder
+from agentmagic.providers.gemini.gemini_decoder import Decoder as Gemini
 from agentmagic.providers.local import runtime
+from agentmagic.providers.openai import chat_completions, responses
+from agentmagic.providers.openai.chat_decoder import Decoder as Chat
+from agentmagic.providers.openai.responses_decoder import Decoder as Responses
 
 SIGNED = "RXZJQ0N1OENBUg=="
 
@@ -97,9 +98,9 @@ class Case:
 
 
 CASES = {
-    "openai": Case(responses_chunks(), Responses, openai_responses.encode),
-    "openai-chat": Case(chat_chunks(), Chat, openai_chat.encode),
-    "gemini": Case(gemini_chunks(), lambda: Gemini("gemini-3.5-flash"), _gemini_encode.encode),
+    "openai": Case(responses_chunks(), Responses, responses.encode),
+    "openai-chat": Case(chat_chunks(), Chat, chat_completions.encode),
+    "gemini": Case(gemini_chunks(), lambda: Gemini("gemini-3.5-flash"), gemini_encoder.encode),
 }
 
 WORDS = st.sampled_from(
@@ -196,7 +197,7 @@ def test_whatever_came_of_a_spoiled_stream_can_be_kept_and_sent_to_every_provide
     answer = Message("assistant", tuple(event.part for event in events if isinstance(event, PartFinished)))
     results = tuple(ToolResult(call.id, call.name, (Text("noon"),)) for call in answer.calls)
     history = (user("Hi"), answer, *([Message("tool", results)] if results else []), user("Go on."))
-    assert codec.decode(codec.encode(answer).encode().decode()) == answer
+    assert serialization.decode(serialization.encode(answer).encode().decode()) == answer
     for other in CASES.values():
         body = other.encode(Request(history), "gemini-3.5-flash")
         json.dumps(body, ensure_ascii=False, allow_nan=False).encode()

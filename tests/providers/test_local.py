@@ -24,7 +24,7 @@ from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSche
 from agentmagic.providers.local import Local, files, hub, make, prompts, pypi, runtime
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.progress import shown
-from agentmagic.providers.local.prompts import Made, Prompt, Talk
+from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
 from agentmagic.providers.local.runtime import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.weights import Stopped
 
@@ -390,7 +390,7 @@ def test_an_answer_and_a_call_that_stopped_at_their_length_are_cut():
 
 # ---- the runtime, over a double of its server
 
-HI = Prompt((("user", "Hi"),), 8)
+HI = GenerationRequest((("user", "Hi"),), 8)
 
 
 def words(*texts, reason="stop"):
@@ -440,14 +440,14 @@ def test_a_generation_gives_its_pieces_and_what_it_took():
 
 
 def test_a_prompt_is_encoded_with_its_grammar_or_its_schema():
-    body = runtime.encode(Prompt((("user", "Hi"),), 8, grammar="root ::= x"))
+    body = runtime.encode(GenerationRequest((("user", "Hi"),), 8, grammar="root ::= x"))
     assert (body["messages"], body["max_tokens"], body["grammar"]) == (
         [{"role": "user", "content": "Hi"}],
         8,
         "root ::= x",
     )
     assert "response_format" not in body
-    body = runtime.encode(Prompt((), 8, schema={"type": "object"}))
+    body = runtime.encode(GenerationRequest((), 8, schema={"type": "object"}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert "grammar" not in body
 
@@ -462,7 +462,7 @@ def test_a_prompt_over_the_context_says_how_long_it_is():
     with pytest.raises(ContextTooLong, match=r"9030 tokens.*Shorten"):
         say(Server({"error": error}))
     with pytest.raises(ContextTooLong, match="10000000 characters"):
-        say(Server(), Prompt((("user", "x" * 10_000_000),), 8))
+        say(Server(), GenerationRequest((("user", "x" * 10_000_000),), 8))
 
 
 def test_failures_of_the_runtime_reach_the_one_who_asked():

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
-from agentmagic.providers import _wire
-from agentmagic.providers._openai_form import NAME, is_strict
-from agentmagic.providers._wire import (
+from agentmagic.providers import wire
+from agentmagic.providers.openai.answer_form import NAME, is_strict
+from agentmagic.providers.wire import (
     certificate_fault,
     clean,
     clean_text,
@@ -58,11 +58,11 @@ def test_the_halves_of_a_surrogate_pair_are_joined():
 
 
 def test_what_is_nested_too_deep_is_not_walked():
-    assert clean(nested(_wire.DEEPEST)) == nested(_wire.DEEPEST)
+    assert clean(nested(wire.DEEPEST)) == nested(wire.DEEPEST)
     with pytest.raises(ValueError, match="deeper"):
-        clean(nested(_wire.DEEPEST + 1))
+        clean(nested(wire.DEEPEST + 1))
     with pytest.raises(StreamBroken, match="deeper"):
-        kept(nested(_wire.DEEPEST + 1))
+        kept(nested(wire.DEEPEST + 1))
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -71,11 +71,11 @@ def test_whatever_a_model_writes_as_arguments_becomes_an_object_that_can_be_writ
     json.dumps(read_arguments(text), allow_nan=False)
 
 
-@pytest.mark.parametrize("reader", [_wire.object_of, _wire.objects_of, _wire.text_of, _wire.place_of])
+@pytest.mark.parametrize("reader", [wire.object_of, wire.objects_of, wire.text_of, wire.place_of])
 @settings(deadline=None)  # the machine may be busy
 @given(value=ANY_JSON)
 def test_a_reader_returns_what_was_asked_for_or_says_that_it_cannot_be_read(reader: Any, value: Any):
-    kinds = {_wire.object_of: dict, _wire.objects_of: list, _wire.text_of: str, _wire.place_of: int}
+    kinds = {wire.object_of: dict, wire.objects_of: list, wire.text_of: str, wire.place_of: int}
     try:
         assert isinstance(reader(value), kinds[reader])
     except StreamBroken as error:
@@ -85,8 +85,8 @@ def test_a_reader_returns_what_was_asked_for_or_says_that_it_cannot_be_read(read
 @settings(deadline=None)  # the machine may be busy
 @given(ANY_JSON)
 def test_no_figure_breaks_an_answer(value: Any):
-    assert _wire.count_of(value) >= 0
-    assert isinstance(_wire.figures_of(value), dict)
+    assert wire.count_of(value) >= 0
+    assert isinstance(wire.figures_of(value), dict)
 
 
 @settings(deadline=None)  # the machine may be busy

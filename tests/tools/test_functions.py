@@ -9,9 +9,9 @@ import pytest
 from pydantic import BaseModel
 
 from agentmagic import Done, Session, ToolContext, tool
-from agentmagic.engine import engine
 from agentmagic.errors import UsageError
 from agentmagic.messages import Example, Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Recorder
 from agentmagic.tools.base import STILL_RUNNING
 from agentmagic.tools.functions import Functions, function_tool, is_tool, to_content, to_result

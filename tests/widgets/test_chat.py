@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from agentmagic import Agent, Session, tool
-from agentmagic.engine import engine
 from agentmagic.errors import RateLimited, UsageError
 from agentmagic.providers.scripted import Scripted
+from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
-from agentmagic.widgets.actions import Send
 from agentmagic.widgets.chat import Chat
-from agentmagic.widgets.notebook import Bare
+from agentmagic.widgets.commands import Send
+from agentmagic.widgets.surroundings import Bare
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
 

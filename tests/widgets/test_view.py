@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from agentmagic.engine import engine
 from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartStarted, Stop
+from agentmagic.runtime.engine import engine
 from agentmagic.widgets import view as widget
 from agentmagic.widgets.view import Library, View
-from tests.render.logs import started
+from tests.display.logs import started
 from tests.widgets.reader import Reader
 
 

@@ -13,7 +13,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.providers.local import files, prompts, runtime
-from agentmagic.providers.local.prompts import Prompt, Talk
+from agentmagic.providers.local.prompts import GenerationRequest, Talk
 from agentmagic.providers.local.runtime import Finished, Generator, RefusedForm
 
 MODEL = "qwen2.5-coder-1.5b"
@@ -160,12 +160,12 @@ async def _arguments(generator: Generator, talk: Talk, tool: ToolDef, meter: _Me
     return prompts.parsed(await _reply(generator, prompts.arguments(talk, tool), meter))
 
 
-async def _reply(generator: Generator, prompt: Prompt, meter: _Meter) -> str:
+async def _reply(generator: Generator, prompt: GenerationRequest, meter: _Meter) -> str:
     """Return a whole reply."""
     return "".join([piece async for piece in _formed(generator, prompt, meter)])
 
 
-async def _formed(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncGenerator[str]:
+async def _formed(generator: Generator, prompt: GenerationRequest, meter: _Meter) -> AsyncGenerator[str]:
     """Yield a reply; where the runtime makes no grammar of a schema, any JSON object will do."""
     try:
         async with aclosing(_pieces(generator, prompt, meter)) as pieces:
@@ -179,7 +179,7 @@ async def _formed(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncG
                 yield piece
 
 
-async def _pieces(generator: Generator, prompt: Prompt, meter: _Meter) -> AsyncGenerator[str]:
+async def _pieces(generator: Generator, prompt: GenerationRequest, meter: _Meter) -> AsyncGenerator[str]:
     async with aclosing(generator.generate(prompt)) as pieces:
         async for piece in pieces:
             if isinstance(piece, Finished):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers._wire import read_arguments
 from agentmagic.providers.base import OutputSchema, Request
 from agentmagic.providers.local.narrow import narrow
+from agentmagic.providers.wire import read_arguments
 
 MAX_TOOLS = 5
 """With more tools than this the plan gets unreliable."""
@@ -54,7 +54,7 @@ Said = tuple[Literal["system", "user", "assistant"], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class GenerationRequest:
     """One generation: what was said, how long the reply may be, and the form it must keep to."""
 
     messages: tuple[Said, ...]
@@ -158,7 +158,7 @@ def _stems(text: str) -> list[str]:
     return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
 
 
-def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Prompt:
+def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> GenerationRequest:
     """Ask which tools the question needs, in order; with `required` at least one."""
     shots = [(example_question(tool), tool.name) for tool in tools]
     word = _no_tool(tools)
@@ -166,7 +166,7 @@ def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Pro
     for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined(shots)):
         messages.extend(_shot(question, name))
     messages.append(("user", talk.asked))
-    return Prompt(tuple(messages), PLAN_TOKENS, grammar=plan_grammar(tools, required=required))
+    return GenerationRequest(tuple(messages), PLAN_TOKENS, grammar=plan_grammar(tools, required=required))
 
 
 def _shot(question: str, reply: str) -> tuple[Said, Said]:
@@ -219,7 +219,7 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
     return steps[done] if done < len(steps) else None
 
 
-def arguments(talk: Talk, tool: ToolDef) -> Prompt:
+def arguments(talk: Talk, tool: ToolDef) -> GenerationRequest:
     """Ask for the arguments of the next call."""
     properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP)
     task = (
@@ -230,7 +230,7 @@ def arguments(talk: Talk, tool: ToolDef) -> Prompt:
     for example in tool.examples[:1]:
         messages.extend(_shot(example.question, json.dumps(dict(example.arguments), ensure_ascii=False)))
     messages.append(("user", _arguments_question(talk, tool)))
-    return Prompt(tuple(messages), ARGUMENTS_TOKENS, schema=narrow(tool.parameters))
+    return GenerationRequest(tuple(messages), ARGUMENTS_TOKENS, schema=narrow(tool.parameters))
 
 
 def _arguments_question(talk: Talk, tool: ToolDef) -> str:
@@ -258,7 +258,7 @@ def repeats(talk: Talk, call: ToolCall) -> bool:
     return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
 
 
-def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> Prompt:
+def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
     """Ask for the answer, in a form where there is one: from the results, else from what the model knows."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
@@ -273,8 +273,8 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
             messages.extend(_shot(question, reply))
         messages.append(("user", talk.question))
     if output is None:
-        return Prompt(tuple(messages), ANSWER_TOKENS)
-    return Prompt(tuple(messages), FORM_TOKENS, schema=narrow(output.schema))
+        return GenerationRequest(tuple(messages), ANSWER_TOKENS)
+    return GenerationRequest(tuple(messages), FORM_TOKENS, schema=narrow(output.schema))
 
 
 def signature(tool: ToolDef) -> str:

@@ -19,9 +19,9 @@ from typing import Any, Protocol, cast
 
 from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, ProviderError, StreamBroken
 from agentmagic.messages import Usage
-from agentmagic.providers._wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
 from agentmagic.providers.local import openmp
-from agentmagic.providers.local.prompts import Prompt
+from agentmagic.providers.local.prompts import GenerationRequest
+from agentmagic.providers.wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
 
 CONTEXT = 8192
 """Tokens a prompt and its reply may have together; 8192 take 0.1 GB more memory than 4096."""
@@ -51,7 +51,7 @@ class RefusedForm(ProviderError):
 class Generator(Protocol):
     """What answers prompts: the loaded model, or a double of it."""
 
-    def generate(self, prompt: Prompt) -> AsyncGenerator[str | Finished]:
+    def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece and last of all a `Finished`; closing it ends the generation.
 
         Raises RefusedForm before the first piece for a form that it cannot keep to.
@@ -59,7 +59,7 @@ class Generator(Protocol):
         ...
 
 
-def encode(prompt: Prompt) -> dict[str, Any]:
+def encode(prompt: GenerationRequest) -> dict[str, Any]:
     """Write a prompt as the body of a chat completion."""
     body: dict[str, Any] = {
         "messages": [{"role": role, "content": text} for role, text in prompt.messages],
@@ -122,7 +122,7 @@ class Runtime:
         self._server = server
         self._busy = threading.Lock()
 
-    async def generate(self, prompt: Prompt) -> AsyncGenerator[str | Finished]:
+    async def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece and last of all a `Finished`.
 
         Closing the iterator, or cancelling the task, returns at once; the generation ends at its next token.
@@ -154,7 +154,7 @@ class Runtime:
         def receive(_chunk: Any) -> bool:
             return False
 
-        self._server.handle_chat_completions(encode(Prompt((("user", "Hello"),), max_tokens=1)), receive)
+        self._server.handle_chat_completions(encode(GenerationRequest((("user", "Hello"),), max_tokens=1)), receive)
 
     def _work(self, body: dict[str, Any], post: Callable[[Any], None], stop: threading.Event) -> None:
         def receive(received: Any) -> bool:

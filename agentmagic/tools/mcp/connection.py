@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError, ToolError
+from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import catalogue, client, faults, trust

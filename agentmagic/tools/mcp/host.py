@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from agentmagic.engine import engine
 from agentmagic.errors import ToolError
 from agentmagic.messages import Message
+from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]

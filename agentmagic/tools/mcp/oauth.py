@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from agentmagic.deadline import GRACE
+from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp.redirect import Answer, Redirect, read
 from agentmagic.tools.mcp.streamable_http import bound

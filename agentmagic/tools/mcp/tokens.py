@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from agentmagic.engine import engine
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import learn, redact
 from agentmagic.settings import KEYRING_SERVICE
 from agentmagic.tools.mcp.config import Http, Sse, Transport

@@ -21,7 +21,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
-from tests.render.logs import asked_for, carried_out, over, reasoning, started, step_over, text
+from tests.display.logs import asked_for, carried_out, over, reasoning, started, step_over, text
 
 TECHNIQUES = {
     "script": "<script>fired('script')</script>",

@@ -20,7 +20,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import Media, Text, ToolCall, ToolResult, Usage
-from tests.render.logs import answered, asked_for, carried_out, over, reasoning, started, step_over, text
+from tests.display.logs import answered, asked_for, carried_out, over, reasoning, started, step_over, text
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 MODEL = "gemini:gemini-3.5-flash"

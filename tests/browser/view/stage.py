@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from playwright.sync_api import Browser, Page, Route, ViewportSize
 
-from agentmagic.widgets import actions
-from agentmagic.widgets.feed import Feed, State
+from agentmagic.widgets import commands
+from agentmagic.widgets.sync import Feed, State
 from tests.browser.axe import findings, violations
 from tests.browser.lab import ROOT
 
@@ -19,7 +19,7 @@ TIMEOUT = 10_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
-ALL_ACTIONS = {*actions.KINDS, actions.EDIT}
+ALL_ACTIONS = {*commands.KINDS, commands.EDIT}
 
 
 class Stage:

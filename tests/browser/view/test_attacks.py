@@ -9,12 +9,12 @@ from playwright.sync_api import Error
 
 from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
-from agentmagic.widgets.feed import Feed
+from agentmagic.widgets.sync import Feed
 from tests.browser.lab import ROOT
 from tests.browser.view.attacks import PLACES, POLLUTION, TECHNIQUES, Marked, around, everywhere
 from tests.browser.view.stage import Stage
-from tests.render.logs import one_call, one_text, started
-from tests.render.test_html_attacks import PAYLOADS
+from tests.display.logs import one_call, one_text, started
+from tests.display.test_html_attacks import PAYLOADS
 
 pytestmark = pytest.mark.browser
 

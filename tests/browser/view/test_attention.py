@@ -5,9 +5,9 @@ from playwright.sync_api import expect
 
 from agentmagic.events import ApprovalAsked, ApprovalGiven, PartDelta, PartStarted, QuestionAsked, ToolStarted
 from agentmagic.messages import ToolCall
-from agentmagic.widgets.feed import Feed
+from agentmagic.widgets.sync import Feed
 from tests.browser.view import scenes
-from tests.render.logs import asked_for, one_text, over, started, step_over, text
+from tests.display.logs import asked_for, one_text, over, started, step_over, text
 
 pytestmark = pytest.mark.browser
 

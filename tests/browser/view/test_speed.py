@@ -6,11 +6,11 @@ import pytest
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall
-from agentmagic.widgets.feed import Feed
+from agentmagic.widgets.sync import Feed
 from agentmagic.widgets.view import FRAME
 from tests.benchmarks.paced import TOKENS, tokens
 from tests.browser.view.stage import size
-from tests.render.logs import answered, asked_for, over, started, step_over, text
+from tests.display.logs import answered, asked_for, over, started, step_over, text
 
 pytestmark = pytest.mark.browser
 

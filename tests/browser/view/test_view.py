@@ -14,10 +14,10 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import Text, ToolCall, ToolResult
-from agentmagic.widgets.feed import Feed
+from agentmagic.widgets.sync import Feed
 from tests.browser.lab import retype
 from tests.browser.view import scenes
-from tests.render.logs import asked_for, one_call, one_text, over, started, step_over, text
+from tests.display.logs import asked_for, one_call, one_text, over, started, step_over, text
 
 pytestmark = pytest.mark.browser
 

@@ -49,7 +49,7 @@ class Chat:
 
     def model(self, url: str, key: str) -> Model:
         """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai_chat import OpenAIChat
+        from agentmagic.providers.openai.chat_completions import OpenAIChat
 
         return OpenAIChat("gpt-5.4", base_url=f"{url}/v1", api_key=key)
 

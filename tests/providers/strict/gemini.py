@@ -55,7 +55,7 @@ class Gemini:
 
     def model(self, url: str, key: str) -> Model:
         """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.gemini import Gemini as Provider
+        from agentmagic.providers.gemini.gemini_model import Gemini as Provider
 
         return Provider(MODEL, base_url=url, api_key=key)
 

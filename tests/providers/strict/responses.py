@@ -47,7 +47,7 @@ class Responses:
 
     def model(self, url: str, key: str) -> Model:
         """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai_responses import OpenAIResponses
+        from agentmagic.providers.openai.responses import OpenAIResponses
 
         return OpenAIResponses("gpt-5.4", base_url=f"{url}/v1", api_key=key)
 

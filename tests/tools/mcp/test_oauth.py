@@ -14,8 +14,8 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
 
-from agentmagic.deadline import Deadline
 from agentmagic.errors import ServerError
+from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import McpServers, config, oauth, tokens
 from agentmagic.tools.mcp.host import Page, Typed

@@ -1,0 +1,160 @@
+"""Blocks as the plain JSON that a view draws; all text in it is blanked, cleaned and cut here."""
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentmagic.display import words
+from agentmagic.display.blocks import (
+    Block,
+    FooterBlock,
+    NoticeBlock,
+    PromptBlock,
+    QuestionBlock,
+    ReasoningBlock,
+    RetryBlock,
+    TextBlock,
+    ToolCard,
+)
+from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
+from agentmagic.events import ToolProgress
+from agentmagic.messages import ToolResult
+
+LONGEST_ARGUMENTS = 100_000
+"""Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
+
+ONE_LINE = 80
+"""A nested argument of up to this many characters is not spread over lines."""
+
+Fields = dict[str, Any]
+"""A block's fields, as JSON; `kind` says which block it is."""
+
+
+@dataclass(slots=True)
+class About:
+    """What a view needs of a block that the block does not know.
+
+    `ask` is the id to answer an approval or a question with, `turn` the number of a prompt's turn from 0, or
+    None for a prompt that begins none, `since` when a call began to run, in seconds since 1970.
+    """
+
+    ask: str = ""
+    turn: int | None = None
+    since: float | None = None
+
+
+def fields(block: Block, about: About) -> Fields:  # noqa: PLR0911  (one arm for each block)
+    """Return a block's fields; the words of text and reasoning are left to the caller, as they grow."""
+    match block:
+        case TextBlock():
+            return {"kind": "text", "open": block.open, "interrupted": block.interrupted}
+        case ReasoningBlock():
+            return {"kind": "reasoning", "open": block.open, "interrupted": block.interrupted}
+        case ToolCard():
+            return _card(block, about)
+        case PromptBlock():
+            return {"kind": "prompt", "text": words.shown(block.prompt.text), "turn": about.turn}
+        case QuestionBlock():
+            answer = None if block.answer is None else words.shown(block.answer)
+            return {"kind": "question", "text": words.shown(block.text), "answer": answer, "ask": _open(block, about)}
+        case NoticeBlock():
+            return {"kind": "notice", "level": block.level, "text": words.shown(block.text)}
+        case RetryBlock():
+            return {"kind": "retry", "text": words.retry(block, times=True)}
+        case FooterBlock():
+            return {"kind": "footer", "figures": list(words.footer(block, times=True))}
+        case _:
+            message = f"no shape for {type(block).__name__}"
+            raise TypeError(message)
+
+
+def _open(block: Block, about: About) -> str:
+    return about.ask if block.open else ""
+
+
+def _card(card: ToolCard, about: About) -> Fields:
+    waiting = card.state == "waiting"
+    rows, note = _arguments(card)
+    return {
+        "kind": "card",
+        "name": words.shown(card.name),
+        "server": words.shown(card.server),
+        "state": card.state,
+        "short": words.short_arguments(card),
+        "arguments": rows,
+        "note": note,
+        "ask": about.ask if waiting else "",
+        "edit": _editable(card) if waiting else [],
+        "since": about.since if card.state == "running" else None,
+        "time": words.duration(card.seconds) if card.seconds else "",
+        "progress": _progress(card.progress),
+        "reason": words.shown(card.reason),
+        "result": _result(card.result),
+    }
+
+
+def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
+    """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
+    arguments: Fields = words.revealing(card.call.arguments) if card.call else {}
+    plain = {name: isinstance(value, str) for name, value in arguments.items()}
+    return [(name, value if plain[name] else _json(value), plain[name]) for name, value in arguments.items()]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
+    """Return the arguments as pairs of name and text, and a note where they were cut."""
+    if card.call is None:
+        return [], ""
+    pairs = [[str(key), _spread(value)] for key, value in words.revealing(card.call.arguments).items()]
+    left = LONGEST_ARGUMENTS
+    for pair in pairs:
+        pair[1] = pair[1][:left]
+        left -= len(pair[1])
+    return pairs, "" if left else f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown."
+
+
+def _spread(value: Any) -> str:
+    line = words.compact(value)
+    if isinstance(value, str) or len(line) <= ONE_LINE:
+        return line
+    return _json(value)
+
+
+def _progress(event: ToolProgress | None) -> Fields | None:
+    if event is None:
+        return None
+    share = event.progress / event.total if event.total else math.nan
+    return {"text": words.progress(event), "share": min(max(share, 0), 1) if math.isfinite(share) else None}
+
+
+def _result(result: ToolResult | None) -> Fields | None:
+    if result is None:
+        return None
+    return {"error": result.is_error, "forms": list(map(_form, forms(result)))}
+
+
+def _form(form: Form) -> Fields:
+    match form:
+        case PlainText():
+            return {"form": "text", "text": form.text, "note": form.note}
+        case Table():
+            rows = [[text for text, _ in row] for row in form.rows]
+            return {"form": "table", "columns": list(form.columns), "rows": rows} | _numbers(form)
+        case Image():
+            data = b64encode(form.data).decode("ascii")
+            return {"form": "image", "type": form.media_type, "data": data, "name": form.name}
+
+
+def _numbers(table: Table) -> Fields:
+    return {"numeric": list(_numeric(table)), "note": table.note}
+
+
+def _numeric(table: Table) -> Iterator[bool]:
+    for column in range(len(table.columns)):
+        yield any(row[column][1] for row in table.rows)

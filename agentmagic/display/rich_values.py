@@ -1,0 +1,144 @@
+"""What a tool sent back, sorted into the forms a card can show: a table, JSON, text, an image."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agentmagic.display.words import LONGEST_RESULT, blanked, compact, cut, one_line, shown
+from agentmagic.messages import Media, Resource, Text, ToolResult, as_text
+
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+LARGEST_IMAGE = 4_000_000
+"""Bytes of an image that is shown; a larger one is named in words."""
+
+LONGEST_SECRET = 1000
+"""Characters that are looked at beyond those shown, so that no secret is cut in two before it is blanked."""
+
+LARGEST_JSON = 1_000_000
+"""Characters of text that are tried as JSON."""
+
+ONE_LINE = 80
+"""JSON up to this many characters is not spread over lines."""
+
+MOST_ROWS = 50
+MOST_COLUMNS = 20
+LONGEST_CELL = 200
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """Text as it is, cut; `note` says what was left out."""
+
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Records, cut; a cell is (text, is a number)."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, bool], ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture of a type that browsers show and that cannot hold a script."""
+
+    media_type: str
+    data: bytes
+    name: str
+
+
+Form = PlainText | Table | Image
+
+
+def forms(result: ToolResult) -> Iterator[Form]:
+    """Yield the content of a result, secrets blanked, in its order.
+
+    A result without content is its structured value; one without either yields nothing.
+    """
+    if not result.content and result.structured is not None:
+        yield _json(result.structured)
+    for part in result.content:
+        match part:
+            case Text():
+                yield from _text(part.text)
+            case Media() if part.media_type in IMAGES and len(part.data) <= LARGEST_IMAGE:
+                yield Image(part.media_type, part.data, shown(part.name))
+            case Media() | Resource():
+                yield _words(shown(as_text(part)))
+
+
+def _text(text: str) -> Iterator[Form]:
+    if not text.strip():
+        return
+    value = _parsed(text)
+    yield PlainText(*_cut(text)) if value is None else _json(value)
+
+
+def _cut(text: str) -> tuple[str, str]:
+    """Return the start of a text, fit to be shown, and the note on the rest, whose size costs no time."""
+    start, note = cut(text, LONGEST_RESULT + LONGEST_SECRET)
+    return (cut(shown(start))[0], cut(text)[1]) if note else cut(shown(text))
+
+
+def _parsed(text: str) -> Any:
+    """Return the array or object that a text holds, else None."""
+    if len(text) > LARGEST_JSON or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(value: Any) -> Form:
+    value = blanked(value)
+    if records := _records(value):
+        return _table(records)
+    line = compact(value)
+    return _words(line if len(line) <= ONE_LINE else json.dumps(value, ensure_ascii=False, indent=2, default=str))
+
+
+def _words(text: str) -> PlainText:
+    return PlainText(*cut(text))
+
+
+def _records(value: Any) -> Sequence[dict[str, Scalar]]:
+    """Return the records of a list of flat objects, or of an object that holds nothing but one such list."""
+    if isinstance(value, dict):
+        inner = list(cast("dict[str, Any]", value).values())
+        value = inner[0] if len(inner) == 1 else None
+    if not isinstance(value, list) or not all(map(_is_flat, cast("list[Any]", value))):
+        return []
+    records = cast("list[dict[str, Scalar]]", value)
+    return records if 0 < len(_columns(records)) <= MOST_COLUMNS else []
+
+
+def _is_flat(item: Any) -> bool:
+    values = cast("dict[str, Any]", item).values() if isinstance(item, dict) else ()
+    return bool(values) and all(value is None or isinstance(value, str | int | float) for value in values)
+
+
+def _columns(records: Iterable[dict[str, Scalar]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for record in records for key in record))
+
+
+def _table(records: Sequence[dict[str, Scalar]]) -> Table:
+    columns = _columns(records)
+    rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in records[:MOST_ROWS])
+    hidden = len(records) > MOST_ROWS
+    note = f"The first {MOST_ROWS} of {len(records):,} rows. The whole result is in session.messages." if hidden else ""
+    return Table(columns, rows, note)
+
+
+def _cell(value: Scalar) -> tuple[str, bool]:
+    if value is None:
+        return "", False
+    number = not isinstance(value, str | bool)
+    return one_line(value if isinstance(value, str) else compact(value), LONGEST_CELL), number

@@ -1,0 +1,163 @@
+"""Blocks to plain text, for terminals and for the `text/plain` of an output."""
+
+from collections.abc import Iterator
+from unicodedata import east_asian_width
+
+from agentmagic.display import words
+from agentmagic.display.blocks import (
+    Block,
+    FooterBlock,
+    NoticeBlock,
+    PromptBlock,
+    QuestionBlock,
+    ReasoningBlock,
+    RetryBlock,
+    TextBlock,
+    ToolCard,
+)
+from agentmagic.display.rich_values import Form, Image, Table, forms
+from agentmagic.display.transcript import Transcript
+from agentmagic.messages import ToolResult
+
+LONGEST = 1_200
+"""Characters of a result or of reasoning that are printed."""
+
+MOST_LINES = 12
+WIDEST_COLUMN = 40
+
+
+def render(transcript: Transcript, *, times: bool = True, prompt: bool = False) -> str:
+    """Return the transcript as readable text.
+
+    With `times` false nothing in it depends on the clock. The prompt is left out unless asked for, since a
+    cell shows it above its output.
+    """
+    blocks = (block for block in transcript.blocks if prompt or not isinstance(block, PromptBlock))
+    return _joined((block, render_block(block, times=times)) for block in blocks)
+
+
+def render_block(block: Block, *, times: bool = True) -> str:  # noqa: PLR0911  (one arm for each block)
+    """Return one block as text without a last line break, or an empty string where there is nothing to print."""
+    match block:
+        case TextBlock():
+            return _marked(words.shown(block.text).strip(), interrupted=block.interrupted)
+        case ToolCard():
+            return "\n".join(_card(block, times=times))
+        case ReasoningBlock():
+            return _reasoning(block)
+        case NoticeBlock():
+            return _notice(block)
+        case RetryBlock():
+            return words.retry(block, times=times)
+        case QuestionBlock():
+            return "\n".join(_question(block))
+        case FooterBlock():
+            return " · ".join(words.footer(block, times=times))
+        case PromptBlock():
+            return _indented(words.shown(block.prompt.text).strip(), "> ")
+        case _:
+            return ""
+
+
+def _joined(rendered: Iterator[tuple[Block, str]]) -> str:
+    """Put an empty line between blocks, but none between two cards."""
+    pieces: list[str] = []
+    before: Block | None = None
+    for block, text in rendered:
+        if not text:
+            continue
+        if before is not None:
+            pieces.append("\n" if isinstance(before, ToolCard) and isinstance(block, ToolCard) else "\n\n")
+        pieces.append(text)
+        before = block
+    return "".join(pieces)
+
+
+def _marked(text: str, *, interrupted: bool) -> str:
+    return f"{text}\n[interrupted]".lstrip() if interrupted else text
+
+
+def _reasoning(block: ReasoningBlock) -> str:
+    text = words.shown(block.text).strip()
+    return "Thought\n" + _indented(_start(text)) if text else ""
+
+
+def _notice(block: NoticeBlock) -> str:
+    label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
+    return label + words.shown(block.text)
+
+
+def _question(block: QuestionBlock) -> Iterator[str]:
+    yield f"? {words.shown(block.text)}"
+    if block.answer is not None:
+        yield _indented(words.shown(block.answer))
+
+
+def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
+    yield _heading(card, times=times)
+    if card.state == "waiting":
+        yield _indented(words.all_arguments(card))
+    if card.result:
+        yield from _result(card.result)
+    elif card.reason:
+        yield _indented(words.shown(card.reason))
+
+
+def _heading(card: ToolCard, *, times: bool) -> str:
+    name = words.shown(card.name)
+    server = f"({words.shown(card.server)})" if card.server else ""
+    arguments = words.short_arguments(card)
+    took = words.duration(card.seconds) if times and card.seconds else ""
+    told = words.progress(card.progress) if card.progress else ""
+    tail = " · ".join(filter(None, (words.STATES[card.state], told, took)))
+    return " ".join(filter(None, (words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else "")))
+
+
+def _result(result: ToolResult) -> Iterator[str]:
+    for form in forms(result):
+        text, note = _form(form)
+        if text:
+            yield _indented(_start(text))
+        if note:
+            yield _indented(note)
+
+
+def _form(form: Form) -> tuple[str, str]:
+    match form:
+        case Table():
+            return _columns(form), form.note
+        case Image():
+            return f"[{form.media_type} {form.name}, {len(form.data):,} bytes]".replace(" ,", ","), ""
+        case _:
+            return form.text.strip("\n"), form.note
+
+
+def _start(text: str) -> str:
+    """Return the first lines of a text, and say so where that is not all of it."""
+    start = "\n".join(text.split("\n")[:MOST_LINES])[:LONGEST]
+    return text if len(start) == len(text) else f"{start}\n… ({len(text):,} characters)"
+
+
+def _columns(table: Table) -> str:
+    rows = [[words.one_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
+    head = [words.one_line(column, WIDEST_COLUMN) for column in table.columns]
+    numeric = [any(row[i][1] for row in table.rows) for i in range(len(head))]
+    widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
+    return "\n".join(_row(row, widths, numeric) for row in (head, *rows))
+
+
+def _row(cells: list[str], widths: list[int], numeric: list[bool]) -> str:
+    padded: list[str] = []
+    for cell, width, right in zip(cells, widths, numeric, strict=True):
+        space = " " * (width - _width(cell))
+        padded.append(space + cell if right else cell + space)
+    return "  ".join(padded).rstrip()
+
+
+def _width(text: str) -> int:
+    """Count the columns a terminal gives a text: two for a wide character."""
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _indented(text: str, indent: str = "  ") -> str:
+    return "\n".join((indent + line).rstrip() for line in text.splitlines())

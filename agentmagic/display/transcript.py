@@ -1,0 +1,288 @@
+"""Events to blocks: what a person is shown of a conversation, before it is HTML or text.
+
+A transcript is a pure fold: the same events make the same blocks, whether they come from a run under way
+or from a log, and with or without their deltas.
+"""
+
+from collections.abc import Iterable
+
+from agentmagic.display.blocks import (
+    SETTLED,
+    Block,
+    FooterBlock,
+    NoticeBlock,
+    Pieces,
+    PromptBlock,
+    QuestionBlock,
+    ReasoningBlock,
+    RetryBlock,
+    State,
+    TextBlock,
+    ToolCard,
+)
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Compacted,
+    Event,
+    Notice,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    PromptAdded,
+    QuestionAnswered,
+    QuestionAsked,
+    Sampled,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
+
+_ENDS: dict[ResultStatus, State] = {
+    "ok": "done",
+    "error": "failed",
+    "timeout": "failed",
+    "denied": "denied",
+    "interrupted": "interrupted",
+}
+
+_Part = TextBlock | ReasoningBlock | ToolCard
+
+
+class Transcript:
+    """The blocks that a stream of events makes.
+
+    `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
+    footer of the turn under way, else None: it joins the blocks when the turn ends. Feeding a delta takes
+    constant time.
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.blocks: list[Block] = []
+        self.running: FooterBlock | None = None
+        self._turn = 0
+        self._step = 0
+        self._parts: dict[int, _Part] = {}
+        self._cards: dict[str, ToolCard] = {}
+        self._approvals: dict[str, ToolCard] = {}
+        self._questions: dict[str, QuestionBlock] = {}
+        for event in events:
+            self.feed(event)
+
+    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912  (one arm for each event, in one place)
+        """Take one event in."""
+        match event:
+            case PartDelta():
+                self._extend_part(event)
+            case PartStarted():
+                self._start_part(event)
+            case PartFinished():
+                self._finish_part(event)
+            case ToolProgress():
+                self._tell_progress(event)
+            case ToolStarted():
+                self._change(self._card(event.call, event.server), "running")
+            case ToolFinished():
+                self._finish_call(event)
+            case ApprovalAsked():
+                self._approvals[event.id] = self._card(event.call, event.server)
+                self._change(self._approvals[event.id], "waiting")
+            case ApprovalGiven():
+                self._settle_approval(event)
+            case QuestionAsked():
+                self._questions[event.id] = QuestionBlock(event.text, open=True)
+                self.blocks.append(self._questions[event.id])
+            case QuestionAnswered():
+                self._answer(event)
+            case Notice():
+                self.blocks.append(NoticeBlock(event.level, event.text))
+            case PromptAdded():
+                self.blocks.append(PromptBlock(event.prompt))
+            case Sampled():
+                self._sample(event)
+            case Compacted():
+                self._compact(event)
+            case TurnStarted():
+                self._start_turn(event)
+            case StepStarted():
+                self._start_step()
+            case StepRetried():
+                self._withdraw_step()
+                self.blocks.append(RetryBlock(event.attempt, event.delay, event.error))
+            case StepFinished():
+                self._finish_step(event)
+            case TurnFinished():
+                self._finish_turn(event)
+
+    # -- turns and steps -----------------------------------------------------------------------
+
+    def _start_turn(self, event: TurnStarted) -> None:
+        self._turn = len(self.blocks)
+        self.blocks.append(PromptBlock(event.prompt))
+        self.running = FooterBlock(event.model, open=True)
+        self._start_step()
+
+    def _start_step(self) -> None:
+        self._step = len(self.blocks)
+        self._parts = {}
+        self._cards = {}
+
+    def _withdraw_step(self) -> None:
+        """Take back what the step had shown; notices were not the model's and stay."""
+        self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, NoticeBlock)]
+        self._parts = {}
+        self._cards = {}
+
+    def _finish_step(self, event: StepFinished) -> None:
+        for block in self._parts.values():
+            if block.open and not (isinstance(block, ToolCard) and block.call):
+                self._give_up(block)
+        last = self.blocks[-1] if len(self.blocks) > self._step else None
+        if event.interrupted and isinstance(last, TextBlock | ReasoningBlock):
+            last.interrupted = True
+            last.version += 1
+        self._parts = {}
+        self._spend(event.usage)
+
+    def _finish_turn(self, event: TurnFinished) -> None:
+        result = event.result
+        for block in self.blocks[self._turn :]:
+            if block.open:
+                self._give_up(block)
+        self._show_final_text(result.final_text)
+        if result.error:
+            level = "warning" if result.stop_reason == "budget" else "error"
+            self.blocks.append(NoticeBlock(level, result.error))
+        model = self.running.model if self.running else ""
+        self.blocks.append(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
+        self.running = None
+        self._turn = len(self.blocks)
+
+    def _show_final_text(self, text: str) -> None:
+        """Show a final text that no part carried: that of a tool that ended the turn, for example."""
+        written = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
+        if not written.rstrip().endswith(text.strip()):
+            self.blocks.append(TextBlock(Pieces(text)))
+
+    def _give_up(self, block: Block) -> None:
+        """Close a block that nothing more will come for."""
+        block.open = False
+        block.version += 1
+        if isinstance(block, ToolCard):
+            block.state = "interrupted"
+            block.pieces = Pieces()
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _start_part(self, event: PartStarted) -> _Part:
+        match event.kind:
+            case "text":
+                block = TextBlock(open=True)
+            case "reasoning":
+                block = ReasoningBlock(open=True)
+            case "tool_call":
+                block = ToolCard(event.name, open=True)
+        self._parts[event.index] = block
+        self.blocks.append(block)
+        return block
+
+    def _extend_part(self, event: PartDelta) -> None:
+        block = self._parts.get(event.index)
+        if block:
+            block.pieces.append(event.text)
+            block.version += 1
+
+    def _finish_part(self, event: PartFinished) -> None:
+        part = event.part
+        match part:
+            case Text():
+                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "text"))
+                self._finish_words(block, part.text)
+            case Reasoning():
+                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "reasoning"))
+                self._finish_words(block, part.text)
+            case ToolCall():
+                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "tool_call"))
+                self._finish_arguments(block, part)
+            case _:
+                pass
+
+    def _finish_words(self, block: _Part, text: str) -> None:
+        block.pieces = Pieces(text)
+        block.open = False
+        block.version += 1
+
+    def _finish_arguments(self, block: _Part, call: ToolCall) -> None:
+        block.pieces = Pieces()
+        block.version += 1
+        if isinstance(block, ToolCard):
+            block.call = call
+            block.name = call.name
+            self._cards[call.id] = block
+
+    # -- tools and the person ------------------------------------------------------------------
+
+    def _card(self, call: ToolCall, server: str = "") -> ToolCard:
+        """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
+        card = self._cards.get(call.id)
+        if card is None:
+            card = self._cards[call.id] = ToolCard(call.name, open=True)
+            self.blocks.append(card)
+        card.call = call
+        card.server = server or card.server
+        return card
+
+    def _change(self, card: ToolCard, state: State) -> None:
+        card.state = state
+        card.open = state not in SETTLED
+        card.version += 1
+
+    def _tell_progress(self, event: ToolProgress) -> None:
+        card = self._cards.get(event.call_id)
+        if card and card.open:
+            card.progress = event
+            card.version += 1
+
+    def _finish_call(self, event: ToolFinished) -> None:
+        result = event.result
+        card = self._cards.get(result.call_id) or self._card(ToolCall(result.call_id, result.name, {}))
+        card.result = result
+        card.seconds = event.seconds
+        card.progress = None
+        self._change(card, _ENDS[result.status])
+
+    def _settle_approval(self, event: ApprovalGiven) -> None:
+        card = self._approvals.pop(event.id, None)
+        if card:
+            card.reason = "" if event.approved else event.reason
+            self._change(card, "pending" if event.approved else "denied")
+
+    def _compact(self, event: Compacted) -> None:
+        what = "Older turns were summarised" if event.summary else "Older results were shortened"
+        text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
+        self.blocks.append(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _sample(self, event: Sampled) -> None:
+        spent = event.usage.input_tokens + event.usage.output_tokens
+        text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
+        self.blocks.append(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _spend(self, usage: Usage) -> None:
+        if self.running:
+            self.running.usage += usage
+            self.running.version += 1
+
+    def _answer(self, event: QuestionAnswered) -> None:
+        question = self._questions.pop(event.id, None)
+        if question:
+            question.answer = event.text
+            question.open = False
+            question.version += 1

@@ -1,0 +1,264 @@
+"""The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
+
+import asyncio
+import sys
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet, WeakValueDictionary
+
+from agentmagic.agent import Agent
+from agentmagic.errors import UsageError
+from agentmagic.jupyter.notebook_file import SaveFolder
+from agentmagic.jupyter.subcommands import DEFAULT_SESSION
+from agentmagic.paths import path_of
+from agentmagic.session import Session
+from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_source
+from agentmagic.tools.functions import Functions, function_tool, is_tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agentmagic.tools.mcp import McpServers
+
+Variables = MutableMapping[str, Any]
+_UNBOUND: Any = object()
+
+
+class NotebookTools:
+    """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
+
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the marked functions; names that begin with _ are IPython's and the user's own business."""
+        return [function_tool(function) for function in self.functions()]
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return them as functions, each once."""
+        found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
+        return list(dict.fromkeys(found))
+
+    async def aclose(self) -> None:
+        """Do nothing: functions hold nothing open."""
+
+
+class Chosen:
+    """Some tools of other toolsets, by name: a toolset."""
+
+    def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
+        self._names = names
+        self._toolsets = toolsets
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools chosen, in the order of the choice.
+
+        Raises UsageError if one is not there, and ServersUnreachable if it may be a tool of a server that failed.
+        """
+        listed = await asyncio.gather(*map(list_source, self._toolsets))
+        found: dict[str, Tool] = {}
+        for tool in (tool for tools, _ in listed for tool in tools):
+            found.setdefault(tool.name, tool)
+        chosen = [found[name] for name in self._names if name in found]
+        if len(chosen) == len(self._names):
+            return chosen
+        missing = next(name for name in self._names if name not in found)
+        message = f"There is no function or tool {missing!r} to offer. Tools: {', '.join(found) or 'none'}."
+        if problems := [problem for _, unreachable in listed for problem in unreachable]:
+            raise ServersUnreachable(message, chosen, problems)
+        raise UsageError(message)
+
+    async def aclose(self) -> None:
+        """Do nothing: the toolsets belong to the session."""
+
+
+class Namespace:
+    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`.
+
+    `place` says, in the cell under way, where the sessions it makes are saved.
+    """
+
+    def __init__(self, variables: Variables, place: Callable[[], SaveFolder]) -> None:
+        self.place = place
+        self._variables = variables
+        self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
+        self._equipped: WeakSet[Session] = WeakSet()
+        self._servers: McpServers | None = None
+        self._functions = NotebookTools(variables)
+
+    @property
+    def variables(self) -> Variables:
+        """The notebook's variables."""
+        return self._variables
+
+    @property
+    def servers(self) -> "McpServers | None":
+        """The servers of `%mcp`, or None where there never was one."""
+        return self._servers
+
+    def need_servers(self) -> "McpServers":
+        """Return the servers of `%mcp`, having made the place for them and given it to every session."""
+        if self._servers is None:
+            from agentmagic.runtime.engine import engine
+            from agentmagic.tools.mcp import McpServers
+
+            self._servers = McpServers()
+            engine().at_close(self._servers.aclose)
+            for session in self._equipped:
+                session.add_toolset(self._servers)
+        return self._servers
+
+    def server_groups(self) -> "list[McpServers]":
+        """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
+        if "agentmagic.tools.mcp" not in sys.modules:  # nobody has named a server yet, and it takes a while to load
+            return []
+        from agentmagic.tools.mcp import McpServers
+
+        own = (self._servers,) if self._servers else ()
+        of_sessions = (source for one in self.sessions().values() for source in one.toolsets())
+        return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
+
+    def group_of(self, server: str) -> "McpServers | None":
+        """Return the servers among which one is, the ones of `%mcp` first, or None where there is none of the name."""
+        groups = self.server_groups()
+        return next((group for group in groups if any(one.name == server for one in group.servers)), None)
+
+    def bind_default(self) -> str | None:
+        """Make the default session a variable; return what to say where its name holds something else."""
+        value = self._variables.get(DEFAULT_SESSION, _UNBOUND)
+        if value is _UNBOUND or isinstance(value, Session | Agent):
+            self.session(DEFAULT_SESSION)
+            return None
+        return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
+
+    def session(self, name: str) -> Session:
+        """Return the session of a name, made and bound where the name is free or an Agent's.
+
+        Raises UsageError where it holds another value.
+        """
+        session = self.draft(name)
+        self.bind(name, session)
+        return session
+
+    def draft(self, name: str) -> Session:
+        """Return the session of a name, or, where the name is free or an Agent's, one that `bind` will give it.
+
+        Raises UsageError where it holds another value.
+        """
+        value = self._variables.get(name, _UNBOUND)
+        if value is _UNBOUND:
+            value = self._make(name, self._recipe())
+        elif isinstance(value, Agent):
+            value = self._make(name, value)
+        elif not isinstance(value, Session):
+            message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
+            raise UsageError(message)
+        self.equip(value)
+        return value
+
+    def bind(self, name: str, session: Session) -> None:
+        """Make a session that `draft` returned the variable of its name."""
+        if self._variables.get(name) is session:
+            return
+        self._variables[name] = session
+        if (path := self.place().file(name)) is not None:
+            self._saved[path] = session
+
+    def fork(self, session: Session, name: str, turns: int | None) -> Session:
+        """Bind a session that begins with the first turns of another, or with all, saved as those made here are.
+
+        Raises UsageError where the name is not free, or its conversation cannot be saved.
+        """
+        _check_listed(name)
+        if name in self._variables:
+            message = f"{name} is {a_type(self._variables[name])} of yours and stays. Choose a name that is free."
+            raise UsageError(message)
+        path = self.place().file(name)
+        if path is not None and path_of(path).exists():
+            message = f"A conversation of the name {name} is saved already. Choose another name."
+            raise UsageError(message)
+        forked = session.fork(turns)
+        self._equipped.add(forked)  # it has the toolsets of the other
+        if path is not None:
+            forked.save(path)
+        self.bind(name, forked)
+        return forked
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the functions of the notebook that `@tool` marks."""
+        return self._functions.functions()
+
+    def known(self, name: str) -> Session:
+        """Return the session of a name; only the default one is made, where its name is free.
+
+        Raises UsageError for another unbound name, and for an Agent's, which stays one.
+        """
+        if name != DEFAULT_SESSION and name not in self._variables:
+            message = f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}."
+            raise UsageError(message)
+        if isinstance(self._variables.get(name), Agent):
+            message = f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
+            raise UsageError(message)
+        return self.session(name)
+
+    def sessions(self) -> dict[str, Session]:
+        """Return the sessions that variables hold, by name."""
+        items = tuple(self._variables.items())
+        return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
+
+    def toolsets(self, session: Session, agent: Agent, chosen: Sequence[str] | None = None) -> tuple[Toolset, ...]:
+        """Return the sources of tools of a turn, those that are empty left out; of `chosen`, only these tools.
+
+        Raises UsageError for a chosen name that nothing can have.
+        """
+        sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
+        if chosen is None:
+            return sources
+        functions = {name: self._variables[name] for name in chosen if _is_function(self._variables.get(name))}
+        if not sources and (missing := [name for name in chosen if name not in functions]):
+            message = f"--tools names {missing[0]}, which is no function of the notebook. Define it first."
+            raise UsageError(message)
+        names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
+        return (Chosen(names, (Functions(functions.values()), *sources)),)
+
+    def _is_empty(self, source: Toolset) -> bool:
+        if self._servers is not None and source is self._servers:
+            return not self._servers.servers
+        return source is self._functions and not any(map(is_tool, tuple(self._variables.values())))
+
+    def _recipe(self) -> Agent:
+        default = self._variables.get(DEFAULT_SESSION)
+        return default.agent if isinstance(default, Session) else Agent()
+
+    def _make(self, name: str, recipe: Agent) -> Session:
+        """Make a session that is saved beside the notebook, if any is."""
+        _check_listed(name)
+        path = self.place().file(name)
+        earlier = self._saved.get(path) if path is not None else None
+        if earlier is not None and not earlier.running:
+            earlier.history.close()  # it has lost its name, and somebody may hold it still: the file is free again
+        return Session(recipe, path=path)
+
+    def equip(self, session: Session) -> None:
+        """Give a session the notebook's functions and servers, once."""
+        if session in self._equipped:
+            return
+        self._equipped.add(session)
+        session.add_toolset(self._functions)
+        if self._servers is not None:
+            session.add_toolset(self._servers)
+
+
+def _check_listed(name: str) -> None:
+    """Raise UsageError for a name that lists leave out: IPython keeps what cells return under such names."""
+    if name.startswith("_"):
+        message = f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
+        raise UsageError(message)
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _another(name: str) -> str:
+    return f"Use another session, %%agent NAME, or rename yours and del {name}."

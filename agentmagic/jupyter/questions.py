@@ -1,0 +1,153 @@
+"""Approvals and questions typed: what is asked of the person is put to the main thread's `input`."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from agentmagic.display.words import restored, shown, shown_exactly, written_out
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    QuestionAsked,
+    Reply,
+    TurnFinished,
+)
+from agentmagic.log import logger
+from agentmagic.run import Run
+from agentmagic.runtime.engine import engine
+from agentmagic.secrets import redact
+
+LONGEST_ARGUMENTS = 20_000
+"""Characters of a call's arguments that are shown, as JSON, before they are edited."""
+
+Ask = Callable[[str], str]
+
+CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
+EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
+
+
+class Questions:
+    """Answers a run's questions by asking the person at the keyboard, one at a time.
+
+    `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt.
+    `typed` says why the person answers at the keyboard, or None where they do so elsewhere: then nothing is asked
+    here. `brief` leaves the arguments out of the prompt, where the screen shows them.
+    """
+
+    def __init__(
+        self, run: Run, typed: Callable[[], Awaitable[str | None]], *, brief: bool = False, ask: Ask = input
+    ) -> None:
+        self._run = run
+        self._is_typed = typed
+        self._told = False
+        self._brief = brief
+        self._ask = ask
+        self._turn = asyncio.Lock()
+        self._settled: dict[str, asyncio.Event] = {}
+        self._open: set[asyncio.Task[None]] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the run; put a question where it is one."""
+        match event:
+            case ApprovalGiven():
+                self._settled.setdefault(event.id, asyncio.Event()).set()
+            case ApprovalAsked() | QuestionAsked():
+                task = asyncio.get_running_loop().create_task(self._put(event))
+                self._open.add(task)
+                task.add_done_callback(self._open.discard)
+            case TurnFinished():
+                for task in self._open:
+                    task.cancel()
+            case _:
+                pass
+
+    async def _put(self, event: ApprovalAsked | QuestionAsked) -> None:
+        """Put a question when those before it are settled: an answer may have made it needless."""
+        settled = self._settled.setdefault(event.id, asyncio.Event())
+        async with self._turn:
+            why = await self._is_typed()
+            if settled.is_set() or why is None:
+                return
+            self._run.send(await engine().main.run(lambda: self._answer(event, why)))
+            if isinstance(event, ApprovalAsked):
+                await settled.wait()
+
+    def _answer(self, event: ApprovalAsked | QuestionAsked, why: str) -> Intent:
+        before = f"({why})\n" if why and not self._told else ""
+        self._told = True
+        if isinstance(event, QuestionAsked):
+            return Reply(event.id, self._typed(f"{before}{shown(event.text)} ").strip())
+        asking = before + describe(event, brief=self._brief)
+        while True:
+            typed = self._typed(asking).strip()
+            word, _, rest = typed.partition(" ")
+            if word.lower() not in ("e", "edit") or (rest and not rest.lstrip().startswith("{")):
+                return approval(event.id, typed)
+            if (edited := self._edited(event, rest.strip())) is not None:
+                return Approve(event.id, arguments=edited)
+
+    def _edited(self, event: ApprovalAsked, typed: str) -> dict[str, Any] | None:
+        """Have other arguments typed, unless they were at once; None where nothing was."""
+        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
+        while typed:
+            try:
+                edited = json.loads(typed, parse_constant=_no_number)
+            except (ValueError, RecursionError) as error:
+                problem = f"That is no JSON ({error})."
+            else:
+                if isinstance(edited, dict):
+                    return restored(edited, event.call.arguments, clean=redact)  # JSON undoes the escapes
+                problem = 'That is no JSON object, {"name": value}.'
+            typed = self._typed(f"{problem}\n{EDIT}").strip()
+        return None
+
+    def _typed(self, prompt: str) -> str:
+        """Have a line typed; an input that has ended, or that fails, says nothing, which is a no."""
+        try:
+            return self._ask(prompt)
+        except EOFError:
+            return ""
+        except Exception:  # noqa: BLE001  (whatever the front end raises, the turn must not wait for ever)
+            logger.exception("a question could not be put")
+            return ""
+
+
+def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
+    """Return the prompt for an approval: why it is asked, the tool, its arguments unless brief, what may be typed."""
+    lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
+    # What has changed in a definition stands on lines of its own.
+    end = "\n" if "\n" in event.reason else " "
+    reason = f"{shown(event.reason)}{end}" if event.reason else ""
+    what = f"{reason}Run {shown(event.call.name)} ({shown(event.server)})"
+    return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
+
+
+def approval(question: str, typed: str) -> Approve | Deny:
+    """Return what was meant by what was typed: a yes is that word alone; all else is a no, its words the reason."""
+    word, _, rest = typed.strip().partition(" ")
+    match word.lower(), rest.strip():
+        case (("y" | "yes"), ""):
+            return Approve(question)
+        case (("a" | "always"), ""):
+            return Approve(question, always=True)
+        case (("n" | "no"), reason):
+            return Deny(question, reason)
+        case _:
+            return Deny(question, typed.strip())
+
+
+def _now(arguments: Mapping[str, Any]) -> str:
+    text = shown_exactly(json.dumps(dict(arguments), ensure_ascii=False, default=str))
+    if len(text) <= LONGEST_ARGUMENTS:
+        return text
+    return f"{text[:LONGEST_ARGUMENTS]}… (the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"
+
+
+def _no_number(word: str) -> Any:
+    message = f"{word} is no number of it"
+    raise ValueError(message)

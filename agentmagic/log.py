@@ -1,0 +1,219 @@
+"""What agentmagic logs: standard `logging` under "agentmagic", secrets blanked, the last records kept (SESSION-6).
+
+Nothing here writes anywhere: where records go is for whoever configures `logging` to say. `keep` holds the
+last ones in memory for `%agent debug`; what other handlers get to see of them stays as it was.
+"""
+
+import hashlib
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from agentmagic import events
+from agentmagic.events import Event
+from agentmagic.messages import Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
+from agentmagic.secrets import redact
+
+KEPT = 500
+LONGEST = 2_000
+"""Characters of a record that are kept."""
+EXCERPT = 200
+"""Characters of a text or of arguments in the line of an event."""
+
+SDKS = ("openai", "httpx2", "mcp", "google_genai")
+"""The loggers of the libraries below, by the names they give themselves; kept in detail only."""
+
+LEFT_OUT = (events.PartStarted, events.PartDelta, events.ToolProgress)
+"""Events without a line."""
+_MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
+
+_INFO, _DEBUG = logging.INFO - 1, logging.DEBUG - 1
+"""The levels that are set to keep records; one off, so that a level which the user sets is told from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A record that was kept, its secrets blanked; `time` is as of `time.time`."""
+
+    time: float
+    level: str
+    logger: str
+    text: str
+
+
+class Redacting(logging.Filter):
+    """Blanks the secrets of a record before any handler sees it: its message, its exception and its stack."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take a record, which every handler behind sees in words only."""
+        record.msg = redact(_message(record))
+        record.args = None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        record.exc_info = None
+        record.exc_text = redact(record.exc_text) if record.exc_text else None
+        record.stack_info = redact(record.stack_info) if record.stack_info else None
+        return True
+
+
+class Tap(logging.Handler):
+    """Takes the records of a logger from a level on, and passes on those that would have been heard without it."""
+
+    def __init__(self, logger: logging.Logger, level: int, lines: "deque[LogEntry]") -> None:
+        super().__init__()
+        self._logger = logger
+        self._lines = lines
+        self._before = logger.level, logger.propagate
+        self._set = level
+        self.addFilter(Redacting())
+        logger.setLevel(level)
+        logger.propagate = False
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record."""
+        text = "\n".join(filter(None, (str(record.msg), record.exc_text, record.stack_info)))
+        self._lines.append(LogEntry(record.created, record.levelname, record.name, text[:LONGEST]))
+        parent = self._logger.parent
+        if self._before[1] and parent is not None and record.levelno >= self._passing(parent):
+            parent.callHandlers(record)
+
+    def close(self) -> None:
+        """Leave the logger as it was found."""
+        self._logger.removeHandler(self)
+        if self._logger.level == self._set:
+            self._logger.setLevel(self._before[0])
+        self._logger.propagate = self._before[1]
+        super().close()
+
+    def _passing(self, parent: logging.Logger) -> int:
+        """Return the level that holds without the tap: the user's, whenever it was set."""
+        own = self._before[0] if self._logger.level == self._set else self._logger.level
+        return own or parent.getEffectiveLevel()
+
+
+logger = logging.getLogger("agentmagic")
+logger.addFilter(Redacting())
+auditor = logging.getLogger("agentmagic.audit")
+"""Takes one line for each tool call; give it a handler to keep them."""
+auditor.addFilter(Redacting())
+
+_lines: "deque[LogEntry]" = deque(maxlen=KEPT)
+_taps: list[Tap] = []
+
+
+def keep(*, detailed: bool = False) -> None:
+    """Keep the last KEPT records from INFO on; `detailed` from DEBUG on, and those of the SDKs too."""
+    stop()
+    _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
+    if detailed:
+        _taps.extend(Tap(logging.getLogger(name), _DEBUG, _lines) for name in SDKS)
+
+
+def stop() -> None:
+    """Keep no further records; those that were kept stay."""
+    while _taps:
+        _taps.pop().close()
+
+
+def is_detailed() -> bool:
+    """Whether records are kept from DEBUG on."""
+    return len(_taps) > 1
+
+
+def recent(number: int) -> list[LogEntry]:
+    """Return the last records that were kept, the oldest first."""
+    return list(_lines)[-number:]
+
+
+def event(happened: Event) -> None:
+    """Log an event of a turn in a line, those of LEFT_OUT excepted; never above INFO, for a screen shows it too."""
+    level = logging.INFO if isinstance(happened, _MILESTONES) else logging.DEBUG
+    if logger.isEnabledFor(level) and not isinstance(happened, LEFT_OUT):
+        logger.log(level, "%s %s", happened.type, _words(happened))
+
+
+@dataclass(slots=True)
+class Audit:
+    """One tool call: who let it run, or did not, and what came of it.
+
+    `arguments` are those that ran; only their hash is written. `seconds` are those of the tool alone.
+    """
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    decision: str = "undecided"
+    outcome: str = "interrupted"
+    seconds: float = 0.0
+
+
+def audit(entry: Audit) -> None:
+    """Log a tool call in a line, at INFO, under "agentmagic.audit"."""
+    if auditor.isEnabledFor(logging.INFO):
+        auditor.info(
+            "server=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
+            json.dumps(entry.server),
+            json.dumps(entry.tool),
+            arguments_hash(entry.arguments),
+            json.dumps(entry.decision),
+            json.dumps(entry.outcome),
+            entry.seconds,
+        )
+
+
+def arguments_hash(arguments: Mapping[str, Any]) -> str:
+    """Return the first 16 hexadecimal digits of the SHA-256 of arguments, written as JSON with sorted keys."""
+    written = json.dumps(dict(arguments), sort_keys=True, ensure_ascii=True, default=repr)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def _words(happened: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
+    match happened:
+        case events.TurnStarted():
+            return f"{happened.model}: {_short(happened.prompt.text)}"
+        case events.StepRetried():
+            return f"{happened.attempt}, again in {happened.delay:.1f} s: {_short(happened.error)}"
+        case events.PartFinished():
+            return _part(happened.part)
+        case events.ApprovalAsked() | events.ToolStarted():
+            return f"{happened.server}: {_part(happened.call)}"
+        case events.ToolFinished():
+            return f"{_part(happened.result)} after {happened.seconds:.3f} s"
+        case events.PromptAdded():
+            return _short(happened.prompt.text)
+        case events.TurnFinished(result):
+            end = f"{result.stop_reason} after {result.seconds:.3f} s, {result.usage}"
+            return f"{end}: {_short(result.error)}" if result.error else end
+        case _:
+            return _short(", ".join(f"{field.name}: {getattr(happened, field.name)}" for field in fields(happened)))
+
+
+def _part(part: Part) -> str:
+    match part:
+        case Text() | Reasoning():
+            return f"{part.type} {_short(part.text)}"
+        case ToolCall():
+            return f"{part.name} {part.id} {_short(str(dict(part.arguments)))}"
+        case ToolResult():
+            return f"{part.name} {part.call_id} {part.status} {_short(part.text)}"
+        case Media():
+            return f"{part.media_type}, {len(part.data):,} bytes"
+        case Resource():
+            return f"{part.type} {_short(part.uri)}"
+
+
+def _short(text: str) -> str:
+    """Bring text to a short line; secrets are blanked before it is cut, for half of a key is no key any more."""
+    line = " ".join(redact(text).split())
+    return line if len(line) <= EXCERPT else f"{line[:EXCERPT]}…"
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001  (arguments that do not fit, or cannot be written: logging never raises)
+        return f"{record.pathname}, line {record.lineno}, logs what cannot be written: {type(error).__name__}"

@@ -1,0 +1,1 @@
+"""One turn: ask the model, run the tool calls, and go on until it answers."""

@@ -1,0 +1,162 @@
+"""The model requests of a turn: streamed, sent again where that may help, every failure a ProviderError."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential,
+    wait_random,
+)
+
+from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
+from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Text, ToolCall, Usage, user
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
+from agentmagic.providers.registry import address_of, priced
+from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
+from agentmagic.secrets import redact
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
+LONGEST_RETRY_AFTER = 120.0
+"""Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
+REPROMPTS = 2
+"""How often a model is asked again that answered nothing, or something that cannot be read."""
+
+_REPROMPTS: dict[type[BaseException], str] = {
+    EmptyAnswer: "Your last message was empty. Answer in words, or call a tool.",
+    MalformedCall: "Your last message could not be read. Write it again; the arguments of a call are a JSON object.",
+}
+"""What a model is told when it is asked again; it is not kept in the history."""
+
+PartEvent = PartStarted | PartDelta | PartFinished
+Hear = Callable[[PartEvent], None]
+OnRetry = Callable[[int, float, str], None]
+"""Told of a try that failed: its number, the seconds until the next, and what it failed of."""
+
+
+async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
+    """Send a request, and again where that may help; the usage comes back with its cost.
+
+    `hear` is told the parts of the response as they come. Raises what the last try failed of, a
+    ProviderError.
+    """
+    failures: list[ProviderError] = []
+
+    async def attempt() -> ModelFinished:
+        try:
+            return await await_with_grace(_stream(model, _reprompted(request, failures), hear))
+        except ProviderError as error:
+            failures.append(error)
+            raise
+
+    def tell(state: RetryCallState) -> None:
+        delay = state.next_action.sleep if state.next_action else 0.0
+        on_retry(state.attempt_number, delay, redact(said(failures[-1])))
+
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(TRIES),
+        wait=_wait,
+        retry=retry_if_exception(lambda error: _may_help(error, failures)),
+        before_sleep=tell,
+        reraise=True,
+    )
+    try:
+        finished: ModelFinished = await cast("Any", retrying)(attempt)
+    except ProviderError as error:
+        error.usage = _wasted(model, failures)
+        raise
+    return replace(finished, usage=_counted(model, finished.usage) + _wasted(model, failures))
+
+
+def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
+    """Return what tries took that came to nothing, as far as the provider told it."""
+    return sum((_counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
+
+
+def _counted(model: Model, usage: Usage) -> Usage:
+    """Return what one request took, with its cost."""
+    return priced(model.name, replace(usage, requests=1), address_of(model))
+
+
+async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
+    finished, spoke = None, False
+    try:
+        async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
+            async for event in stream:
+                if isinstance(event, ModelFinished):
+                    finished = event
+                else:
+                    spoke = spoke or _says_something(event)
+                    hear(event)
+    except Exception as error:
+        if being_cancelled():  # a failure that comes of being cut off is no failure to retry
+            raise asyncio.CancelledError from error
+        if isinstance(error, AgentMagicError):
+            raise
+        raise ProviderError(f"{model.name} failed: {words_of(error)}") from error
+    if finished is None:
+        message = f"{model.name} ended its answer without a closing event."
+        raise ProviderError(message)
+    if not spoke:
+        raise _silence(model, finished)
+    return finished
+
+
+def _says_something(event: PartEvent) -> bool:
+    match event:
+        case PartFinished(part=Text(text=text)):
+            return bool(text.strip())
+        case PartFinished(part=ToolCall()):
+            return True
+        case _:
+            return False
+
+
+def _silence(model: Model, finished: ModelFinished) -> EmptyAnswer:
+    words = "used up its limit of output before it said anything. Ask for less at once."
+    if not finished.cut:
+        words = "answered nothing. Ask again, or ask in other words."
+    error = EmptyAnswer(f"{model.name} {words}")
+    error.retryable = not finished.cut
+    error.usage = finished.usage
+    return error
+
+
+def _reprompted(request: Request, failures: list[ProviderError]) -> Request:
+    """Return the request with a word on what was wrong with the last answer, where it was the model's fault."""
+    words = _REPROMPTS.get(type(failures[-1])) if failures else None
+    return replace(request, messages=(*request.messages, user(words))) if words else request
+
+
+def _may_help(error: BaseException, failures: list[ProviderError]) -> bool:
+    """Whether sending the same request again may help."""
+    if not isinstance(error, ProviderError) or not error.retryable:
+        return False
+    if type(error) in _REPROMPTS:
+        return sum(type(one) in _REPROMPTS for one in failures) <= REPROMPTS
+    return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
+
+
+_backoff = wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, 1)
+
+
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds before the next try: what the provider asked for, else backoff with jitter."""
+    error = state.outcome.exception() if state.outcome else None
+    if type(error) in _REPROMPTS:
+        return 0.0
+    asked = error.retry_after if isinstance(error, ProviderError) else None
+    return _backoff(state) if asked is None else asked
+
+
+def words_of(error: Exception) -> str:
+    """Say what an error is, with every secret blanked."""
+    return redact(f"{type(error).__name__}: {said(error)}")

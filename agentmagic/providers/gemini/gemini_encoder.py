@@ -1,0 +1,209 @@
+"""From a request to the JSON body of Gemini's `streamGenerateContent`.
+
+Sources: https://ai.google.dev/api/generate-content and, under https://ai.google.dev/gemini-api/docs,
+the pages function-calling, thinking, thought-signatures and image-understanding.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.providers.base import Memo, Request
+from agentmagic.providers.wire import Json, clean, fit_name
+
+PROVIDER = "gemini"
+"""The name under which Gemini's own data is kept in the history."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+"""What a function may be called."""
+
+_NOTHING: Json = {"text": "(no words)"}
+"""What a message of the user says that says nothing: Gemini refuses an empty one, and a start without any."""
+
+_SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
+"""What Google's documentation has a caller send in place of the signature of a call Gemini did not make."""
+
+# Asking a model that does not think for its thoughts is an error, and flash-lite thinks only when told to.
+_THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
+_TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
+# The first generations miss no signature, and refuse tools beside the form of an answer; other families
+# refuse a form at all. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
+_BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
+_TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
+
+_IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
+_MEDIA_IN_PROMPTS = (*_IMAGES, "application/pdf", "audio/", "video/", "text/")
+_MEDIA_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf")
+
+# Keywords of JSON Schema that `parametersJsonSchema` does not know; the arguments are checked against
+# the tool's own schema all the same, before it runs.
+_UNKNOWN_KEYWORDS = frozenset(
+    {"$schema", "$comment", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"}
+)
+_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_SCHEMAS = frozenset({"items", "additionalProperties", "not"})
+
+
+def memo_for(model: str) -> Memo:
+    """Return a memo that writes each message of a growing history once."""
+    return Memo(lambda message: map(clean, _contents(message, model)))
+
+
+def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
+    """Write a request as the body Gemini takes; a memo of the same model spares writing messages again.
+
+    The model's name decides what it may be asked for. Parts that Gemini made go back as they came.
+    Reasoning of other providers is left out: nobody else can read it. The form of an answer goes along where
+    the model takes it.
+    """
+    body: Json = {"contents": (memo or memo_for(model))(request.messages)}
+    if request.instructions:
+        body["systemInstruction"] = {"parts": [{"text": clean(request.instructions)}]}
+    if request.tools:
+        body["tools"] = [{"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]}]
+        if request.tool_choice != "auto":
+            body["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+    if config := _thinking(model) | _form(request, model):
+        body["generationConfig"] = config
+    return body
+
+
+def _thinking(model: str) -> Json:
+    return {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
+
+
+def _form(request: Request, model: str) -> Json:
+    """Write the form of the answer where the model takes one; elsewhere the words of the request have to do."""
+    refused = not _TAKES_FORM.match(model) or (request.tools and _BEFORE_3.match(model))
+    if request.output is None or refused:
+        return {}
+    return {"responseMimeType": "application/json", "responseJsonSchema": clean(_fit(request.output.schema))}
+
+
+def _calling(tool_choice: str) -> Json:
+    match tool_choice:
+        case "none":
+            return {"mode": "NONE"}
+        case "required":
+            return {"mode": "ANY"}
+        case name:
+            return {"mode": "ANY", "allowedFunctionNames": [name]}
+
+
+def _contents(message: Message, model: str) -> Iterator[Json]:
+    match message.role:
+        case "tool":
+            yield from _tool_contents(message, model)
+        case "user":
+            said = [part for part in map(_spoken, message.parts) if part is not None]
+            yield {"role": "user", "parts": said or [_NOTHING]}
+        case "assistant":
+            answered = _answer(message.parts, model)
+            if any(map(_says_something, answered)):
+                yield {"role": "model", "parts": answered}
+
+
+def _says_something(part: Json) -> bool:
+    """Whether a part makes an answer of its own; thoughts and bare signatures do not, and are refused alone."""
+    return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
+
+
+def _spoken(part: Part) -> Json | None:
+    match part:
+        case Media() if _accepts(_MEDIA_IN_PROMPTS, part):
+            return _blob(part)
+        case Text() | Media() | Resource():
+            text = as_text(part)
+            return {"text": text} if text else None
+        case Reasoning() | ToolCall() | ToolResult():
+            return None
+
+
+def _answer(parts: Sequence[Part], model: str) -> list[Json]:
+    answered = [part for part in map(_answered, parts) if part is not None]
+    first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
+    if first is not None and not any("thoughtSignature" in part for part in answered[: first + 1]):
+        answered[first] = _skipping(answered[first], model)
+    return answered
+
+
+def _skipping(call: Json, model: str) -> Json:
+    """Have the check of signatures skip a call that has none: of another provider, or of an older Gemini."""
+    return call if _BEFORE_3.match(model) else call | {"thoughtSignature": _SKIP_SIGNATURE}
+
+
+def _answered(part: Part) -> Json | None:
+    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
+    if own is not None and own.provider == PROVIDER:
+        return own.data if not isinstance(part, ToolCall) else _own_call(part.name, own.data)
+    if not isinstance(part, ToolCall):
+        return _spoken(part)
+    return {"functionCall": {"id": part.id, "name": fit_name(part.name, _NAME), "args": dict(part.arguments)}}
+
+
+def _own_call(name: str, data: Json) -> Json:
+    fitted = fit_name(name, _NAME)
+    return data if fitted == name else {**data, "functionCall": {**data["functionCall"], "name": fitted}}
+
+
+def _tool_contents(message: Message, model: str) -> Iterator[Json]:
+    """Yield one content with a response to each call, and one with the media that cannot go inside it."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
+    yield {"role": "user", "parts": [_response(result, inside) for result in results]}
+    if beside := [part for result in results for part in _beside(result, inside)]:
+        yield {"role": "user", "parts": beside}
+
+
+def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
+    """Write a result; its text names every medium, whether one goes along or not."""
+    response: Json = {
+        "id": result.call_id,
+        "name": fit_name(result.name, _NAME),
+        "response": {"error" if result.is_error else "output": result.text},
+    }
+    if parts := [_blob(part) for part in result.content if isinstance(part, Media) and _accepts(inside, part)]:
+        response["parts"] = parts
+    return {"functionResponse": response}
+
+
+def _beside(result: ToolResult, inside: tuple[str, ...]) -> Iterator[Json]:
+    for part in result.content:
+        if isinstance(part, Media) and not _accepts(inside, part) and _accepts(_MEDIA_IN_PROMPTS, part):
+            yield {"text": f"From the result of {result.name}: {as_text(part)}"}
+            yield _blob(part)
+
+
+def _accepts(types: tuple[str, ...], media: Media) -> bool:
+    return media.media_type.lower().startswith(types)
+
+
+def _blob(media: Media) -> Json:
+    return {"inlineData": {"mimeType": media.media_type, "data": b64encode(media.data).decode()}}
+
+
+def _declaration(tool: ToolDef) -> Json:
+    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _fit(tool.parameters)}
+
+
+def _fit(schema: Any) -> Any:
+    """Make a JSON Schema fit for Gemini; true and false are schemas too."""
+    if not isinstance(schema, Mapping):
+        return schema
+    known = cast("Mapping[str, Any]", schema).items()
+    fitted = {keyword: _fit_keyword(keyword, value) for keyword, value in known if keyword not in _UNKNOWN_KEYWORDS}
+    if "const" in fitted:
+        fitted["enum"] = [fitted.pop("const")]
+    return fitted
+
+
+def _fit_keyword(keyword: str, value: Any) -> Any:
+    if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
+        children = cast("Mapping[str, Any]", value).items()
+        return {name: _fit({} if child is True else child) for name, child in children}
+    if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
+        return [_fit(child) for child in cast("list[Any]", value)]
+    return _fit(value) if keyword in _SCHEMAS else value

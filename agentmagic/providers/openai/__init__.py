@@ -1,0 +1,1 @@
+"""OpenAI's two APIs, and the servers that are compatible with them."""

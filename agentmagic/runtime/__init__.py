@@ -1,0 +1,1 @@
+"""Where things run: the engine thread, the main thread, timeouts."""

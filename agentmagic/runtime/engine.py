@@ -1,0 +1,197 @@
+"""The engine: one daemon thread with its own event loop.
+
+Everything slow lives on the engine's loop: model streams, MCP connections, runs. A cell that blocks
+does not stall it, and what another library does to the kernel's loop does not touch it. What only the
+main thread may do is queued in `MainThread`.
+"""
+
+import asyncio
+import atexit
+import contextvars
+import os
+import sys
+import threading
+from asyncio.base_events import BaseEventLoop
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from agentmagic.runtime.main_thread import Job, MainThread
+
+T = TypeVar("T")
+
+POOL_THREADS = 32
+"""How many synchronous tools may run at once; LOOP-6 asks for 16 at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The event loop of the code that started a run, for tools that are bound to it."""
+
+    loop: asyncio.AbstractEventLoop
+    in_main_thread: bool
+
+
+caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("agentmagic_caller", default=None)
+"""Who started the run that a coroutine of the engine belongs to; None for code without an event loop."""
+
+_Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32" else asyncio.SelectorEventLoop
+
+
+class _EngineLoop(_Base):  # type: ignore[misc, valid-type]
+    """An event loop that stays itself: nest_asyncio patches the *class* of the kernel's loop, in place."""
+
+    run_forever = _Base.run_forever
+    run_until_complete = _Base.run_until_complete
+    _run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]  # noqa: SLF001
+    _check_running = BaseEventLoop._check_running  # type: ignore[attr-defined]  # noqa: SLF001
+    _nest_patched = True
+
+
+class Engine:
+    """The thread that runs agents; get the process's one with `engine()`."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = _EngineLoop()
+        self.main = MainThread()
+        self._pool = asyncio.Semaphore(POOL_THREADS)
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        ready = threading.Event()
+        self.thread = threading.Thread(target=self._run, args=(ready,), name="agentmagic-engine", daemon=True)
+        self.thread.start()
+        ready.wait()
+        atexit.register(self.close)
+
+    def _run(self, ready: threading.Event) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(ready.set)
+        self.loop.run_forever()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the engine, in a copy of the caller's context: its output stays with the cell."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def submit_from_here(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the engine for the caller, whose event loop `@tool(loop="caller")` is bound to."""
+        token = caller.set(this_caller())
+        try:
+            return self.submit(coroutine)
+        finally:
+            caller.reset(token)
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine and wait for it; an interrupt cancels it."""
+        future = self.submit(coroutine)
+        self.wait(future, lambda: void(future.cancel()))
+        return future.result()
+
+    def wait(self, future: Future[Any], on_interrupt: Callable[[], None]) -> None:
+        """Wait for a future from any thread but the engine's; the main thread does its jobs meanwhile."""
+        self.refuse_own_thread()
+        if threading.current_thread() is threading.main_thread():
+            self.main.serve(future, on_interrupt)
+        else:
+            future.exception()
+
+    def refuse_own_thread(self) -> None:
+        """Raise RuntimeError in the engine's own thread, which must never block."""
+        if threading.current_thread() is self.thread:
+            message = "This would block the engine's own thread; await it instead."
+            raise RuntimeError(message)
+
+    async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
+        """Call a function in a daemon thread; cancelling leaves the thread behind, it cannot be stopped.
+
+        `on_start` is called on the engine when a thread is free for the function.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            job = Job(lambda: context.run(function), None)
+            job.run()
+            loop.call_soon_threadsafe(_pass_on, job.future, answer)
+
+        async with self._pool:
+            if on_start is not None:
+                on_start()
+            threading.Thread(target=work, name="agentmagic-tool", daemon=True).start()
+            return await answer
+
+    async def run_user(self, function: Callable[[], T]) -> T:
+        """Run a synchronous function of the user's where such functions run: in the main thread of a kernel."""
+        if self.main.takes_tools:
+            return await self.main.run(function)
+        return await self.in_pool(function)
+
+    def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Have a coroutine function called on the engine before the process ends."""
+        self._closers.append(close)
+
+    def forget(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Take an `at_close` back."""
+        if close in self._closers:
+            self._closers.remove(close)
+
+    def close(self, timeout: float = 6.0) -> None:
+        """Close what runs on the engine and stop it, within about `timeout` seconds."""
+        if os.getpid() != self.pid or not self.thread.is_alive():
+            return
+        closing = self.submit(self._close(timeout))
+        try:
+            closing.result(timeout + 0.5)
+        except (TimeoutError, RuntimeError):
+            closing.cancel()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(1.0)
+
+    async def _close(self, seconds: float) -> None:
+        tasks = [asyncio.ensure_future(close()) for close in self._closers]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+
+def void(_value: object) -> None:
+    """Make a statement of an expression."""
+
+
+def this_caller() -> Caller | None:
+    """Return this thread as a caller, or None where it runs no event loop."""
+    loop = running_loop()
+    return None if loop is None else Caller(loop, threading.current_thread() is threading.main_thread())
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _pass_on(source: Future[T], target: "asyncio.Future[T]") -> None:
+    if target.done():
+        return
+    error = source.exception()
+    if error is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())
+
+
+_engine: Engine | None = None
+_lock = threading.Lock()
+
+
+def engine() -> Engine:
+    """Return the process's engine, starting it at the first call and anew in a forked child."""
+    global _engine  # noqa: PLW0603  (one engine per process is the point)
+    if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
+        return running  # without the lock: a signal handler may have interrupted its holder
+    with _lock:
+        if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
+            _engine = Engine()
+        return _engine

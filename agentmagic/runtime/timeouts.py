@@ -1,0 +1,99 @@
+"""A timeout that stands still while somebody is waited for."""
+
+import asyncio
+from collections.abc import Collection, Coroutine, Generator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+def being_cancelled() -> bool:
+    """Whether somebody, or a deadline, has asked the running task to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+GRACE = 0.25
+"""Seconds that cancelled work gets to clean up before its turn goes on without it."""
+
+
+async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that somebody else wrote; when cancelled, wait for its end no longer than GRACE seconds."""
+    task = asyncio.ensure_future(work)
+    await await_all_with_grace([task])
+    return task.result()
+
+
+async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Wait until tasks have ended, however; when cancelled, cancel them and wait no longer than GRACE seconds."""
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=GRACE)
+        raise
+    finally:
+        for task in tasks:
+            task.add_done_callback(_look_at)
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:
+    """Take a task's exception, so that one left behind does not complain when it ends."""
+    if not task.cancelled():
+        task.exception()
+
+
+class Deadline:
+    """An `asyncio.timeout` that can be paused; leaving it after it ran out raises `TimeoutError`.
+
+    `seconds` may be None for no limit. Pauses may nest and overlap.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.Timeout(None)
+        self._pauses = 0
+        self._left: float | None = None
+
+    async def __aenter__(self) -> Self:
+        self._timeout = asyncio.timeout(self._seconds)
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        self._left = None  # a resume that comes late has nothing to move
+        return await self._timeout.__aexit__(kind, error, trace)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time has run out; never before the block was entered."""
+        return self._timeout.expired()
+
+    def pause(self) -> None:
+        """Let no time pass from here on; call it from the deadline's own event loop."""
+        when = self._timeout.when()
+        if self._pauses == 0 and when is not None and not self.expired:
+            self._left = when - asyncio.get_running_loop().time()
+            self._timeout.reschedule(None)
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End one pause; time runs again when the last one ends."""
+        self._pauses -= 1
+        if self._pauses == 0 and self._left is not None and not self.expired:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._left = None
+
+    @contextmanager
+    def paused(self) -> Generator[None]:
+        """Let no time pass inside the block."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()

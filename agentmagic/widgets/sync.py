@@ -1,0 +1,264 @@
+"""Events to the numbered messages that views follow.
+
+A frame holds what changed since the frame before:
+`{"n": 7, "ops": [[key, "more words"], [key, {fields}], [key, null]], "state": {fields}}`. An op lets the text of
+a block grow, adds a block or changes some of its fields, or removes it; blocks are shown in the order of their
+keys. `state` has what changed of the session around them, under the names of `State`.
+
+A view begins with `hello`, which says up to which number it has seen all, and is answered with a snapshot,
+`{"n": 7, "view": its id, "now": seconds, "blocks": [[key, {fields}]...], "state": {...}}`, or, where it has
+missed nothing, with `{"n": 7, "view": its id}`. After it come frames; one that is not the next says that
+something was lost, and is answered by another hello. So a message may be lost, doubled or late: the view heals.
+
+What is longer than `LONGEST` is sent in pieces, `{"piece": 0, "of": 3, "id": 9, "text": "..."}`, whose joined
+texts are the JSON of a message.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from agentmagic.display import words
+from agentmagic.display.block_json import About, Fields, fields
+from agentmagic.display.blocks import Block, ReasoningBlock, TextBlock, ToolCard
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import ApprovalAsked, Event, QuestionAsked, TurnStarted
+from agentmagic.secrets import RedactedStream
+
+LONGEST = 400_000
+"""Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
+
+Message = dict[str, Any]
+
+
+class ServerRow(TypedDict):
+    """A row of the servers tab; `tools` are pairs of a name and whether the model is offered it."""
+
+    name: str
+    state: str
+    error: str
+    stderr: str
+    tools: list[tuple[str, bool]]
+
+
+class State(TypedDict, total=False):
+    """What a view shows around the blocks; what is not told is not shown.
+
+    `actions` are the types of `agentmagic.widgets.commands` that are wired: a view offers no others. `note` says
+    why something cannot be done by a click. `running` belongs to the feed.
+    """
+
+    title: str
+    actions: list[str]
+    model: str
+    models: list[str]
+    cost: str
+    servers: list[ServerRow]
+    note: str
+    running: Fields | None
+
+
+@dataclass(slots=True)
+class _GrowingText:
+    """Text that grows; an end that may be the beginning of a secret is not in it yet."""
+
+    read: int = 0
+    text: str = ""
+    stream: RedactedStream = field(default_factory=RedactedStream)
+
+    def grow(self, written: str) -> str:
+        """Return what can be shown of the text since the last time."""
+        piece = words.cleaned(self.stream.feed(written[self.read :]))
+        self.read = len(written)
+        self.text += piece
+        return piece
+
+    def finish(self, written: str) -> str | None:
+        """Return what is left to show of the whole text, or None where what was shown is not its beginning."""
+        before, self.text = self.text, words.shown(written)
+        return self.text[len(before) :] if self.text.startswith(before) else None
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A block as the views have it."""
+
+    key: int
+    block: Block
+    about: About = field(default_factory=About)
+    version: int = -1
+    fields: Fields = field(default_factory=dict[str, Any])
+    words: _GrowingText = field(default_factory=_GrowingText)
+
+
+class Feed:
+    """Takes events, and tells what they changed for those who look.
+
+    Safe to use from any thread. Until `frame` is called nothing is computed beyond the transcript.
+    """
+
+    def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._keys = 0
+        self._number = 0
+        self._sent: list[_Sent] = []
+        self._state: dict[str, Any] = {}
+        self._told: dict[str, Any] = {}
+        self._begin()
+        for event in events:
+            self.feed(event)
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of the session."""
+        with self._lock:
+            self._transcript.feed(event)
+            match event:
+                case TurnStarted():
+                    self._since = self._clock()
+                    self._about(self._transcript.blocks[-1]).turn = self._turns
+                    self._turns += 1
+                case QuestionAsked():
+                    self._about(self._transcript.blocks[-1]).ask = event.id
+                case ApprovalAsked():
+                    self._asked[event.call.id] = event
+                case _:
+                    pass
+
+    def replace(self, events: Iterable[Event]) -> None:
+        """Show another history: the session was cleared, cut or forked."""
+        with self._lock:
+            self._begin()
+        for event in events:
+            self.feed(event)
+
+    def tell(self, state: State) -> None:
+        """Change what is shown around the blocks."""
+        with self._lock:
+            self._state |= state
+
+    def asked(self, ask: str) -> ApprovalAsked | None:
+        """Return the question behind the id of an approval, if there was one."""
+        with self._lock:
+            return next((event for event in self._asked.values() if event.id == ask), None)
+
+    def frame(self) -> Message | None:
+        """Return what changed since the last frame, or None."""
+        with self._lock:
+            return self._frame()
+
+    def hello(self, view: str, seen: int) -> list[Message]:
+        """Answer a view that has seen all up to a number, or nothing (-1): with what every view needs to follow."""
+        with self._lock:
+            frame = self._frame()
+            before = [frame] if frame else []
+            if seen == self._number or (frame and seen == self._number - 1):
+                return [*before, {"n": self._number, "view": view}]
+            return [*before, self._snapshot(view)]
+
+    def _snapshot(self, view: str) -> Message:
+        blocks = [[sent.key, sent.fields | _text(sent)] for sent in self._sent]
+        return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": dict(self._told)}
+
+    # -- what changed ----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._transcript = Transcript()
+        self._settled = 0
+        """Blocks that change no more: those of the turns that are over and were sent."""
+        self._recent: dict[int, _Sent] = {}
+        self._asked: dict[str, ApprovalAsked] = {}
+        self._turns = 0
+        self._since = 0.0
+
+    def _about(self, block: Block) -> About:
+        return self._recent.setdefault(id(block), _Sent(0, block)).about
+
+    def _frame(self) -> Message | None:
+        ops = [*self._removed(), *self._changed()]
+        state = self._changed_state()
+        if not ops and not state:
+            return None
+        self._number += 1
+        frame: Message = {"n": self._number, "ops": ops}
+        return frame | {"state": state} if state else frame
+
+    def _removed(self) -> list[list[Any]]:
+        """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
+        alive = {id(block) for block in self._transcript.blocks[self._settled :]}
+        recent = self._sent[self._settled :]
+        self._sent[self._settled :] = [sent for sent in recent if id(sent.block) in alive]
+        lost = [sent for sent in recent if id(sent.block) not in alive]
+        for sent in lost:
+            self._recent.pop(id(sent.block), None)
+        return [[sent.key, None] for sent in lost]
+
+    def _changed(self) -> Iterator[list[Any]]:
+        blocks = self._transcript.blocks
+        for block in blocks[self._settled :]:
+            sent = self._recent.setdefault(id(block), _Sent(0, block))
+            if not sent.key:
+                self._keys += 1
+                sent.key = self._keys
+                self._sent.append(sent)
+            if sent.version != block.version:
+                sent.version = block.version
+                yield from ([sent.key, change] for change in self._changes(sent))
+        if self._transcript.running is None:
+            self._settled = len(blocks)
+            self._recent.clear()
+
+    def _changes(self, sent: _Sent) -> Iterator[str | Fields]:
+        if isinstance(sent.block, ToolCard):
+            self._learn(sent.block, sent.about)
+        now = fields(sent.block, sent.about)
+        changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
+        grown = _grown(sent)
+        if grown is None:
+            changed["text"] = sent.words.text
+        sent.fields = now
+        if changed:
+            yield changed
+        if grown:
+            yield grown
+
+    def _learn(self, card: ToolCard, about: About) -> None:
+        asked = self._asked.get(card.call.id) if card.call else None
+        about.ask = asked.id if asked else ""
+        if card.state == "running" and about.since is None:
+            about.since = self._clock()
+
+    def _changed_state(self) -> dict[str, Any]:
+        running = self._transcript.running
+        figures = list(words.footer(running, times=False)) if running else []
+        now = self._state | {"running": {"figures": figures, "since": self._since} if running else None}
+        changed = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}
+        self._told = now
+        return changed
+
+
+def _grown(sent: _Sent) -> str | None:
+    """Return by how much the text of a block grew, None where it did not grow but change."""
+    if not isinstance(sent.block, TextBlock | ReasoningBlock):
+        return ""
+    if sent.block.open:
+        return sent.words.grow(sent.block.text)
+    return sent.words.finish(sent.block.text)
+
+
+def _text(sent: _Sent) -> Fields:
+    return {"text": sent.words.text} if sent.words.text else {}
+
+
+def pieces(message: Message, number: int) -> Iterator[Message]:
+    """Yield a message as it is, or, where it is too long for one frame of the wire, in pieces."""
+    text = json.dumps(message, separators=(",", ":"), allow_nan=False)
+    if len(text) <= LONGEST:
+        yield message
+        return
+    starts = range(0, len(text), LONGEST)
+    for piece, start in enumerate(starts):
+        yield {"piece": piece, "of": len(starts), "id": number, "text": text[start : start + LONGEST]}

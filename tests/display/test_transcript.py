@@ -1,0 +1,207 @@
+"""Events to blocks."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from agentmagic.display.blocks import (
+    FooterBlock,
+    NoticeBlock,
+    PromptBlock,
+    QuestionBlock,
+    ReasoningBlock,
+    RetryBlock,
+    TextBlock,
+    ToolCard,
+)
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Notice,
+    PartDelta,
+    PartStarted,
+    QuestionAnswered,
+    QuestionAsked,
+    StepRetried,
+    StepStarted,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from agentmagic.messages import Text, ToolCall, ToolResult
+from tests.display.logs import (
+    MODEL,
+    USAGE,
+    answered,
+    asked_for,
+    logs,
+    one_call,
+    one_text,
+    over,
+    reasoning,
+    started,
+    step_over,
+    text,
+    without_deltas,
+)
+
+CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1"})
+
+
+def kinds(transcript):
+    return [type(block) for block in transcript.blocks]
+
+
+def card_of(transcript):
+    return next(block for block in transcript.blocks if isinstance(block, ToolCard))
+
+
+@given(logs())
+@settings(deadline=None)
+def test_a_log_without_its_deltas_makes_the_same_blocks(events):
+    assert Transcript(events).blocks == Transcript(without_deltas(events)).blocks
+
+
+@given(logs())
+@settings(deadline=None)
+def test_nothing_stays_open_when_the_turn_is_over(events):
+    assert not any(block.open for block in Transcript(events).blocks)
+
+
+def test_a_turn_shows_prompt_reasoning_text_card_and_footer_in_order():
+    events = [*started(), *reasoning("hm", 0), *text("I look.", 1), *asked_for(CALL, 2), *step_over()]
+    events += [*answered(CALL, Text("1")), *over("I look.")]
+    assert kinds(Transcript(events)) == [PromptBlock, ReasoningBlock, TextBlock, ToolCard, FooterBlock]
+
+
+def test_twenty_thousand_deltas_make_one_text():
+    transcript = Transcript([*started(), PartStarted(0, "text")])
+    for _ in range(20_000):
+        transcript.feed(PartDelta(0, "ab"))
+    block = transcript.blocks[-1]
+    assert isinstance(block, TextBlock)
+    assert block.text == "ab" * 20_000
+    assert block.version == 20_000
+
+
+def test_a_delta_changes_the_version_of_its_own_block_alone():
+    transcript = Transcript([*started(), *text("done", 0), PartStarted(1, "text")])
+    before = [block.version for block in transcript.blocks]
+    transcript.feed(PartDelta(1, "more"))
+    assert [block.version for block in transcript.blocks] == [*before[:-1], before[-1] + 1]
+
+
+def test_a_card_exists_while_its_arguments_are_still_coming():
+    transcript = Transcript([*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, '{"sql": "SEL')])
+    card = card_of(transcript)
+    assert (card.name, card.call, card.raw, card.state) == ("run_query", None, '{"sql": "SEL', "pending")
+
+
+def test_a_card_goes_from_pending_to_waiting_to_running_to_done():
+    transcript = Transcript([*started(), *asked_for(CALL), *step_over()])
+    card = card_of(transcript)
+    states = [card.state]
+    for event in (
+        ApprovalAsked("a", CALL, "shop"),
+        ApprovalGiven("a", approved=True),
+        ToolStarted(CALL, "shop"),
+        ToolProgress("c1", 1, 2),
+        ToolFinished(ToolResult("c1", "run_query", (Text("1"),)), 0.1),
+    ):
+        transcript.feed(event)
+        states.append(card.state)
+    assert states == ["pending", "waiting", "pending", "running", "running", "done"]
+    assert (card.server, card.seconds, card.progress, card.open) == ("shop", 0.1, None, False)
+
+
+def test_a_denied_call_keeps_the_reason():
+    events = [*started(), *asked_for(CALL), *step_over(), ApprovalAsked("a", CALL, "shop")]
+    card = card_of(Transcript([*events, ApprovalGiven("a", approved=False, reason="not now")]))
+    assert (card.state, card.reason) == ("denied", "not now")
+
+
+def test_an_edited_call_is_shown_with_the_arguments_that_ran():
+    edited = replace(CALL, arguments={"sql": "SELECT 2"})
+    card = card_of(Transcript([*started(), *asked_for(CALL), *step_over(), *answered(edited, Text("2"))]))
+    assert card.call == edited
+
+
+def test_a_result_without_a_card_makes_one():
+    card = card_of(Transcript([*started(), ToolFinished(ToolResult("x", "lost", (), "interrupted"))]))
+    assert (card.name, card.state) == ("lost", "interrupted")
+
+
+def test_the_same_call_id_in_a_later_step_is_another_card():
+    events = [*started(), *asked_for(CALL), *step_over(), *answered(CALL, Text("1")), StepStarted(2, MODEL)]
+    events += [*asked_for(CALL), *step_over(2), *answered(CALL, Text("2"))]
+    results = [block.result.text for block in Transcript(events).blocks if isinstance(block, ToolCard) and block.result]
+    assert results == ["1", "2"]
+
+
+def test_a_retry_withdraws_the_step_and_keeps_notices():
+    events = [*started(), *text("half", 0), Notice("info", "kept"), StepRetried(1, 1, 2.0, "Rate limited.")]
+    assert kinds(Transcript(events)) == [PromptBlock, NoticeBlock, RetryBlock]
+
+
+def test_a_second_retry_takes_the_place_of_the_first():
+    events = [*started(), StepRetried(1, 1, 1.0, "Down."), StepRetried(1, 2, 2.0, "Down."), *text("answer")]
+    blocks = Transcript(events).blocks
+    assert [block.attempt for block in blocks if isinstance(block, RetryBlock)] == [2]
+    assert isinstance(blocks[-1], TextBlock)
+
+
+def test_a_retry_leaves_the_steps_before_it_alone():
+    events = [*started(), *text("first"), *step_over(), StepStarted(2, MODEL), *text("second")]
+    transcript = Transcript([*events, StepRetried(2, 1, 1.0, "Down.")])
+    assert [block.text for block in transcript.blocks if isinstance(block, TextBlock)] == ["first"]
+
+
+def test_half_an_answer_is_marked_interrupted():
+    transcript = Transcript([*started(), *text("half"), *step_over(interrupted=True), *over("half", "cancelled")])
+    block = transcript.blocks[1]
+    assert isinstance(block, TextBlock)
+    assert block.interrupted
+
+
+def test_a_card_whose_arguments_never_came_is_interrupted():
+    events = [*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, "{"), *step_over(interrupted=True)]
+    card = card_of(Transcript(events))
+    assert (card.state, card.raw, card.open) == ("interrupted", "", False)
+
+
+def test_a_question_is_closed_by_its_answer():
+    question = QuestionAsked("q", "Which folder?")
+    block = Transcript([*started(), question, QuestionAnswered("q", "data")]).blocks[-1]
+    assert block == QuestionBlock("Which folder?", "data")
+
+
+def test_the_running_footer_counts_steps_and_joins_the_blocks_at_the_end():
+    transcript = Transcript([*started(), *text("a"), *step_over()])
+    assert transcript.running
+    assert transcript.running.usage.requests == 1
+    transcript = Transcript(one_text("a"))
+    assert transcript.running is None
+    assert transcript.blocks[-1] == FooterBlock(MODEL, USAGE, 7.3, "answer")
+
+
+def test_the_message_of_a_tool_that_ends_the_turn_is_shown_as_text():
+    events = [*started(), *asked_for(CALL), *step_over(), *answered(CALL, Text("ok")), *over("All done.", "done")]
+    texts = [block.text for block in Transcript(events).blocks if isinstance(block, TextBlock)]
+    assert texts == ["All done."]
+
+
+def test_a_final_text_of_several_parts_is_not_shown_twice():
+    events = [*started(), *text("One. ", 0), *text("Two.", 1), *step_over(), *over("One. Two.")]
+    assert len([block for block in Transcript(events).blocks if isinstance(block, TextBlock)]) == 2
+
+
+def test_a_failed_turn_says_why_before_its_footer():
+    events = [*started(), *over("", "error", "The key was refused. Check OPENAI_API_KEY.")]
+    notice = Transcript(events).blocks[-2]
+    assert notice == NoticeBlock("error", "The key was refused. Check OPENAI_API_KEY.")
+
+
+def test_one_transcript_takes_several_turns():
+    transcript = Transcript([*one_text("first"), *one_call(CALL, Text("1"))])
+    assert kinds(transcript) == [PromptBlock, TextBlock, FooterBlock, PromptBlock, ToolCard, FooterBlock]

@@ -1,0 +1,333 @@
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmagic.errors import JournalError
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Compacted,
+    HistoryCut,
+    Notice,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.fold import INTERRUPTED, fold
+from agentmagic.history import journal_reader as module
+from agentmagic.history.history import History
+from agentmagic.history.journal_reader import read, saved_in
+from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
+from agentmagic.records import LEFT_OUT, InDoubt, encode_record, header
+from agentmagic.testing import invalid_history
+from tests.logs import STARTED, some_events, step
+from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, whole, without_deltas, written
+
+CUT_OFF = "This turn was cut off when its kernel ended."
+PAY_AGAIN = ToolCall("p2", "pay", {"amount": 5})
+
+
+def a_file(path, *records):
+    """A journal of any records, in any order."""
+    path.write_bytes(header() + b"".join(encode_record(record) for record in records))
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "agent.jsonl"
+
+
+# what is there
+
+
+@pytest.mark.parametrize("content", [b"", header(), header()[:-1], header()[:20]])
+def test_a_file_without_an_event_is_an_empty_conversation(path, content):
+    path.write_bytes(content)
+    assert read(path) == module.Saved(())
+
+
+def test_what_cannot_be_read_is_refused_with_the_reason(path, tmp_path):
+    with pytest.raises(JournalError, match=r"No conversation is saved at .*%agent sessions lists"):
+        read(path)
+    with pytest.raises(JournalError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"garbage\n", b"\xff\xfe\n", b"\n", b"[" * 9_999 + b"\n", b'{"type":"turn_started"}\n']
+)
+def test_a_line_that_cannot_be_read_loses_only_itself(path, garbage):
+    second = answered("And now?", "4")
+    path.write_bytes(header() + b"".join(encode_record(event) for event in ADDED) + garbage)
+    with path.open("ab") as file:
+        file.writelines(encode_record(event) for event in second)
+    assert read(path).turns == (ADDED, second)
+    assert read(path).problems == ("1 line of the file could not be read; what stood there is missing.",)
+
+
+def test_a_line_that_is_too_long_is_passed_over(path, monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_LINE", 400)
+    notices = [Notice("info", f"{number}" * size) for number, size in enumerate((10, 390, 5_000, 20))]
+    a_file(path, *ADDED[:-1], *notices, ADDED[-1])
+    kept = [event.text for event in read(path).turns[0] if isinstance(event, Notice)]
+    assert kept == ["0" * 10, "3" * 20]
+    assert "2 lines" in read(path).problems[0]
+
+
+def test_events_that_belong_to_no_turn_are_left_out(path):
+    a_file(path, PAID, *ADDED, PAID, *ADDED)
+    assert read(path).turns == (ADDED, ADDED)
+    assert "2 lines" in read(path).problems[0]
+
+
+def test_a_turn_without_its_end_is_ended_before_the_next(path):
+    a_file(path, *ADDED[:-1], *ADDED)
+    first, second = read(path).turns
+    assert second == ADDED
+    assert first[-1].result.history_delta == ADDED[-1].result.history_delta
+    assert first[-1].result.stop_reason == "cancelled"
+    assert read(path).closing == ()
+
+
+def test_a_turn_whose_beginning_cannot_be_read_still_counts_where_the_history_was_cut(path):
+    first, second, third = (answered(prompt, "yes") for prompt in ("one", "two", "three"))
+    a_file(path, *first, *second[1:], *third, HistoryCut(2))
+    assert read(path).turns == (first,)
+    a_file(path, *first, *second[1:-1], HistoryCut(1), *third)
+    assert read(path).turns == (first, third)
+    assert read(path).lost_turns == 0
+
+
+def test_who_goes_on_without_a_turn_that_was_lost_cuts_what_they_see(path):
+    first, second, third, fourth = (answered(prompt, "yes") for prompt in ("one", "two", "three", "four"))
+    a_file(path, *first, *second[1:], *third)
+    assert read(path).lost_turns == 1
+    resumed = journal(path)
+    past = History.of(resumed.resume().turns, resumed)
+    for event in fourth:
+        past.record(event)
+    past.add(fourth)
+    past.undo()
+    past.close()
+    assert read(path).turns == (first, third)
+    assert read(path).lost_turns == 0
+
+
+def test_what_was_undone_or_lost_was_spent_all_the_same(path):
+    each = Usage(3, 0, 2, 0, 1)
+    turns = [answered(prompt, "yes") for prompt in ("one", "two", "three")]
+    assert read(a_file(path, *turns[0], *turns[1], HistoryCut(0), *turns[2])).spent == each + each + each
+    assert read(a_file(path, *turns[0][1:], *turns[1][1:-1], *turns[2])).spent == each + each + each
+    assert read(a_file(path, *turns[0][1:-1])).spent == each
+    compacted = Compacted("summary", 1, 0, 0, 100, 10, each)
+    cut_off = a_file(path, *turns[0], *turns[1][:-1], compacted)
+    assert read(cut_off).spent == each + each + each
+    resumed = journal(cut_off)
+    assert resumed.resume().spent == each + each + each
+    resumed.close()
+    assert read(cut_off).spent == each + each + each
+
+
+# a crash
+
+
+@pytest.mark.parametrize("length", range(1, len(ADDED)))
+def test_a_turn_cut_off_anywhere_becomes_whole_and_keeps_what_was_finished(path, length):
+    a_file(path, *ADDED[:length])
+    saved = read(path)
+    (turn,) = saved.turns
+    assert turn[:length] == ADDED[:length]
+    assert turn[length:-1] == saved.closing[:-1]
+    result = turn[-1].result
+    assert (result.stop_reason, result.error, result.timed_out) == ("cancelled", "", False)
+    assert result.history_delta == fold(ADDED[:length])
+    assert invalid_history(result.history_delta) is None
+    assert CUT_OFF in saved.problems[-1]
+
+
+def test_the_end_of_a_turn_that_was_cut_off_counts_what_was_used(path):
+    a_file(path, *ADDED[:-3])
+    result = read(path).turns[0][-1].result
+    assert (result.iterations_used, result.usage) == (2, Usage(3, 0, 2, 0, 1))
+
+
+def test_the_calls_under_way_are_named_and_answered(path):
+    slow = ToolCall("s1", "save", {})
+    asked = without_deltas(step(1, PAY, slow))
+    a_file(path, STARTED, *asked, ToolStarted(PAY, "bank"), ToolStarted(slow, "notebook"))
+    saved = read(path)
+    assert saved.in_doubt == {("bank", "pay"), ("notebook", "save")}
+    assert "The calls of pay, save were under way" in saved.problems[0]
+    assert [part.text for part in saved.turns[0][-1].result.history_delta[-1].parts] == [INTERRUPTED, INTERRUPTED]
+
+
+# doubt
+
+
+def in_doubt(path, *records):
+    return read(a_file(path, *records)).in_doubt
+
+
+BEGUN = (STARTED, *without_deltas(PAYING))
+DOUBTED = (*BEGUN, InDoubt((("bank", "pay"),)), *whole(*BEGUN)[len(BEGUN) :])
+AGAIN = (STARTED, *without_deltas(step(1, PAY_AGAIN)))
+ASKED = ApprovalAsked("a1", PAY_AGAIN, "bank")
+
+
+def result_of(status):
+    return ToolFinished(ToolResult("p2", "pay", (Text("x"),), status))
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        (),
+        ADDED,
+        (HistoryCut(0),),
+        AGAIN,
+        (*AGAIN, ASKED),
+        (*AGAIN, ASKED, ApprovalGiven("a1", approved=False)),
+        (*AGAIN, ASKED, ApprovalGiven("a2", approved=True)),
+        (*AGAIN, ToolStarted(PAY_AGAIN, "bank"), result_of("error")),
+        (*AGAIN, ToolStarted(PAY_AGAIN, "other bank"), result_of("ok")),
+        (*AGAIN, result_of("ok")),
+    ],
+)
+def test_a_tool_stays_in_doubt(path, later):
+    assert in_doubt(path, *DOUBTED, *later) == {("bank", "pay")}
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        (*AGAIN, ASKED, ApprovalGiven("a1", approved=True)),
+        (*AGAIN, ToolStarted(PAY_AGAIN, "bank"), result_of("ok")),
+    ],
+)
+def test_an_approval_or_a_success_ends_the_doubt(path, later):
+    assert in_doubt(path, *DOUBTED, *later) == frozenset()
+
+
+def test_an_approved_call_that_is_cut_off_too_is_in_doubt_again(path):
+    later = (*AGAIN, ASKED, ApprovalGiven("a1", approved=True), ToolStarted(PAY_AGAIN, "bank"))
+    assert in_doubt(path, *DOUBTED, *later) == {("bank", "pay")}
+
+
+@pytest.mark.parametrize("status", ["ok", "error", "denied", "interrupted", "timeout"])
+def test_a_call_that_ended_under_our_eyes_is_not_in_doubt(path, status):
+    assert in_doubt(path, *AGAIN, ToolStarted(PAY_AGAIN, "bank"), result_of(status)) == frozenset()
+
+
+def test_a_call_whose_end_cannot_be_read_is_in_doubt(path):
+    a_file(path, *ADDED)
+    kept = [line for line in path.read_bytes().splitlines(keepends=True) if b'"tool_finished"' not in line]
+    path.write_bytes(b"".join(kept))
+    assert read(path).in_doubt == {("notebook", "add")}
+
+
+# anybody may have written in it
+
+RECORDS = (*ADDED, *DOUBTED, *AGAIN, ASKED, ApprovalGiven("a1", approved=True), HistoryCut(1), *ADDED, *BEGUN)
+LINES = [header(), *map(encode_record, RECORDS)]
+mutations = st.lists(
+    st.tuples(st.sampled_from(["drop", "repeat", "swap", "flip", "cut", "insert"]), st.integers(0), st.integers(0)),
+    max_size=6,
+)
+
+
+def mutated(lines, mutation):
+    kind, where, how = mutation
+    at, other = where % len(lines), how % len(lines)
+    lines = list(lines)
+    match kind:
+        case "drop":
+            del lines[at]
+        case "repeat":
+            lines.insert(other, lines[at])
+        case "swap":
+            lines[at], lines[other] = lines[other], lines[at]
+        case "flip" if lines[at]:
+            changed = bytearray(lines[at])
+            changed[how % len(changed)] = (how // 7) % 256
+            lines[at] = bytes(changed)
+        case "cut":
+            lines[at] = lines[at][: how % (len(lines[at]) + 1)]
+        case "insert":
+            lines.insert(at, bytes([how % 256, where % 256]) * 3 + b"\n")
+    return lines or [b""]
+
+
+def check_what_is_read(path):
+    """Whatever a file holds: it is refused in a sentence, or makes a history that every provider takes."""
+    try:
+        saved = read(path)
+    except JournalError:
+        return None
+    past = History.of(saved.turns)
+    assert invalid_history(past.messages) is None
+    assert past.usage.requests >= 0
+    assert all(isinstance(turn.events[-1], TurnFinished) for turn in past.turns)
+    assert isinstance(past.search("x"), list)
+    return saved
+
+
+@given(mutations)
+def test_a_file_that_was_tampered_with_makes_a_valid_history(tmp_path_factory, changes):
+    path = tmp_path_factory.getbasetemp() / "tampered.jsonl"
+    lines = LINES
+    for change in changes:
+        lines = mutated(lines, change)
+    path.write_bytes(b"".join(lines))
+    saved = check_what_is_read(path)
+    if saved is None:
+        return
+    resumed = journal(path)
+    assert resumed.resume() == saved
+    resumed.close()
+    again = read(path)
+    if saved.turns:
+        assert again.turns == saved.turns
+        assert (again.closing, again.in_doubt) == ((), saved.in_doubt)
+
+
+@given(st.lists(some_events, max_size=8))
+def test_any_events_in_any_order_make_a_valid_history(tmp_path_factory, events):
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    a_file(path, TurnStarted(user("Go on."), "m"), *(event for event in events if not isinstance(event, LEFT_OUT)))
+    assert check_what_is_read(path) is not None
+
+
+# a folder
+
+
+def test_a_folder_lists_its_conversations_the_last_used_first(tmp_path):
+    long = answered("word " * 40, "ok")
+    for age, (name, events) in enumerate(
+        {"new": (*ADDED, *long), "old": long, "empty": (StepStarted(1, "m"),)}.items()
+    ):
+        os.utime(written(tmp_path / f"{name}.jsonl", *events), (1_000 - age, 1_000 - age))
+    (tmp_path / "notes.jsonl").write_text("mine\n")
+    (tmp_path / "folder.jsonl").mkdir()
+    listed = saved_in(tmp_path)
+    assert [(entry.name, entry.turns, entry.modified) for entry in listed] == [
+        ("new", 2, 1_000),
+        ("old", 1, 999),
+        ("empty", 0, 998),
+    ]
+    assert [entry.prompt for entry in listed] == ["What is 1 + 2?", ("word " * 12)[:59] + "…", ""]
+    assert listed[0].path == tmp_path / "new.jsonl"
+
+
+def test_a_listed_conversation_counts_as_its_history_does(tmp_path):
+    written(tmp_path / "agent.jsonl", *ADDED, HistoryCut(0), *answered("And\nnow?", "4"), *ADDED)
+    (listed,) = saved_in(tmp_path)
+    assert (listed.turns, listed.prompt) == (2, "And now?")
+
+
+def test_a_missing_folder_lists_nothing(tmp_path):
+    assert saved_in(tmp_path / "nowhere") == []

@@ -1,0 +1,109 @@
+"""Kernels to test with: one of this Python, and one of ipykernel 6.31 where `AGENTMAGIC_KERNEL6` names its Python."""
+
+import os
+import sys
+
+import pytest
+
+from tests.jupyter.harness import Kernel
+
+KERNEL6 = "AGENTMAGIC_KERNEL6"
+
+SETUP = """
+%load_ext agentmagic
+import asyncio, time
+from agentmagic import Agent, Session, tool
+from agentmagic.errors import RateLimited
+from agentmagic.events import PartDelta, PartStarted
+from agentmagic.providers.scripted import Scripted
+from agentmagic.widgets.view import View
+
+View.patience = 0.0  # no page will say hello
+
+class Stalled:
+    "Says half of an answer, and then nothing."
+    name = "test:stalled"
+    def __init__(self):
+        self.requests = 0
+    async def stream(self, request):
+        self.requests += 1
+        if self.requests > 1:
+            async for event in Scripted(["second answer"]).stream(request):
+                yield event
+            return
+        yield PartStarted(0, "text")
+        yield PartDelta(0, "half an ")
+        await asyncio.Event().wait()
+    async def aclose(self):
+        pass
+
+def calls(name, **arguments):
+    return {"calls": [{"name": name, "arguments": arguments}]}
+
+def play(*steps, **options):
+    global agent
+    agent = Session(Agent(Scripted(list(steps)), **options))
+
+def valid():
+    "Whether every call of the history is answered by the message after it."
+    rows = agent.messages
+    asked = [{call.id for call in row.calls} for row in rows]
+    answered = [{part.call_id for part in row.parts} if row.role == "tool" else set() for row in rows]
+    return all(calls == results for calls, results in zip(asked, answered[1:] + [set()]))
+"""
+
+CLEAN = """
+for name, value in list(globals().items()):
+    if name in ("agent", "other", "x") or hasattr(value, "__agentmagic_tool__"):
+        del globals()[name]
+"""
+
+
+def pythons():
+    """Return the Pythons to start kernels of, as parameters."""
+    missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
+    return [
+        pytest.param(sys.executable, id="this"),
+        pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=missing),
+    ]
+
+
+@pytest.fixture(scope="package", params=pythons())
+def shared_kernel(request, tmp_path_factory):
+    variables = {
+        "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
+        "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
+    }
+    with Kernel(request.param, variables, tmp_path_factory.mktemp("work")) as kernel:
+        assert kernel.run(SETUP).ok
+        yield kernel
+
+
+@pytest.fixture
+def kernel(shared_kernel):
+    """A kernel as after `%load_ext`, without the variables and tools of the tests before."""
+    yield shared_kernel
+    state = shared_kernel.run(CLEAN)
+    assert state.ok, state.error
+
+
+@pytest.fixture
+def add(kernel):
+    """Add servers by their command lines; they are gone after the test."""
+    added = []
+
+    def connect(name, *command):
+        added.append(name)
+        cell = kernel.run(f"%mcp add {name} {' '.join(map(str, command))}")
+        assert cell.ok, cell.error
+        return cell
+
+    yield connect
+    for name in added:
+        kernel.run(f"%mcp remove {name}")
+
+
+@pytest.fixture
+def own_approvals(kernel, tmp_path):
+    """A place for approvals of this test alone."""
+    assert kernel.run(f"import os\nos.environ['XDG_DATA_HOME'] = {str(tmp_path / 'data')!r}").ok

@@ -1,0 +1,313 @@
+"""Cells in a real kernel: turns, their output, their order, their failures."""
+
+from tests.jupyter.harness import BATCH, CONSOLE
+
+ADD = """
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+"""
+
+UNMARKED = """
+def unmarked() -> str:
+    "Not marked."
+    return "unmarked"
+"""
+GATE = """
+gate = asyncio.Event()
+async def wait() -> str:
+    "Wait."
+    await gate.wait()
+    return "opened"
+"""
+DRAW = """
+import matplotlib.pyplot as plt
+@tool
+def draw() -> str:
+    "Draw."
+    plt.plot([1, 2])
+    return "drawn"
+"""
+WHERE = """
+loops = []
+@tool(loop="caller")
+async def where() -> str:
+    "Tell."
+    await asyncio.sleep(0)
+    loops.append(asyncio.get_running_loop())
+    return "here"
+"""
+THREAD = """
+import threading
+threads = []
+@tool
+def thread() -> str:
+    "Tell."
+    threads.append(threading.current_thread().name)
+    return "here"
+"""
+PRICED = """
+play(*[calls("add", a=1, b=2)] * 9)
+agent.agent.model.name = "test:dear"
+"""
+INNER = """
+def ask_inside() -> str:
+    "Ask."
+    return Session(Agent(Scripted(["inner"]))).ask("x").final_text
+"""
+
+
+def test_a_cell_calls_a_function_of_the_notebook_and_shows_the_answer(kernel):
+    kernel.run(ADD + 'play(calls("add", a=19, b=23), "It is **42**.")')
+    cell = kernel.run("%%agent\nWhat is 19 plus 23?")
+    assert cell.ok
+    assert cell.count("execute_result") == 0
+    (shown,) = cell.displays
+    assert "It is <strong>42</strong>." in shown["text/html"]
+    assert "✓ add (notebook)" in shown["text/plain"]
+    assert "It is **42**." in shown["text/plain"]
+
+
+def test_a_function_that_is_defined_anew_is_the_one_that_runs(kernel):
+    kernel.run('play(calls("f"), "one", calls("f"), "two")\n@tool\ndef f() -> str:\n    "Tell."\n    return "old"')
+    kernel.run("%%agent\nfirst")
+    kernel.run('@tool\ndef f() -> str:\n    "Tell."\n    return "new"')
+    assert "new" in kernel.run("%%agent\nsecond").text
+
+
+def test_values_of_the_notebook_are_put_into_the_prompt(kernel):
+    kernel.run("x = 5\nplay('fine')")
+    kernel.run('%%agent\nIs {x + 1} even? {"json": true} {nothing}')
+    assert kernel.value("agent.messages[0].text") == repr('Is 6 even? {"json": true} {nothing}')
+
+
+def test_an_expression_that_fails_stays_and_says_so(kernel):
+    kernel.run("x = []\nplay('fine')")
+    cell = kernel.run("%%agent\nThe first is {x[0]}.")
+    assert "{x[0]} stays as it is: IndexError" in cell.stream
+    assert kernel.value("agent.messages[0].text") == repr("The first is {x[0]}.")
+
+
+def test_cells_that_were_queued_together_run_one_after_the_other(kernel):
+    kernel.run("order = []\nplay({'text': 'one two', 'pace': 0.01}, 'three')")
+    cells = [kernel.send(code) for code in ("%%agent\nfirst", "order.append(len(agent.messages))", "%%agent\nsecond")]
+    for cell in cells:
+        assert kernel.finish(cell).ok
+    assert "one two" in cells[0].text
+    assert "three" in cells[2].text
+    assert kernel.value("order") == "[2]"
+
+
+def test_another_session_takes_the_recipe_of_the_default_one_and_keeps_its_own_history(kernel):
+    kernel.run("play('first', 'second')")
+    assert "first" in kernel.run("%%agent other\nhello").text
+    assert kernel.value("len(other.messages), len(agent.messages)") == "(2, 0)"
+
+
+def test_a_name_that_holds_an_agent_becomes_a_session_of_it(kernel):
+    kernel.run("other = Agent(Scripted(['from the recipe']))")
+    assert "from the recipe" in kernel.run("%%agent other\nhello").text
+    assert kernel.value("type(other).__name__") == "'Session'"
+
+
+def test_a_name_that_holds_something_else_is_refused_and_left_alone(kernel):
+    kernel.run("x = None")
+    cell = kernel.run("%%agent x\nhello")
+    assert not cell.ok
+    assert "x is a NoneType, no session, and is left alone" in cell.error
+    assert len(cell.error.splitlines()) == 1
+    assert kernel.value("x is None") == "True"
+
+
+def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kernel):
+    kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'), 'fine')")
+    cell = kernel.run("%%agent\nhello")
+    assert not cell.ok
+    assert cell.error == "BadRequest: no such thing"
+    assert "Error: no such thing" in cell.text
+    assert "fine" in kernel.run("%%agent\nagain").text
+
+
+def test_keep_going_lets_the_next_cell_run(kernel):
+    kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'))")
+    cell = kernel.run("%%agent --keep-going\nhello")
+    assert cell.ok
+    assert "Error: no such thing" in cell.text
+
+
+def test_a_timeout_fails_the_cell(kernel):
+    kernel.run("agent = Session(Agent(Stalled()))")
+    cell = kernel.run("%%agent --timeout 0.05\nhello")
+    assert cell.error.startswith("TurnTimeout: The turn took longer than 0.05 s")
+    assert "half an" in cell.text
+
+
+def test_a_call_where_there_are_no_tools_fails_the_cell(kernel):
+    kernel.run("play(calls('nothing'))")
+    cell = kernel.run("%%agent\nhello")
+    assert cell.error.startswith("TurnFailed: The model called a tool, and there are none.")
+
+
+def test_no_tools_and_chosen_tools(kernel):
+    kernel.run(ADD + UNMARKED + "play('a', 'b', 'c')\nmodel = agent.agent.model")
+    kernel.run("%%agent --no-tools\nhello")
+    kernel.run("%%agent --tools unmarked\nhello")
+    kernel.run("%%agent\nhello")
+    listed = "[[one.name for one in request.tools] for request in model.requests]"
+    assert kernel.value(listed) == "[[], ['unmarked'], ['add']]"
+
+
+def test_options_hold_for_their_cell_alone(kernel):
+    kernel.run("play('a', 'b')\nmodel = agent.agent.model")
+    kernel.run("%%agent --instructions 'Be brief.' --new\nhello")
+    kernel.run("%%agent\nhello")
+    assert kernel.value("[request.instructions for request in model.requests]") == "['Be brief.', '']"
+
+
+def test_new_forgets_the_conversation_first(kernel):
+    kernel.run("play('a', 'b')")
+    kernel.run("%%agent\nfirst")
+    kernel.run("%%agent --new\nsecond")
+    assert kernel.value("[row.text for row in agent.messages]") == "['second', 'b']"
+
+
+def test_a_turn_in_the_background_streams_into_its_own_cell(kernel):
+    kernel.run(GATE + "play(calls('wait'), 'all done', tools=[wait])")
+    cell = kernel.run("%%agent --bg\nhello")
+    assert cell.ok
+    later = kernel.run(
+        "from agentmagic.runtime.engine import engine\nprint('later')\nengine().loop.call_soon_threadsafe(gate.set)"
+    )
+    kernel.wait(cell, lambda: "all done" in str(cell.displays) + str(later.displays))
+    updates = [message for message in cell.messages + later.messages if message["msg_type"] == "update_display_data"]
+    shown = [message for message in cell.messages + later.messages if message["msg_type"] == "display_data"]
+    identity = shown[1]["content"]["transient"]["display_id"]  # behind the place of the view
+    assert {message["content"]["transient"]["display_id"] for message in updates} == {identity}
+
+
+def test_a_function_runs_in_the_main_thread_when_no_cell_is_in_front(kernel):
+    kernel.run(THREAD + "play({'text': 'wait', 'pace': 0.3, **calls('thread')}, 'over')")
+    assert kernel.run("%%agent --bg\nhello").ok
+    kernel.run("run = agent.running\nif run: await run")
+    assert kernel.value("threads") == "['MainThread']"
+
+
+def test_a_cell_waits_for_the_turn_in_the_background(kernel):
+    kernel.run("play({'text': 'one two three', 'pace': 0.02}, 'second')")
+    kernel.run("%%agent --bg\nfirst")
+    assert "second" in kernel.run("%%agent\nnext").text
+    assert kernel.value("[row.text for row in agent.messages][1]") == "'one two three'"
+
+
+def test_what_is_printed_by_a_batch_run_is_the_same_each_time_and_holds_no_times(kernel):
+    seen = []
+    for _ in range(2):
+        kernel.run(ADD + 'play(calls("add", a=1, b=2), "Three.")')
+        cell = kernel.run("%%agent\nWhat is 1 plus 2?", **BATCH)
+        assert cell.count("display_data") == 1
+        assert cell.updates == 0
+        assert "transient" not in cell.messages[-2]["content"] or not cell.messages[-2]["content"]["transient"]
+        seen.append(cell.displays)
+    assert seen[0] == seen[1]
+    assert " ms" not in seen[0][0]["text/plain"]
+
+
+def test_a_batch_run_waits_for_a_turn_in_the_background(kernel):
+    kernel.run("play('the answer')")
+    assert "the answer" in kernel.run("%%agent --bg\nhello", **BATCH).text
+
+
+def test_a_console_gets_text(kernel):
+    kernel.run(ADD + 'play({"text": "Let me see.", **calls("add", a=1, b=2)}, "It is 3.")')
+    cell = kernel.run("%%agent\nWhat is 1 plus 2?", **CONSOLE)
+    assert cell.displays == []
+    assert cell.stream.startswith("Let me see.\n\n◐ add (notebook) a: 1, b: 2 [running]\n✓ add (notebook) a: 1, b: 2")
+    assert "\nIt is 3.\n" in cell.stream
+
+
+def test_a_captured_cell_is_one_output(kernel):
+    kernel.run("play('quiet')")
+    cell = kernel.run("%%capture captured\nget_ipython().run_cell_magic('agent', '', 'hello')")
+    assert cell.ok
+    assert cell.displays == []
+    assert kernel.value("[list(one.data) for one in captured.outputs]") == "[['text/html', 'text/plain']]"
+
+
+def test_a_timed_cell_is_timed(kernel):
+    kernel.run("play('quick')")
+    cell = kernel.run("%%time\n%%agent\nhello")
+    assert "Wall time" in cell.stream
+    assert "quick" in cell.text
+
+
+def test_a_plot_of_a_tool_is_shown_in_its_cell(kernel):
+    kernel.run(DRAW + "play(calls('draw'), 'look')")
+    cell = kernel.run("%%agent\ndraw", **BATCH)
+    assert cell.ok, cell.error
+    assert any("image/png" in bundle for bundle in cell.displays)
+
+
+def test_a_tool_that_is_bound_to_the_kernels_loop_runs_there(kernel):
+    kernel.run(WHERE + "play(calls('where'), 'fine')")
+    assert kernel.run("%%agent\nwhere").ok
+    assert kernel.value("get_ipython().kernel.io_loop.asyncio_loop in loops") == "True"
+
+
+def test_a_session_can_be_asked_in_code(kernel):
+    kernel.run(INNER + "play(calls('ask_inside'), 'outer', tools=[ask_inside])")
+    cell = kernel.run("print(agent.ask('hello').final_text)")
+    assert cell.stream == "outer\n", cell.error
+    assert kernel.value("agent.messages[2].parts[0].text") == "'inner'"
+
+
+def test_a_run_can_be_awaited_in_a_cell(kernel):
+    kernel.run("play('awaited')")
+    assert kernel.run("result = await agent.start('hello')\nprint(result.final_text)").stream == "awaited\n"
+
+
+def test_the_variable_that_overrides_the_model_is_told(kernel):
+    kernel.run("import os, pathlib\npathlib.Path('script.json').write_text('[\"from the script\"]')\nplay('never')")
+    kernel.run("os.environ['AGENTMAGIC_MODEL'] = 'scripted:script.json'")
+    cell = kernel.run("%%agent\nhello", **BATCH)
+    kernel.run("del os.environ['AGENTMAGIC_MODEL']")
+    assert "AGENTMAGIC_MODEL is set: scripted:script is asked in this turn." in cell.text
+    assert "from the script" in cell.text
+
+
+def test_the_default_session_is_made_again_where_it_was_deleted(kernel):
+    kernel.run("globals().pop('agent', None)")
+    assert "turns" in kernel.run("%agent").stream
+    assert kernel.value("agent").startswith("<Session")
+
+
+def test_the_line_magic_tells_and_changes(kernel):
+    kernel.run(ADD + "play('yes', 'no')")
+    kernel.run("%%agent\nIs it?")
+    assert "scripted:script" in kernel.run("%agent").stream
+    assert kernel.run("%agent history").stream == "  1  Is it?\n     yes\n"
+    assert "  add  Add." in kernel.run("%agent tools").stream
+    assert "1 request, " in kernel.run("%agent cost").stream
+    listed = kernel.run("%agent models").stream
+    assert "local:qwen2.5-coder-1.5b" in listed
+    assert "scripted:FILE.json" in listed
+    assert kernel.run("%agent undo").stream == "Forgotten: Is it?\n"
+    assert kernel.value("agent.messages") == "()"
+
+
+def test_a_model_is_chosen_for_the_session(kernel):
+    kernel.run("import json, pathlib\npathlib.Path('script.json').write_text(json.dumps(['scripted']))\nplay('never')")
+    assert kernel.run("%agent models scripted:script.json").stream == "The session's model: scripted:script.json\n"
+    assert "scripted" in kernel.run("%%agent\nhello").text
+
+
+def test_a_turn_that_reaches_its_limit_of_cost_shows_it_and_does_not_fail(kernel):
+    kernel.run("from agentmagic.providers.registry import register_model")
+    kernel.run("register_model('test:dear', input_price=1e6, output_price=1e6)  # a dollar a token")
+    kernel.run(ADD + PRICED)
+    cell = kernel.run("%%agent --max-cost 2\nAdd, and add again.")
+    assert cell.ok, cell.error
+    assert "max_cost is $2.0000" in cell.text
+    assert "stopped at the budget" in cell.text
+    assert kernel.value("agent.usage.requests") == "1"
+    assert "Give US dollars above 0" in kernel.run("%%agent --max-cost 0\nhello").error

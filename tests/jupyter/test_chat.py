@@ -1,0 +1,161 @@
+"""The chat panel in a real kernel: where it shows what, and what its turns have of the notebook."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.jupyter.harness import BATCH, CONSOLE, ROOT
+
+pytestmark = pytest.mark.usefixtures("kernel")
+
+# A page that needs no browser: it clicks in the cell under way, and waits there while the main thread does its jobs.
+PAGE = """
+from agentmagic.runtime.engine import engine
+from agentmagic.jupyter.extension import panel
+from tests.widgets.page import Page
+
+class Waiting(Page):
+    def until(self, holds):
+        return engine().call(engine().in_pool(lambda: Page.until(self, holds)))
+
+def opened(*steps):
+    global page
+    play(*steps)
+    agent.chat()
+    page = Waiting(panel._chats[agent].view)
+"""
+
+
+@pytest.fixture
+def paged(kernel):
+    """A kernel with pages that need no browser."""
+    assert kernel.run(PAGE).ok
+    return kernel
+
+
+def test_a_cell_shows_the_place_of_the_panel_and_the_conversation_so_far(kernel):
+    kernel.run("play('an **answer**')")
+    kernel.run("%%agent\na prompt")
+    cell = kernel.run("agent.chat()")
+    (written,) = cell.displays
+    assert cell.count("display_data") == 2
+    assert written["text/html"].startswith("<agentmagic-static ")
+    assert "<strong>answer</strong>" in written["text/html"]
+    assert written["text/plain"].startswith("> a prompt\n\nan **answer**")
+    assert "application/vnd.jupyter.widget-view+json" not in str(cell.messages)
+    assert "None" not in cell.text
+
+
+def test_the_magic_shows_the_panel_and_makes_the_session_that_is_named(kernel):
+    cell = kernel.run("%agent chat other")
+    assert cell.count("display_data") == 2
+    assert cell.stream == ""
+    assert kernel.value("type(other).__name__") == "'Session'"
+    kernel.run("x = 1")
+    assert "no session" in kernel.run("%agent chat x").error
+
+
+def test_in_batch_the_conversation_is_shown_without_times_and_nothing_else(kernel):
+    kernel.run("play('an answer')")
+    assert kernel.run("agent.chat()", **BATCH).displays == []
+    kernel.run("%%agent\na prompt")
+    (written,) = kernel.run("agent.chat()", **BATCH).displays
+    assert written["text/plain"].startswith("> a prompt\n\nan answer")
+    assert "agentmagic-static" not in written["text/html"]
+    assert " ms" not in written["text/plain"]
+
+
+def test_a_console_is_told_where_there_are_panels(kernel):
+    kernel.run("play('an answer')")
+    cell = kernel.run("agent.chat()", **CONSOLE)
+    assert cell.stream.startswith("The chat panel works in JupyterLab and Notebook 7.")
+    assert cell.displays == []
+
+
+def test_a_panels_turn_has_the_functions_of_the_notebook(paged):
+    paged.run("x = 2026\n@tool\ndef year() -> str:\n    'Tell the year.'\n    print('in the tool')\n    return str(x)")
+    paged.run("opened(calls('year'), 'fine')")
+    cell = paged.run("page.act('send', text='Is it 2026?')\npage.turns(1)")
+    assert cell.ok, cell.error
+    assert paged.value("agent.turns[0].tool_failures, agent.turns[0].answer") == "(0, 'fine')"
+
+
+def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
+    pasted = "{x} {ran.append(x)} {1/0 + x} {__import__('sys').exit(x)}"
+    paged.run(f"x, ran = 2026, []\npasted = {pasted!r}\nopened('one', 'two', 'three', 'four', 'five')")
+    steps = "'send', text=pasted", "'rewrite', turn=0, text='again ' + pasted", "'retry', turn=0"
+    answers = "one", "two", "three"
+    for step, answer in zip(steps, answers, strict=True):
+        cell = paged.run(f"page.act({step})\npage.until(lambda: page.texts('text') == ['{answer}'])\npage.turns(1)")
+        assert cell.ok, cell.error
+        prompt = pasted if answer == "one" else f"again {pasted}"
+        assert paged.value("agent.turns[0].prompt.text") == repr(prompt)
+        assert paged.value("agent.model().requests[-1].messages[-1].text") == repr(prompt)
+    assert paged.value("ran, page.said, page.problems") == "([], [], [])"
+    paged.run("page.act('send', text='{x}')\npage.turns(2)")
+    assert paged.value("agent.turns[1].prompt.text") == "'{x}'"
+    assert paged.run("%%agent\nIs it {x}?").ok  # a cell is the user's own code, and its values are put in
+    assert paged.value("agent.turns[-1].prompt.text") == "'Is it 2026?'"
+
+
+def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "obliging.py"
+    paged.run(f"x = '@obliging:memo://one'\n%mcp add obliging {sys.executable} {server}")
+    paged.run("opened('one', 'two', 'three')\npage.act('send', text='Read @obliging:memo://one')\npage.turns(1)")
+    parts = "[part.type for part in agent.turns[0].prompt.parts]"
+    assert paged.value(parts) == "['text', 'resource']"
+    paged.run("page.act('retry', turn=0)\npage.until(lambda: page.texts('text') == ['two'])\npage.turns(1)")
+    assert paged.value(parts) == "['text', 'resource']"
+    paged.run("page.act('rewrite', turn=0, text='{x}')\npage.until(lambda: page.texts('text') == ['three'])")
+    paged.run("page.turns(1)")
+    assert paged.value(parts) == "['text']"
+    paged.run("%mcp remove obliging")
+
+
+def test_the_servers_of_the_notebook_are_there_and_their_tools_are_offered(paged):
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
+    paged.run(f"%mcp add raw {sys.executable} {server}")
+    paged.run("opened('fine')\npage.act('send', text='hello')\npage.turns(1)")
+    assert "'echo'" in paged.value("[one.name for one in agent.tools]")
+    assert paged.value("[row['name'] for row in page.state['servers']]") == "['raw']"
+    paged.run("%mcp remove raw")
+
+
+def test_a_cell_waits_for_a_turn_of_the_panel(paged):
+    paged.run("opened({'text': 'slow ' * 20, 'pace': 0.01}, 'second')")
+    paged.run("page.act('send', text='from the panel')\npage.until(lambda: page.state.get('running'))")
+    assert paged.run("%%agent\nfrom a cell").ok
+    assert paged.value("[turn.prompt.text for turn in agent.turns]") == "['from the panel', 'from a cell']"
+
+
+def test_a_fork_becomes_a_variable_that_was_free(paged):
+    paged.run("agent_2 = 'mine'\nopened('one')")
+    paged.run("page.act('send', text='hello')\npage.turns(1)")
+    cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
+    assert "agent_3.chat()" in cell.stream
+    assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
+    paged.run("del agent_2, agent_3")
+
+
+def test_what_a_cell_changes_shows_in_the_head(paged):
+    paged.run("opened('one')\npage.until(lambda: page.state.get('title') == 'agent')")
+    paged.run("bob = agent\ndel agent")
+    assert paged.run("page.until(lambda: page.state['title'] == 'bob')").ok
+    paged.run("agent = bob\ndel bob")
+
+
+def test_loading_the_extension_loads_no_widget():
+    code = (
+        "import sys\nfrom IPython.testing.globalipapp import start_ipython\n"
+        "shell = start_ipython()\nshell.run_line_magic('load_ext', 'agentmagic')\n"
+        "print([name for name in ('anywidget', 'ipywidgets', 'agentmagic.widgets.view') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_script_is_told_that_it_has_no_panel():
+    code = "from agentmagic import Session\nSession('scripted:x').chat()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith("In code, use session.ask().")

@@ -1,0 +1,126 @@
+"""A kernel is killed in the middle of a turn whose tool does something that must not be done twice.
+
+`AGENTMAGIC_CRASHES=200` kills it so often.
+"""
+
+import json
+import os
+import random
+import sys
+
+import pytest
+
+from agentmagic.history.journal import FOLDER
+from agentmagic.history.journal_reader import read
+from agentmagic.testing import invalid_history
+from tests.jupyter.harness import BATCH, Kernel
+
+CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "2"))
+PAYMENTS = 4
+PAY = ("notebook", "pay")
+
+PAYING = """
+%load_ext agentmagic
+import os, threading
+from agentmagic import Agent, tool
+from agentmagic.providers.scripted import Scripted
+
+stalls = False
+
+@tool
+def pay(amount: int) -> str:
+    "Pay an amount."
+    print(f"before {amount};", flush=True)
+    with open("effects.txt", "a") as file:
+        file.write(f"{amount}\\n")
+        file.flush()
+        os.fsync(file.fileno())
+    print(f"after {amount};", flush=True)
+    if stalls:
+        threading.Event().wait()
+    return f"paid {amount}"
+
+def paying(*amounts):
+    calls = [{"text": "Now.", "calls": [{"name": "pay", "arguments": {"amount": amount}}]} for amount in amounts]
+    return Agent(Scripted([*calls, "All paid."]))
+"""
+
+
+class Shop:
+    """A notebook whose tool leaves a mark, and its kernel."""
+
+    def __init__(self, folder):
+        notebook = folder / "shop.ipynb"
+        notebook.write_text("{}")
+        self.file = folder / FOLDER / "shop" / "agent.jsonl"
+        self.effects = folder / "effects.txt"
+        self.kernel = Kernel(
+            sys.executable, {"JPY_SESSION_NAME": str(notebook), "IPYTHONDIR": str(folder / "ipython")}, folder
+        )
+
+    @property
+    def paid(self):
+        return len(self.effects.read_text().splitlines()) if self.effects.exists() else 0
+
+    def marks(self, kind):
+        """How many whole lines of a kind the file holds."""
+        lines = self.file.read_bytes().split(b"\n")[1:-1]
+        return sum(json.loads(line)["type"] == kind for line in lines)
+
+    def begin(self, *amounts):
+        cell = self.kernel.run(f"{PAYING}\nagent = paying{amounts!r}")
+        assert cell.ok, cell.error
+
+    def crash(self, marker):
+        """Have the turn run until a tool printed something, kill the kernel, and start it anew."""
+        cell = self.kernel.send("%%agent\nPay.")
+        self.kernel.wait(cell, lambda: marker in cell.stream)
+        self.kernel.kill()
+        self.kernel.restart()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    made = Shop(tmp_path)
+    yield made
+    made.kernel.stop()
+
+
+@pytest.mark.parametrize("seed", range(CRASHES))
+def test_a_killed_kernel_loses_no_result_and_no_tool_runs_twice_unasked(shop, seed):
+    chance = random.Random(seed)  # noqa: S311  (a seed is the point)
+    shop.begin(*range(PAYMENTS))
+    shop.crash(f"{chance.choice(['before', 'after'])} {chance.randrange(PAYMENTS)};")
+    begun, finished, paid = shop.marks("tool_started"), shop.marks("tool_finished"), shop.paid
+    assert finished <= paid <= begun <= finished + 1
+    saved = read(shop.file)
+    assert saved.in_doubt == ({PAY} if begun > finished else set())
+    shop.begin(99)
+    loaded = shop.kernel.run("%agent load").stream
+    assert "agent goes on with 1 turn" in loaded
+    assert ("in doubt    pay (notebook)" in loaded) == bool(saved.in_doubt)
+    told = shop.kernel.run("%%agent\nPay again.", **BATCH).text
+    assert shop.paid == paid + (not saved.in_doubt)
+    assert ("was under way when the kernel stopped" in told) == bool(saved.in_doubt)
+    turns = read(shop.file).turns
+    assert invalid_history([message for turn in turns for message in turn[-1].result.history_delta]) is None
+
+
+def test_a_person_is_asked_before_a_tool_that_was_under_way_runs_again(shop):
+    shop.begin(5)
+    shop.kernel.run("stalls = True")
+    shop.crash("after 5;")
+    assert shop.paid == 1
+    shop.begin(5, 5)
+    loaded = shop.kernel.run("%agent load").stream
+    assert "The call of pay was under way and may have run in part, or wholly" in loaded
+    assert "in doubt    pay (notebook)" in shop.kernel.run("%agent").stream
+    cell = shop.kernel.send("%%agent\nPay again.")
+    assert "It was under way when the kernel stopped" in shop.kernel.asked(cell)["prompt"]
+    shop.kernel.type("n")
+    shop.kernel.asked(cell)
+    assert shop.paid == 1
+    shop.kernel.type("y")
+    shop.kernel.finish(cell)
+    assert shop.paid == 2
+    assert "in doubt" not in shop.kernel.run("%agent").stream

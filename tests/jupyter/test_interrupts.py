@@ -1,0 +1,113 @@
+"""Interrupting a cell: wherever the turn is, the cell is back at once and the conversation goes on."""
+
+import pytest
+
+from tests.jupyter.harness import ROOT, timed
+
+SOON = 0.5
+"""Seconds that LOOP-14 allows."""
+
+SLOW = """
+@tool
+def nap() -> str:
+    "Sleep as a function does."
+    time.sleep(60)
+
+@tool
+async def wait() -> str:
+    "Wait as a coroutine does."
+    await asyncio.sleep(60)
+"""
+
+GATE = """
+gate = asyncio.Event()
+async def wait() -> str:
+    "Wait."
+    await gate.wait()
+    return "opened"
+"""
+ACT = """
+@tool(ask=True)
+def act() -> str:
+    "Act."
+    return "acted"
+"""
+
+
+def interrupted(kernel, cell):
+    """Interrupt a cell; return the seconds until it was back."""
+    with timed() as seconds:
+        kernel.interrupt()
+        kernel.finish(cell)
+        return seconds()
+
+
+@pytest.mark.parametrize(
+    ("setup", "sign"),
+    [
+        ("agent = Session(Agent(Stalled()))", "half an"),
+        (SLOW + "play(calls('nap'), 'second answer')", "running"),
+        (SLOW + "play(calls('wait'), 'second answer')", "running"),
+        ("play(RateLimited('busy', retry_after=60), 'second answer')", "trying again"),
+    ],
+    ids=["a stalled stream", "a function that sleeps", "a coroutine", "a retry wait"],
+)
+def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
+    assert kernel.run(setup).ok
+    cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), sign)
+    assert interrupted(kernel, cell) < SOON
+    assert cell.error.startswith("Interrupted: the turn was cancelled")
+    assert "interrupted" in cell.text.lower()
+    assert kernel.value("valid()") == "True"
+    assert "second answer" in kernel.run("%%agent\nagain").text
+
+
+def test_an_interrupt_cancels_a_call_of_a_server(kernel):
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
+    assert kernel.run(f"import sys\n%mcp add raw {{sys.executable}} {server}").ok
+    kernel.run("%mcp allow raw")
+    kernel.run("play(calls('wait'), 'second answer')")
+    cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), "running")
+    assert interrupted(kernel, cell) < SOON
+    assert kernel.value("valid()") == "True"
+    assert "second answer" in kernel.run("%%agent\nagain").text
+    assert kernel.run("%mcp remove raw").ok
+
+
+def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
+    kernel.run(ACT + "play(calls('act'), 'second answer')")
+    cell = kernel.send("%%agent\nhello")
+    kernel.asked(cell)
+    assert interrupted(kernel, cell) < SOON
+    assert cell.error.startswith("Interrupted:")
+    assert kernel.value("valid()") == "True"
+    assert "second answer" in kernel.run("%%agent\nagain").text
+
+
+def test_a_second_interrupt_stops_waiting_for_a_tool_that_does_not_listen(kernel):
+    kernel.run(
+        "def stubborn() -> str:\n    'Stay.'\n    for _ in range(2):\n        try:\n            time.sleep(1)\n"
+        "        except KeyboardInterrupt:\n            print('no')\n    return 'left'\n"
+        "play(calls('stubborn'), 'second answer', tools=[stubborn])"
+    )
+    cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), "running")
+    kernel.interrupt()
+    kernel.wait_for_text(cell, "no")
+    kernel.interrupt()
+    kernel.finish(cell)
+    assert not cell.ok
+    assert cell.displays
+    kernel.run("agent.running and agent.running.settled.result(5)")
+    assert "second answer" in kernel.run("%%agent\nagain").text
+
+
+def test_an_interrupt_ends_the_waiting_for_a_turn_in_the_background_but_not_that_turn(kernel):
+    kernel.run(GATE + "play(calls('wait'), 'first answer', tools=[wait])")
+    kernel.run("%%agent --bg\nhello")
+    cell = kernel.send("print('queued')\nget_ipython().run_cell_magic('agent', '', 'next')")
+    kernel.wait_for_text(cell, "queued")
+    assert interrupted(kernel, cell) < SOON
+    assert "busy" in cell.error
+    kernel.run("from agentmagic.runtime.engine import engine\nrun = agent.running")
+    kernel.run("engine().loop.call_soon_threadsafe(gate.set)\nresult = await run")
+    assert kernel.value("result.final_text") == "'first answer'"

@@ -1,0 +1,72 @@
+"""A server that asks to be authorized, in cells: the browser comes back, the address is pasted, nobody is there."""
+
+import re
+
+import pytest
+
+from tests.jupyter.harness import BATCH, timed
+from tests.tools.mcp.servers import authorized
+from tests.tools.mcp.test_oauth import visit, visit_from_afar
+
+SOON = 0.5
+"""Seconds that LOOP-14 allows."""
+
+
+@pytest.fixture
+def web():
+    with authorized.serving() as (url, granting):
+        yield url, granting
+
+
+def page_of(kernel, cell):
+    """Wait until the kernel asks, and return the address it shows."""
+    asked = kernel.asked(cell)
+    assert asked["password"], "what is pasted is not kept in the notebook"
+    kernel.wait_for_text(cell, "kept in memory")
+    return re.findall(r"http://\S+/authorize\?\S+", cell.stream)[0]
+
+
+def test_the_browser_comes_back_and_the_cell_goes_on(kernel, web):
+    url, granting = web
+    cell = kernel.send(f"%mcp add web {url}")
+    visit(page_of(kernel, cell))
+    kernel.finish(cell)
+    assert cell.ok, cell.error
+    assert "ready" in cell.stream
+    assert "No keyring can be used here: the token will be kept in memory, until the kernel ends." in cell.stream
+    assert not any(secret in cell.stream for secret in granting.secrets)
+    kernel.run("%mcp remove web")
+
+
+def test_the_address_may_be_pasted(kernel, web):
+    cell = kernel.send(f"%mcp add web {web[0]}")
+    kernel.type(visit_from_afar(page_of(kernel, cell)))
+    kernel.finish(cell)
+    assert "ready" in cell.stream
+    assert "code=" not in cell.stream
+    kernel.run("%mcp remove web")
+
+
+def test_an_interrupt_ends_the_wait_at_once(kernel, web):
+    cell = kernel.send(f"%mcp add web {web[0]}")
+    page_of(kernel, cell)
+    with timed() as passed:
+        kernel.interrupt()
+        kernel.finish(cell)
+        assert passed() < SOON
+    assert not cell.ok
+    assert "web" not in kernel.run("%mcp list").stream
+
+
+def test_with_nobody_there_the_cell_says_what_to_do(kernel, web):
+    cell = kernel.run(f"%mcp add web {web[0]}", **BATCH)
+    assert "it asks to be authorized, and nobody is there to do so" in cell.error
+
+
+def test_a_turn_asks_while_its_cell_waits(kernel, web):
+    kernel.run(f"play(calls('echo', text='hello'), 'done', mcp={{'web': {{'url': {web[0]!r}, 'allow': ['*']}}}})")
+    cell = kernel.send("%%agent\nGo on")
+    visit(page_of(kernel, cell))
+    kernel.finish(cell)
+    assert cell.ok, cell.error
+    assert "hello" in cell.text

@@ -1,0 +1,160 @@
+"""What is typed, and what it means."""
+
+from concurrent.futures import Future
+
+import pytest
+
+from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny
+from agentmagic.jupyter.questions import LONGEST_ARGUMENTS, Questions, approval, describe
+from agentmagic.messages import ToolCall
+from agentmagic.runtime.engine import engine
+from agentmagic.secrets import BLANK
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("y", Approve("q")),
+        (" YES ", Approve("q")),
+        ("a", Approve("q", always=True)),
+        ("always", Approve("q", always=True)),
+        ("n", Deny("q")),
+        ("n not on Sundays", Deny("q", "not on Sundays")),
+        ("no", Deny("q")),
+        ("", Deny("q")),
+        ("ask Ann first", Deny("q", "ask Ann first")),
+        ("a different file please", Deny("q", "a different file please")),
+        ("always ask me before that", Deny("q", "always ask me before that")),
+        ("y but only the first", Deny("q", "y but only the first")),
+        ("yes, but later", Deny("q", "yes, but later")),
+    ],
+)
+def test_all_that_is_no_yes_is_a_no(typed, meant):
+    assert approval("q", typed) == meant
+
+
+def test_the_prompt_shows_tool_server_and_all_arguments():
+    call = ToolCall("1", "move", {"source": "a.txt", "options": {"force": True}})
+    prompt = describe(ApprovalAsked("q", call, "files"))
+    assert prompt.startswith('Run move (files) with\n  source   a.txt\n  options  {"force": true}\n[y]es')
+
+
+def test_the_prompt_says_why_it_asks_where_that_is_no_rule():
+    call = ToolCall("1", "pay", {"amount": 5})
+    asked = ApprovalAsked("q", call, "bank", "It was under way when the kernel stopped.")
+    assert describe(asked, brief=True).startswith("It was under way when the kernel stopped. Run pay (bank)? [y]es")
+    assert describe(asked).startswith("It was under way when the kernel stopped. Run pay (bank) with\n  amount  5")
+
+
+def test_arguments_cannot_act_on_the_terminal_nor_flood_it():
+    call = ToolCall("1", "move", {"source": "\x1b[2J\u202egood.txt", "text": "x" * 10 * LONGEST_ARGUMENTS})
+    prompt = describe(ApprovalAsked("q", call, "files"))
+    assert "\x1b" not in prompt
+    assert "\u202e" not in prompt
+    assert len(prompt) < LONGEST_ARGUMENTS + 500
+    assert "characters are not shown" in prompt
+
+
+def test_a_value_cannot_pass_for_another_argument():
+    call = ToolCall("1", "write", {"text": "hello\npath  safe.txt", "path": "/etc/passwd"})
+    lines = describe(ApprovalAsked("q", call, "files")).splitlines()
+    assert lines[1:4] == ["  text  hello", "        path  safe.txt", "  path  /etc/passwd"]
+
+
+def test_a_long_value_does_not_push_another_one_or_its_own_end_out_of_sight():
+    call = ToolCall("1", "run", {"command": "x" * 100_000 + "; rm -rf /", "where": "/home"})
+    prompt = describe(ApprovalAsked("q", call, "shell"))
+    assert "; rm -rf /\n" in prompt
+    assert "/home" in prompt
+    assert len(prompt) < LONGEST_ARGUMENTS + 500
+
+
+def test_what_hides_in_an_argument_is_shown_as_its_escape():
+    call = ToolCall("1", "open", {"path": "/etc/pass\u200bwd\u2066\r\x07\U000e0041", "to\u202e": "é 👩\u200d🚀"})
+    prompt = describe(ApprovalAsked("q", call, "files"))
+    assert r"/etc/pass\u200bwd\u2066\r\x07\U000e0041" in prompt
+    assert r"to\u202e" in prompt
+    assert "é 👩\u200d🚀" in prompt
+
+
+# -- what is asked and answered ----------------------------------------------------------------------
+
+
+class Answers:
+    """A run that keeps what it is sent, and a person who types lines; an error is raised where one stands."""
+
+    def __init__(self, *typed):
+        self.typed = list(typed)
+        self.prompts = []
+        self.sent = Future()
+
+    def send(self, intent):
+        self.sent.set_result(intent)
+
+    def ask(self, prompt):
+        self.prompts.append(prompt)
+        line = self.typed.pop(0)
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+
+async def at_the_keyboard():
+    return ""
+
+
+def answered(*typed, arguments=None):
+    """What a person's lines come to, and what was asked of them."""
+    person = Answers(*typed)
+    questions = Questions(person, at_the_keyboard, ask=person.ask)
+    event = ApprovalAsked("q", ToolCall("1", "open", arguments or {"path": "a"}), "files")
+    engine().loop.call_soon_threadsafe(questions.feed, event)
+    with engine().main.held():
+        engine().wait(person.sent, lambda: None)
+    engine().loop.call_soon_threadsafe(questions.feed, ApprovalGiven("q", approved=True))
+    return person.sent.result(), person.prompts
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["e", '{"path": "b"}'],
+        ["EDIT", '{"path": "b"}'],
+        ['e {"path": "b"}'],
+        ["e", "path = b", '["b"]', '{"path": NaN}', "[" * 100_000, '{"path": "b"}'],
+        ['e {"path": b}', '{"path": "b"}'],
+        ["e", "", 'e  {"path": "b"} '],
+    ],
+)
+def test_arguments_are_typed_as_json_until_they_are(typed):
+    intent, prompts = answered(*typed)
+    assert intent == Approve("q", arguments={"path": "b"})
+    assert len(prompts) == len(typed)
+
+
+def test_what_is_no_json_is_said_with_what_is_wrong():
+    _, prompts = answered("e", "path = b", "", "n")
+    assert prompts[1].startswith('They are now: {"path": "a"}\nThe arguments to run it with instead, as JSON')
+    assert prompts[2].startswith("That is no JSON (Expecting value: line 1 column 1 (char 0)).\nThe arguments")
+
+
+def test_a_secret_that_the_prompt_did_not_show_stays_when_another_argument_is_edited():
+    secret = "sk-" + "a" * 40
+    intent, prompts = answered("e", f'{{"path": "b", "key": "{BLANK}"}}', arguments={"path": "a", "key": secret})
+    assert secret not in prompts[1]
+    assert intent == Approve("q", arguments={"path": "b", "key": secret})
+
+
+def test_a_reason_that_begins_with_an_e_edits_nothing():
+    assert answered("e for effort")[0] == Deny("q", "e for effort")
+
+
+@pytest.mark.parametrize("failure", [EOFError(), OSError("the terminal is gone"), UnicodeError("no text")])
+def test_an_input_that_fails_is_a_no_and_keeps_nobody_waiting(failure):
+    assert answered(failure)[0] == Deny("q")
+    assert answered("e", failure, "n")[0] == Deny("q")
+
+
+def test_arguments_to_be_edited_are_shown_up_to_a_length():
+    _, prompts = answered("e", "", "n", arguments={"text": "x" * 10 * LONGEST_ARGUMENTS})
+    assert len(prompts[1]) < LONGEST_ARGUMENTS + 500

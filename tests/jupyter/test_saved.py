@@ -1,0 +1,358 @@
+"""Conversations that outlive their kernel: saved beside the notebook, picked up again after a restart."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from agentmagic.history.journal import FOLDER
+from tests.jupyter.harness import BATCH, CONSOLE, Kernel
+
+LOAD = "%load_ext agentmagic"
+COUNTING = """
+from agentmagic import Agent, Session, tool
+from agentmagic.providers.scripted import Scripted
+
+class Counting:
+    "Says how many messages it was sent."
+    name = "test:counting"
+    async def stream(self, request):
+        async for event in Scripted([f"I was sent {len(request.messages)}."]).stream(request):
+            yield event
+    async def aclose(self):
+        pass
+
+agent = Agent(Counting())
+"""
+
+
+class Notebook:
+    """A notebook's file and the kernels that run it."""
+
+    def __init__(self, folder):
+        self.file = folder / "sales.ipynb"
+        self.file.write_text("{}")
+        self.folder = folder / FOLDER / "sales"
+        self.kernels = []
+
+    def kernel(self, **variables):
+        told = {"JPY_SESSION_NAME": str(self.file), "IPYTHONDIR": str(self.file.parent / "ipython"), **variables}
+        self.kernels.append(Kernel(sys.executable, told, self.file.parent))
+        return self.kernels[-1]
+
+    @property
+    def saved(self):
+        return sorted(path.name for path in self.folder.glob("*.jsonl"))
+
+    def lines(self, name="agent"):
+        return [json.loads(line) for line in (self.folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    made = Notebook(tmp_path)
+    yield made
+    for kernel in made.kernels:
+        kernel.stop()
+
+
+def begin(kernel, **front_end):
+    """Load the extension and make the recipe, as the first cells of a notebook do; returns what loading said."""
+    said = kernel.run(LOAD, **front_end).stream
+    made = kernel.run(COUNTING, **front_end)
+    assert made.ok, made.error
+    return said
+
+
+def ask(kernel, words, **front_end):
+    cell = kernel.run(f"%%agent\n{words}", **front_end)
+    assert cell.ok, cell.error
+    return cell.text
+
+
+def test_a_conversation_goes_on_after_a_restart_with_one_command(notebook):
+    kernel = notebook.kernel()
+    assert begin(kernel) == ""
+    kernel.run("%agent status")
+    assert not notebook.folder.parent.exists()  # nothing is touched before the first turn
+    ask(kernel, "Which product sold best?")
+    assert notebook.saved == ["agent.jsonl"]
+    assert f"saved       {FOLDER}/sales/agent.jsonl" in kernel.run("%agent status").stream
+    ask(kernel, "And where?")
+    kernel.restart()
+    assert begin(kernel) == (
+        "Saved conversation of this notebook: agent, 2 turns, just now. %agent load picks it up.\n"
+    )
+    loaded = kernel.run("%agent load").stream
+    assert f"agent goes on with 2 turns of {FOLDER}/sales/agent.jsonl" in loaded
+    assert "asked last  And where?" in loaded
+    assert "answered    I was sent 3." in loaded
+    assert "I was sent 5." in ask(kernel, "Why?")
+    assert kernel.run("%reload_ext agentmagic").stream == ""
+    assert notebook.saved == ["agent.jsonl"]
+
+
+def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_name(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    ask(kernel, "the first conversation")
+    kernel.restart()
+    begin(kernel)
+    assert "I was sent 1." in ask(kernel, "the second conversation")
+    assert notebook.saved == ["agent.1.jsonl", "agent.jsonl"]
+    listed = kernel.run("%agent sessions").stream
+    assert "the first conversation" in listed
+    assert "the second conversation" in listed
+    assert kernel.complete("%agent load a") == ["agent", "agent.1"]
+    assert "asked last  the first conversation" in kernel.run("%agent load agent.1").stream
+    assert "I was sent 3." in ask(kernel, "more of the first")
+    assert "asked last  the second conversation" in kernel.run("%agent load agent").stream
+    kernel.restart()
+    assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
+
+
+def test_the_conversation_that_was_used_last_is_the_one_to_pick_up(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    ask(kernel, "of the default one")
+    assert kernel.run("%%agent tutor\nof the tutor").ok
+    for age, name in enumerate(("tutor", "agent")):
+        os.utime(notebook.folder / f"{name}.jsonl", (1e9 - age, 1e9 - age))
+    kernel.restart()
+    said = kernel.run(LOAD).stream
+    assert "notebook: tutor, 1 turn, " in said
+    assert "%agent -s tutor load picks it up." in said
+    assert "asked last  of the tutor" in kernel.run("%agent -s tutor load").stream
+    assert "asked last  of the default one" in kernel.run("%agent load").stream
+
+
+@pytest.mark.parametrize("front_end", [BATCH, CONSOLE], ids=["batch", "console"])
+def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook, front_end):
+    kernel = notebook.kernel()
+    begin(kernel)
+    ask(kernel, "by a person")
+    before = notebook.lines()
+    kernel.restart()
+    assert begin(kernel, **front_end) == ""
+    kernel.run("%%agent\nby a program", **front_end)
+    assert notebook.saved == ["agent.jsonl"]
+    assert notebook.lines() == before
+    assert "saved       nowhere: conversations are saved" in kernel.run("%agent", **front_end).stream
+    assert "Not saved: conversations are saved" in kernel.run("%agent sessions", **front_end).stream
+    assert "This session is saved nowhere" in kernel.run("%agent load", **front_end).error
+
+
+def test_a_kernel_that_does_not_know_its_notebook_saves_nothing(notebook):
+    kernel = notebook.kernel(JPY_SESSION_NAME=str(notebook.file.with_name("renamed.ipynb")))
+    begin(kernel)
+    ask(kernel, "hello")
+    assert not notebook.folder.parent.exists()
+    assert "the kernel does not know the file of its notebook" in kernel.run("%agent").stream
+
+
+def test_a_second_kernel_is_told_and_goes_on_in_memory(notebook):
+    first, second = notebook.kernel(), notebook.kernel()
+    begin(first)
+    ask(first, "of the first")
+    begin(second)
+    loaded = second.run("%agent load").stream
+    assert "is being written by another kernel or session" in loaded
+    assert "kept in memory only" in loaded
+    told = ask(second, "of the second")
+    assert "I was sent 3." in told
+    assert "another kernel" not in told  # said once
+    short = "in memory only: another kernel writes it; %agent save FILE keeps it\n"
+    assert f"saved       {short}" in second.run("%agent status").stream
+    assert short in second.run("%agent sessions").stream
+    assert second.run("%agent save kept.jsonl").ok
+    assert "saved       kept.jsonl" in second.run("%agent status").stream
+    assert "I was sent 3." in ask(first, "of the first again")
+    prompts = [line["prompt"]["parts"][0]["text"] for line in notebook.lines() if line["type"] == "turn_started"]
+    assert prompts == ["of the first", "of the first again"]
+
+
+def test_a_torn_last_line_loses_only_itself(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    ask(kernel, "first")
+    ask(kernel, "second")
+    kernel.kill()
+    file = notebook.folder / "agent.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    kernel.restart()
+    begin(kernel)
+    loaded = kernel.run("%agent load")
+    assert "agent goes on with 2 turns" in loaded.stream
+    assert "1 line of the file could not be read" in loaded.stream
+    assert "I was sent 5." in ask(kernel, "third")
+    kernel.restart()
+    begin(kernel)
+    assert "agent goes on with 3 turns" in kernel.run("%agent load").stream
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_the_conversation_goes_on(notebook):
+    (notebook.file.parent / FOLDER).write_text("a file in the place of the folder")
+    kernel = notebook.kernel()
+    begin(kernel)
+    assert "cannot be saved" in ask(kernel, "first")
+    told = ask(kernel, "second")
+    assert "I was sent 3." in told
+    assert "cannot be saved" not in told
+    assert "cannot be saved" in kernel.run("%agent").stream
+
+
+def test_what_was_undone_or_forgotten_stays_so_after_a_restart(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    for words in ("first", "second", "third"):
+        ask(kernel, words)
+    assert kernel.run("%agent undo").stream == "Forgotten: third\n"
+    kernel.run("%agent fork other --turns 2")
+    kernel.run("%agent -s other reset")
+    kernel.run("%%agent other --new\nanew")
+    kernel.restart()
+    begin(kernel)
+    assert "asked last  second" in kernel.run("%agent load").stream
+    assert "asked last  anew" in kernel.run("%agent -s other load").stream
+    assert kernel.value("len(agent.turns), len(other.turns)") == "(2, 1)"
+
+
+@pytest.fixture(scope="module")
+def sales(tmp_path_factory):
+    """A notebook with a kernel that keeps running."""
+    made = Notebook(tmp_path_factory.mktemp("sales"))
+    begin(made.kernel())
+    yield made
+    made.kernels[0].stop()
+
+
+@pytest.fixture
+def kernel(sales):
+    """Its kernel, in which `agent` has two turns."""
+    kernel = sales.kernels[0]
+    kernel.run("for name in ('agent', 'other', 'mine', 'tutor'): globals().pop(name, None)\nagent = Agent(Counting())")
+    ask(kernel, "Which product sold best?")
+    ask(kernel, "And where, please?")
+    return kernel
+
+
+def test_a_recipe_that_is_bound_anew_begins_a_conversation_of_its_own(kernel, sales):
+    before = len(sales.saved)
+    kernel.run("held = agent\nagent = Agent(Counting())")
+    told = ask(kernel, "anew")
+    assert "I was sent 1." in told
+    assert "another kernel or session" not in told
+    assert len(sales.saved) == before + 1
+
+
+def test_a_session_made_in_code_is_saved_only_where_it_says(kernel, sales):
+    before = sales.saved
+    kernel.run("mine = Session(Agent(Counting()))\n%agent -s mine")
+    kernel.run("%%agent mine\nhello")
+    assert sales.saved == before
+    assert "nowhere: it was made in code, without a path" in kernel.run("%agent -s mine").stream
+    assert kernel.run("%agent -s mine save mine.jsonl").stream == "Saved 1 turn in mine.jsonl.\n"
+    assert "saved       mine.jsonl" in kernel.run("%agent -s mine").stream
+    assert "there already" in kernel.run("%agent save mine.jsonl").error
+
+
+def test_a_fork_is_a_session_of_its_own_and_saved_as_one(kernel, sales):
+    assert kernel.run("%agent fork tutor --turns 1").stream == "tutor begins with 1 turn of agent.\n"
+    assert "I was sent 3." in kernel.run("%%agent tutor\nmore").text
+    assert kernel.value("len(agent.turns), len(tutor.turns)") == "(2, 2)"
+    assert len([line for line in sales.lines("tutor") if line["type"] == "turn_started"]) == 2
+    assert "tutor is a Session of yours and stays" in kernel.run("%agent fork tutor").error
+    assert "sales is a" in kernel.run("sales = 1\n%agent fork sales").error
+    assert "saved already" in kernel.run("del tutor\n%agent fork tutor").error
+    assert "Give how many" in kernel.run("%agent fork another --turns -1").error
+
+
+def test_a_conversation_is_searched_from_a_cell(kernel):
+    assert kernel.run("%agent history --search AND where").stream == "  2  user      And where, please?\n"
+    assert "occurs nowhere" in kernel.run("%agent history --search profit").stream
+
+
+def test_a_conversation_is_exported_from_a_cell(kernel, sales):
+    kernel.run("import pathlib\nfor old in pathlib.Path().glob('export.*'): old.unlink()")
+    for ending in ("md", "json", "openai.json", "gemini.json", "ipynb"):
+        cell = kernel.run(f"%agent export export.{ending}")
+        assert cell.stream == f"Wrote 2 turns to export.{ending}.\n", cell.error
+        assert "Which product sold best?" in (sales.file.parent / f"export.{ending}").read_text(encoding="utf-8")
+    assert "replace it with --overwrite" in kernel.run("%agent export export.md").error
+    assert kernel.run("%agent export export.md --overwrite").ok
+    assert "does not say what to write" in kernel.run("%agent export export.txt").error
+    assert kernel.run("%agent export export.d/of/May.md").ok
+
+
+@pytest.mark.parametrize("options", ["", " --overwrite"])
+def test_the_notebook_itself_is_not_exported_to(kernel, sales, options):
+    for written in ("sales.ipynb", str(sales.file)):
+        assert "is this notebook itself" in kernel.run(f"%agent export {written}{options}").error
+    assert sales.file.read_text() == "{}"
+
+
+@pytest.mark.parametrize("magic", ["agent save", "agent load", "agent export", "mcp load"])
+@pytest.mark.parametrize("written", ["x" * 300, "~no_such_user_here/talk.md", '""'], ids=["long", "nobody's", "empty"])
+def test_a_name_that_no_file_can_have_is_refused_in_a_line(kernel, magic, written):
+    error = kernel.run(f"%{magic} {written}").error
+    assert error.startswith("UsageError: ")
+    assert "cannot be used as a path" in error or "is empty" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_what_is_to_be_written_is_no_folder_and_has_the_form_of_its_subcommand(kernel):
+    kernel.run("import pathlib\npathlib.Path('folder.md').mkdir(exist_ok=True)")
+    for line in ("save .", "export .", "export folder.md", "export folder.md --overwrite"):
+        assert "is a folder. Name a file" in kernel.run(f"%agent {line}").error
+    for form in ("md", "ipynb", "json"):
+        assert "name a .jsonl file. %agent export writes" in kernel.run(f"%agent save talk.{form}").error
+
+
+def test_what_looks_a_session_up_makes_none(kernel):
+    kernel.run("tutor = Agent(Counting())")
+    for line in ("-s tutor status", "-s tutor cost", "-s tutor save x.jsonl", "-s tutor reset", "fork mine -s tutor"):
+        assert "tutor is an Agent, a recipe without a conversation. %%agent tutor" in kernel.run(f"%agent {line}").error
+    assert kernel.value("type(tutor).__name__, 'mine' in globals()") == "('Agent', False)"
+    for line in ("-s typo load", "-s typo load nosuch", "-s typo models nosuch:x", "-s typo history"):
+        assert kernel.run(f"%agent {line}").error
+    assert kernel.value("'typo' in globals()") == "False"
+    assert "There is no saved conversation" in kernel.run("%agent -s tutor load nosuch").error
+    assert kernel.value("type(tutor).__name__") == "'Agent'"
+
+
+def test_lists_leave_no_session_out(kernel):
+    for code in ("%agent fork _hidden", "%%agent _hidden\nhello"):
+        assert "lists leave out names that begin with _" in kernel.run(code).error
+    assert kernel.value("'_hidden' in globals()") == "False"
+
+
+def test_what_is_made_of_a_session_says_that_a_turn_is_still_under_way(kernel):
+    kernel.run("import threading\ngate = threading.Event()")
+    kernel.run("@tool(thread_safe=True)\ndef wait() -> str:\n    'Wait.'\n    gate.wait(20)\n    return 'done'")
+    call = "{'calls': [{'name': 'wait', 'arguments': {}}]}"
+    kernel.run(f"other = Session(Agent(Scripted([{call}, 'done'])))\n%agent -s other")
+    kernel.run("%%agent other --bg\nwait")
+    said = kernel.run("%agent -s other export under-way.md --overwrite").stream
+    assert said == "Wrote 0 turns to under-way.md. The turn under way is not in it.\n"
+    forked = kernel.run("%agent -s other fork mine").stream
+    assert forked == "mine begins with 0 turns of other. The turn under way is not in it.\n"
+    kernel.run("gate.set()\nother.running and other.running.wait()\ndel wait")
+    assert kernel.run("%agent -s other export under-way.md --overwrite").stream == "Wrote 1 turn to under-way.md.\n"
+
+
+def test_a_conversation_that_is_not_there_is_named_with_those_that_are(kernel):
+    assert "There is no saved conversation 'nosuch'" in kernel.run("%agent load nosuch").error
+    assert kernel.value("len(agent.turns)") == "2"
+    kernel.run("import pathlib\npathlib.Path('notes.jsonl').write_text('notes\\n')")
+    assert "no conversation of agentmagic" in kernel.run("%agent load notes.jsonl").error
+    assert kernel.value("len(agent.turns)") == "2"
+
+
+def test_tab_completes_what_may_stand_behind_the_subcommands(kernel):
+    assert kernel.complete("%agent exp") == ["export"]
+    assert kernel.complete("%agent debug o") == ["off", "on"]
+    assert kernel.complete("%agent fork --t") == ["--turns"]
+    assert kernel.complete("%agent history --s") == ["--search", "--session"]
+    assert kernel.complete("%agent export ./ip") == ["./ipython/"]
+    assert "agent" in kernel.complete("%agent -s agent load ")

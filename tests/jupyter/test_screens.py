@@ -1,0 +1,209 @@
+"""The screens: what is published or printed of a turn, and when."""
+
+import asyncio
+import io
+
+import pytest
+
+from agentmagic import secrets
+from agentmagic.agent import Agent
+from agentmagic.errors import RateLimited
+from agentmagic.events import PartDelta, PartStarted, ToolStarted
+from agentmagic.jupyter.live_screen import FRAME, GRACE, Html
+from agentmagic.jupyter.screens import BatchScreen, TerminalScreen
+from agentmagic.providers.scripted import Scripted
+from agentmagic.runtime.engine import engine
+from agentmagic.session import Session
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+CALL = {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}
+
+
+def events(*steps):
+    """The events of a turn, deltas and all."""
+    run = Session(Agent(Scripted(list(steps)), tools=[add])).start("hello")
+    run.wait()
+    return run.events
+
+
+class Cell:
+    """Keeps what is published."""
+
+    def __init__(self):
+        self.published = []
+
+    def publish(self, data, update):
+        self.published.append((data, update))
+
+
+def live(publish):
+    return Html(publish, lambda page: page, lambda: False)
+
+
+async def _show(screen, happened):
+    screen.begin(*([] if isinstance(screen, Html) else [lambda _: None]))
+    for event in happened:
+        screen.feed(event)
+    await asyncio.sleep(0)
+    screen.finish()
+
+
+def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form():
+    cell = Cell()
+    asyncio.run(_show(live(cell.publish), events(CALL, "Three.")))
+    assert [update for _, update in cell.published] == [False, True]
+    assert "Three." in cell.published[-1][0]["text/html"]
+    assert "✓ add (notebook)" in cell.published[-1][0]["text/plain"]
+
+
+def test_a_live_screen_updates_at_most_once_a_frame():
+    cell = Cell()
+    happened = events({"text": "word " * 2000})
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        times = []
+        screen = live(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
+        screen.begin()
+        while len(times) < 3:
+            for event in happened[:100]:
+                screen.feed(event)
+            await asyncio.sleep(0)
+        return times
+
+    first, second, third = asyncio.run(main())
+    assert second - first >= FRAME
+    assert third - second >= FRAME * 0.9
+
+
+def test_a_live_screen_that_is_begun_again_shows_the_second_attempt_alone():
+    cell = Cell()
+
+    async def main():
+        screen = live(cell.publish)
+        await _show(screen, events("first"))
+        screen.restart()
+        await _show(screen, events("second"))
+
+    asyncio.run(main())
+    assert "second" in cell.published[-1][0]["text/html"]
+    assert "first" not in cell.published[-1][0]["text/html"]
+    assert [update for _, update in cell.published].count(False) == 1
+
+
+def test_a_screen_that_was_finished_sends_no_more_updates():
+    cell = Cell()
+
+    async def main():
+        screen = live(cell.publish)
+        happened = events("late")
+        await _show(screen, happened[:2])
+        sent = len(cell.published)
+        for event in happened[2:]:
+            screen.feed(event)
+        await asyncio.sleep(GRACE * 1.5)
+        assert len(cell.published) == sent
+
+    asyncio.run(main())
+
+
+def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
+    cell = Cell()
+    happened = events(CALL, "Three.")
+    milestone = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
+
+    async def main():
+        screen = Html(cell.publish, lambda page: page, lambda: True)
+        screen.begin()
+        for event in happened[:milestone]:
+            screen.feed(event)
+        await asyncio.sleep(GRACE * 1.5)
+        assert len(cell.published) == 1
+        screen.feed(happened[milestone])
+        await asyncio.sleep(GRACE * 1.5)
+
+    asyncio.run(main())
+    assert "Let me see." in cell.published[1][0]["text/html"]
+    assert len(cell.published) == 2
+
+
+def test_a_batch_screen_publishes_once_and_without_times():
+    cell = Cell()
+    screen = BatchScreen(cell.publish)
+    asyncio.run(_show(screen, events(CALL, "Three.")))
+    screen.finish()
+    ((data, update),) = cell.published
+    assert not update
+    assert data["text/plain"].splitlines()[2] == "✓ add (notebook) a: 1, b: 2"
+    assert " ms" not in data["text/html"]
+
+
+def test_a_screen_that_saw_nothing_publishes_nothing():
+    cell = Cell()
+    BatchScreen(cell.publish).finish()
+    live(cell.publish).finish()
+    assert cell.published == []
+
+
+def printed(*steps):
+    stream = io.StringIO()
+    asyncio.run(_show(TerminalScreen(stream), events(*steps)))
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_blocks_apart_and_cards_together():
+    lines = printed(CALL, "It is 3.\n").splitlines()
+    assert lines[:3] == ["Let me see.", "", "◐ add (notebook) a: 1, b: 2 [running]"]
+    assert lines[3].startswith("✓ add (notebook) a: 1, b: 2")
+    assert lines[4:8] == ["  3", "", "It is 3.", ""]
+    assert lines[8].startswith("scripted:script")
+
+
+def test_a_terminal_gets_words_as_they_come():
+    stream = io.StringIO()
+    seen = []
+
+    async def main():
+        screen = TerminalScreen(stream)
+        for event in events("one two three"):
+            screen.feed(event)
+            seen.append(stream.getvalue())
+
+    asyncio.run(main())
+    assert "one " in seen
+    assert "one two " in seen
+
+
+def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
+    secrets.register_secret("a-key-that-no-pattern-knows")
+    for step in ("It is a-key-that-no-pattern-knows here", "It is a-key-that-no-pattern-knows"):
+        happened = [event for event in events(step) if not isinstance(event, PartDelta)]
+        started = next(place for place, event in enumerate(happened) if isinstance(event, PartStarted))
+        index = happened[started].index
+        deltas = [PartDelta(index, step[i : i + 3]) for i in range(0, len(step), 3)]
+        happened = [*happened[: started + 1], *deltas, *happened[started + 1 :]]
+        stream = io.StringIO()
+        asyncio.run(_show(TerminalScreen(stream), happened))
+        assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", secrets.BLANK))
+
+
+def test_a_terminal_is_told_of_a_retry(monkeypatch):
+    monkeypatch.setattr("agentmagic.loop.retry.FIRST_WAIT", 0.0)
+    text = printed(RateLimited("busy", retry_after=0.0), "there")
+    assert "busy, trying again" in text
+    assert text.index("busy") < text.index("there")
+
+
+def test_escape_sequences_do_not_reach_a_terminal():
+    assert "\x1b" not in printed("red \x1b[31m alert")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def running_engine():
+    """Start the engine once, so that its thread is not counted to a test."""
+    engine()

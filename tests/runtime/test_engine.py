@@ -1,0 +1,315 @@
+import asyncio
+import contextvars
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+
+import pytest
+
+from agentmagic.runtime.engine import Engine, engine
+from agentmagic.testing import PATIENCE
+from tests.turns import AT_ONCE
+
+ROOT = Path(__file__).parent.parent.parent
+place = contextvars.ContextVar("place", default="nowhere")
+
+
+@pytest.fixture
+def main():
+    """The queue of the main thread, which is served by `serving`."""
+    return engine().main
+
+
+def serving(coroutine, on_interrupt=lambda: None):
+    """What a coroutine on the engine returns, while this thread, the main one, does its jobs."""
+    future = engine().submit(coroutine)
+    engine().main.serve(future, on_interrupt)
+    return future.result()
+
+
+# -- the engine ----------------------------------------------------------------------------------
+
+
+def test_there_is_one_engine_and_it_runs_in_a_thread_of_its_own():
+    assert engine() is engine()
+
+    async def thread():
+        return threading.current_thread()
+
+    assert engine().call(thread()) is engine().thread
+    assert engine().thread.daemon
+
+
+def test_a_coroutine_runs_in_a_copy_of_the_caller_s_context():
+    async def where():
+        return place.get()
+
+    token = place.set("this cell")
+    try:
+        assert engine().call(where()) == "this cell"
+    finally:
+        place.reset(token)
+
+
+def test_a_function_in_the_pool_sees_the_context_too():
+    async def where():
+        place.set("this run")
+        return await engine().in_pool(place.get)
+
+    assert engine().call(where()) == "this run"
+
+
+def test_what_a_coroutine_raises_is_raised_to_the_caller():
+    async def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine().call(fail())
+
+
+def test_the_pool_has_room_for_sixteen_at_least():
+    together = threading.Barrier(16, timeout=PATIENCE)
+
+    async def all_at_once():
+        await asyncio.gather(*(engine().in_pool(together.wait) for _ in range(16)))
+
+    engine().call(all_at_once())
+
+
+@pytest.mark.parametrize("error", [StopIteration("the end"), SystemExit(3), KeyboardInterrupt(), ValueError("bad")])
+def test_whatever_a_function_in_the_pool_raises_comes_back(error):
+    def fail():
+        raise error
+
+    async def call():
+        try:
+            await engine().in_pool(fail)
+        except BaseException as raised:  # noqa: BLE001  (which is the point)
+            return raised
+
+    raised = engine().call(call())
+    assert isinstance(raised, RuntimeError if isinstance(error, StopIteration) else type(error))
+    assert engine().thread.is_alive()
+
+
+def test_waiting_on_the_engine_s_own_thread_is_refused():
+    async def wait():
+        engine().wait(Future(), lambda: None)
+
+    with pytest.raises(RuntimeError, match="await it instead"):
+        engine().call(wait())
+
+
+def test_closing_calls_what_was_left_open_and_ends_the_thread():
+    own = Engine()
+    closed = []
+
+    async def close():
+        closed.append(True)
+
+    async def never_closes():
+        await asyncio.Event().wait()
+
+    async def forgotten():
+        closed.append("forgotten")
+
+    own.at_close(close)
+    own.at_close(never_closes)
+    own.at_close(forgotten)
+    own.forget(forgotten)
+    own.close(timeout=0.05)
+    assert closed == [True]
+    assert not own.thread.is_alive()
+    own.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_gets_an_engine_of_its_own():
+    code = """
+import os, warnings
+warnings.simplefilter("ignore")
+from agentmagic.runtime.engine import engine
+async def pid(): return os.getpid()
+parent = engine().call(pid())
+child = os.fork()
+if child == 0:
+    os._exit(0 if engine().call(pid()) == os.getpid() != parent else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "0\n"
+
+
+def test_the_engine_s_loop_is_not_touched_by_a_patch_of_its_class():
+    class Patched(asyncio.SelectorEventLoop):
+        pass
+
+    original = asyncio.SelectorEventLoop.run_forever
+    try:
+        asyncio.SelectorEventLoop.run_forever = None
+        own = Engine()
+
+        async def answer():
+            return 42
+
+        assert own.call(answer()) == 42
+        own.close()
+    finally:
+        asyncio.SelectorEventLoop.run_forever = original
+
+
+# -- the main thread -----------------------------------------------------------------------------
+
+
+def test_the_main_thread_does_its_jobs_one_at_a_time_and_in_order(main):
+    done = []
+
+    def job(number):
+        done.append((number, threading.current_thread()))
+        return number
+
+    async def three():
+        return await asyncio.gather(*(main.run(lambda number=number: job(number)) for number in range(3)))
+
+    assert serving(three()) == [0, 1, 2]
+    assert done == [(number, threading.main_thread()) for number in range(3)]
+
+
+def test_a_job_may_serve_the_jobs_of_another_wait(main):
+    async def inner():
+        return await main.run(lambda: "inner")
+
+    async def outer():
+        return await main.run(lambda: serving(inner()))
+
+    assert serving(outer()) == "inner"
+
+
+def test_what_a_job_raises_is_raised_to_who_posted_it(main):
+    def fail():
+        raise ZeroDivisionError
+
+    async def call():
+        with pytest.raises(ZeroDivisionError):
+            await main.run(fail)
+
+    serving(call())
+
+
+def test_a_job_is_told_of_when_its_turn_has_come(main):
+    order = []
+
+    async def call():
+        await main.run(lambda: order.append("job"), lambda: order.append("begins"))
+
+    serving(call())
+    assert order == ["begins", "job"]
+
+
+def test_a_job_given_up_while_it_waits_is_never_done(main):
+    async def give_up():
+        job = asyncio.ensure_future(main.run(lambda: pytest.fail("it was given up")))
+        await asyncio.sleep(0)
+        job.cancel()
+        await asyncio.wait([job])
+        return job.cancelled()
+
+    assert engine().call(give_up())
+    main.drain()
+
+
+def test_a_job_given_up_while_it_runs_is_interrupted(main):
+    async def give_up():
+        started = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        job = asyncio.ensure_future(
+            main.run(lambda: time.sleep(PATIENCE), lambda: loop.call_soon_threadsafe(started.set))
+        )
+        await started.wait()
+        job.cancel()
+        await asyncio.wait([job])
+
+    began = time.monotonic()
+    serving(give_up())
+    assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_job_given_up_in_the_moment_before_it_runs_is_not_done(main):
+    began = threading.Event()
+    given_up = threading.Event()
+
+    async def give_up():
+        job = asyncio.ensure_future(main.run(lambda: time.sleep(PATIENCE), lambda: (began.set(), given_up.wait())))
+        await asyncio.to_thread(began.wait)
+        job.cancel()
+        await asyncio.wait([job])
+        given_up.set()
+        done = Future()
+        await main.run(lambda: done.set_result(None))  # comes only after the job before it has ended
+
+    started = time.monotonic()
+    serving(give_up())
+    assert time.monotonic() - started < AT_ONCE
+
+
+def test_the_first_interrupt_tells_who_serves_and_the_second_stops_waiting(main):
+    told = []
+    never = Future()
+
+    def interrupt_twice():
+        for count in range(2):
+            while not main.serving or len(told) < count:
+                pass
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_twice)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        main.serve(never, lambda: told.append(True))
+    thread.join()
+    assert told == [True]
+    assert not main.serving
+
+
+def test_an_interrupt_stops_the_job_under_way_and_tells_who_serves(main):
+    told = []
+
+    def interrupted():
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the interrupt did not stop the job")
+
+    with pytest.raises(CancelledError):
+        serving(main.run(interrupted), lambda: told.append(True))
+    assert told == [True]
+
+
+def test_the_handler_of_before_is_back_afterwards(main):
+    before = signal.getsignal(signal.SIGINT)
+
+    async def nothing():
+        return None
+
+    serving(nothing())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_jobs_reach_the_main_thread_s_loop_when_nobody_serves(main):
+    asked = []
+    main.attach(asked.append)
+    try:
+        assert main.reachable
+        future = engine().submit(main.run(threading.current_thread))
+        while not asked:
+            pass
+        asked[0]()
+        assert future.result(PATIENCE) is threading.main_thread()
+    finally:
+        main.attach(None)
+    assert not main.reachable

@@ -1,0 +1,279 @@
+"""Events to the messages that views follow."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmagic import secrets
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    QuestionAsked,
+    StepRetried,
+    ToolFinished,
+    ToolStarted,
+)
+from agentmagic.messages import Media, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.widgets.commands import read
+from agentmagic.widgets.sync import Feed, pieces
+from tests.display.logs import asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
+from tests.widgets.reader import Reader
+
+CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1"})
+
+
+def clock():
+    return 1000.0
+
+
+def snapshot(feed, view="view"):
+    return feed.hello(view, -1)[-1]
+
+
+def opened(feed):
+    """A view that has been answered."""
+    reader = Reader()
+    reader.take(snapshot(feed))
+    return reader
+
+
+def shown_anew(events):
+    return opened(Feed(events, clock)).shown()
+
+
+def told(feed, *events):
+    """The frame of some events, empty where they change nothing."""
+    for event in events:
+        feed.feed(event)
+    return feed.frame() or {}
+
+
+@given(logs(), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_following_frames_shows_what_a_snapshot_shows(events, random):
+    feed = Feed(clock=clock)
+    reader = opened(feed)
+    for event in events:
+        feed.feed(event)
+        if random.random() < 0.5 and (frame := feed.frame()):
+            reader.take(frame)
+    reader.take(told(feed) or {"n": 0, "ops": []})
+    assert not reader.behind
+    assert reader.shown() == shown_anew(events)
+    assert reader.shown() == opened(feed).shown()
+
+
+@given(logs(), st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_a_view_heals_when_messages_are_lost_doubled_and_late(events, random):
+    feed = Feed(clock=clock)
+    reader = Reader()
+    wire = []
+    for event in events:
+        feed.feed(event)
+        wire += filter(None, [feed.frame()])
+        if reader.behind and random.random() < 0.3:
+            wire += feed.hello(reader.name, reader.number)
+        random.shuffle(wire)
+        while wire and random.random() < 0.6:
+            message = wire.pop()
+            for _ in range(random.choice([0, 1, 1, 2])):
+                reader.take(message)
+    for message in [*wire, *feed.hello(reader.name, reader.number)]:
+        reader.take(message)
+    if reader.behind:
+        reader.take(snapshot(feed))
+    assert reader.shown() == shown_anew(events)
+
+
+def test_open_text_is_sent_by_what_it_grew():
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "one two ")], clock)
+    feed.frame()
+    assert told(feed, PartDelta(0, "three ")) == {"n": 2, "ops": [[2, "three "]]}
+
+
+def test_the_end_of_a_text_sends_no_text_again():
+    feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, "one sk-")], clock)
+    feed.frame()
+    assert told(feed, PartFinished(0, Text("one sk-")))["ops"] == [[2, {"open": False}], [2, "sk-"]]
+
+
+def test_a_text_that_ended_otherwise_than_it_grew_is_sent_whole():
+    feed = Feed([*started(), PartStarted(0, "reasoning"), PartDelta(0, "one two ")], clock)
+    feed.frame()
+    assert told(feed, PartFinished(0, Reasoning("other")))["ops"] == [[2, {"open": False, "text": "other"}]]
+
+
+def test_nothing_is_sent_where_nothing_changed():
+    feed = Feed(started(), clock)
+    assert told(feed)
+    assert feed.frame() is None
+
+
+def test_a_key_that_comes_in_pieces_is_never_sent():
+    key = "sk-" + "abcdefgh" * 5
+    feed = Feed([*started(), PartStarted(0, "text")], clock)
+    whole = f"The key {key} is it"
+    sent = [feed.frame(), *(told(feed, PartDelta(0, letter)) for letter in whole)]
+    sent.append(told(feed, PartFinished(0, Text(whole))))
+    reader = Reader()
+    reader.take({"n": 0, "view": "view", "blocks": [], "state": {}})
+    for frame in filter(None, sent):
+        reader.take(frame)
+        assert "sk-" not in str(reader.shown())
+    assert reader.shown()[-1]["text"] == f"The key {secrets.BLANK} is it"
+
+
+def test_a_withdrawn_step_is_removed_and_the_retry_is_shown():
+    feed = Feed([*started(), *text("half")], clock)
+    reader = opened(feed)
+    reader.take(told(feed, StepRetried(1, 1, 2.0, "Rate limited.")))
+    assert [block["kind"] for block in reader.shown()] == ["prompt", "retry"]
+
+
+def test_a_card_sends_only_the_fields_that_changed():
+    feed = Feed([*started(), *asked_for(CALL), *step_over()], clock)
+    feed.frame()
+    frame = told(feed, ToolStarted(CALL, "shop"))
+    assert frame["ops"] == [[2, {"server": "shop", "state": "running", "since": 1000.0}]]
+
+
+def test_a_waiting_card_says_how_to_answer_and_what_can_be_edited():
+    feed = Feed([*started(), *asked_for(CALL), *step_over()], clock)
+    feed.frame()
+    ((_, change),) = told(feed, ApprovalAsked("a1", CALL, "shop"))["ops"]
+    assert (change["ask"], change["state"], change["edit"]) == ("a1", "waiting", [("sql", "SELECT 1", True)])
+    ((_, change),) = told(feed, ApprovalGiven("a1", approved=True))["ops"]
+    assert (change["ask"], change["edit"]) == ("", [])
+
+
+def test_a_question_says_how_to_answer_until_it_is_answered():
+    feed = Feed([*started(), QuestionAsked("q1", "Which?")], clock)
+    assert opened(feed).shown()[-1] == {"kind": "question", "text": "Which?", "answer": None, "ask": "q1"}
+
+
+def test_prompts_carry_the_number_of_their_turn():
+    shown = shown_anew([*one_text("a"), *one_text("b")])
+    assert [block["turn"] for block in shown if block["kind"] == "prompt"] == [0, 1]
+
+
+def test_the_footer_of_a_turn_under_way_is_part_of_the_state():
+    feed = Feed(started(), clock)
+    assert told(feed)["state"]["running"] == {"figures": ["scripted:lesson"], "since": 1000.0}
+    assert told(feed, *over())["state"] == {"running": None}
+
+
+def test_a_view_that_missed_nothing_is_told_so_without_a_snapshot():
+    feed = Feed(one_text("a"), clock)
+    feed.frame()
+    assert feed.hello("v", 1) == [{"n": 1, "view": "v"}]
+
+
+def test_a_replaced_history_takes_the_place_of_the_old_one():
+    feed = Feed([*one_text("a"), *one_text("b")], clock)
+    reader = opened(feed)
+    feed.replace(one_text("c"))
+    reader.take(told(feed))
+    assert [block.get("text") for block in reader.shown() if block["kind"] == "text"] == ["c"]
+
+
+def test_what_is_told_of_the_session_is_sent_once():
+    feed = Feed(clock=clock)
+    feed.tell({"model": "openai:x", "models": ["openai:x"]})
+    assert told(feed)["state"] == {"running": None, "model": "openai:x", "models": ["openai:x"]}
+    feed.tell({"model": "openai:x"})
+    assert feed.frame() is None
+
+
+def test_everything_is_plain_json_whatever_a_tool_says():
+    odd = ToolCall("c", "f", {"n": float("nan"), "big": 2**80, "__proto__": {"x": 1}, "s": "\ud800"})
+    result = ToolResult("c", "f", (Text("[1e999, NaN]"), Media("image/png", b"x"), Media("audio/wav", b"x")))
+    feed = Feed([*started(), *asked_for(odd), *step_over(), *carried_out(odd, result), *over()], clock)
+    assert json.loads(json.dumps(snapshot(feed), allow_nan=False).encode())
+    (card,) = (block for block in opened(feed).shown() if block["kind"] == "card")
+    assert card["arguments"] == [["n", "NaN"], ["big", str(2**80)], ["__proto__", '{"x": 1}'], ["s", r"\ud800"]]
+
+
+def test_a_long_message_goes_in_pieces_below_the_limit_and_comes_out_whole():
+    image = ToolResult("c1", "run_query", (Media("image/png", bytes(3_000_000)),))
+    feed = Feed([*started(), *asked_for(CALL), *step_over(), *carried_out(CALL, image)], clock)
+    message = snapshot(feed)
+    parts = list(pieces(message, 1))
+    parts.reverse()
+    assert len(parts) == 11
+    assert max(len(json.dumps(part)) for part in parts) < 1_000_000
+    reader = Reader()
+    for part in parts:
+        reader.take(part)
+    assert reader.shown() == opened(feed).shown()
+
+
+def test_ten_thousand_tokens_are_sent_in_less_than_one_and_a_half_times_the_text():
+    feed = Feed([*started(), PartStarted(0, "text")], clock)
+    feed.frame()
+    whole, size = "", 0
+    for number in range(10_000):
+        token = ["word ", "**b** ", "`co", "de`, ", "\n\n", "- it "][number % 6]
+        whole += token
+        feed.feed(PartDelta(0, token))
+        if number % 14 == 0 and (frame := feed.frame()):
+            size += len(json.dumps(frame, separators=(",", ":")))
+    size += len(json.dumps(told(feed, PartFinished(0, Text(whole)), *step_over(), *over(whole)), separators=(",", ":")))
+    assert size < 1.5 * len(whole)
+
+
+def test_a_frame_costs_the_same_in_a_long_session():
+    feed = Feed(clock=clock)
+    for number in range(2_000):
+        for event in one_call(CALL, Text(str(number))):
+            feed.feed(event)
+    feed.frame()
+    for event in [*started(), PartStarted(0, "text")]:
+        feed.feed(event)
+    feed.frame()
+    begin = time.process_time()
+    for _ in range(1_000):
+        feed.feed(PartDelta(0, "word "))
+        feed.frame()
+    assert time.process_time() - begin < 0.5
+
+
+def test_a_call_without_an_end_to_its_arguments_shows_their_beginning():
+    feed = Feed([*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, '{"sql": "SEL')], clock)
+    (_, card) = opened(feed).shown()
+    assert (card["short"], card["arguments"], card["state"]) == ('{"sql": "SEL', [], "pending")
+
+
+def test_a_result_that_failed_says_so():
+    failed = ToolResult("c1", "run_query", (Text("no such table"),), "error")
+    feed = Feed([*started(), *asked_for(CALL), *step_over(), ToolFinished(failed, 0.009)], clock)
+    (_, card) = opened(feed).shown()
+    assert card["result"] == {"error": True, "forms": [{"form": "text", "text": "no such table", "note": ""}]}
+    assert (card["state"], card["time"]) == ("failed", "9 ms")
+
+
+def test_a_long_token_that_comes_in_pieces_is_never_sent():
+    key = f"eyJ{'a1B2' * 100}.eyJ{'c3D4' * 100}.{'e5F6' * 20}"
+    feed = Feed([*started(), PartStarted(0, "text")], clock)
+    sent = [told(feed, PartDelta(0, letter)) for letter in f"The token {key} is it"]
+    assert "eyJ" not in str(sent)
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u2066", "\u200b", "\U000e0041", "\x1b"])
+def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes(hidden):
+    escape = hidden.encode("unicode_escape").decode()
+    call = ToolCall("c1", "run", {"path": f"a{hidden}b", f"k{hidden}": {"deep": [hidden]}})
+    feed = Feed([*started(), *asked_for(call)], clock)
+    feed.feed(ApprovalAsked("a1", call, "shop"))
+    card = snapshot(feed)["blocks"][-1][1]
+    assert hidden not in str(card["arguments"]) + str(card["edit"])
+    assert card["arguments"][0] == ["path", f"a{escape}b"]
+    assert card["edit"][0] == ("path", f"a{escape}b", True)
+    same = json.dumps({name: text if plain else json.loads(text) for name, text, plain in card["edit"]})
+    assert read({"type": "edit", "id": "a1", "arguments": same}, feed.asked).arguments == call.arguments
