@@ -13,9 +13,10 @@ SOON = 0.5
 
 
 @pytest.fixture
-def web():
+def web(kernel):
     with authorized.serving() as (url, granting):
         yield url, granting
+        kernel.run("%mcp remove web")
 
 
 def page_of(kernel, cell):
@@ -35,7 +36,6 @@ def test_the_browser_comes_back_and_the_cell_goes_on(kernel, web):
     assert "ready" in cell.stream
     assert "No keyring can be used here: the token will be kept in memory, until the kernel ends." in cell.stream
     assert not any(secret in cell.stream for secret in granting.secrets)
-    kernel.run("%mcp remove web")
 
 
 def test_the_address_may_be_pasted(kernel, web):
@@ -44,7 +44,6 @@ def test_the_address_may_be_pasted(kernel, web):
     kernel.finish(cell)
     assert "ready" in cell.stream
     assert "code=" not in cell.stream
-    kernel.run("%mcp remove web")
 
 
 def test_an_interrupt_ends_the_wait_at_once(kernel, web):
