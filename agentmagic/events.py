@@ -1,28 +1,28 @@
-"""What happens in a turn, as the loop tells it, and what a person may say back.
+"""The events of a turn in the order in which the loop emits them, the user's answers, and the fold into messages.
 
-The order within a turn: `TurnStarted`; for each step `StepStarted`, then per part `PartStarted`,
+The order within a turn: `TurnStarted`; for each step `StepStarted`, then for each part `PartStarted`,
 `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
-`ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), every one settled before the next
-`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps, the latter
-also within one whose request did not fit. A log without its deltas rebuilds the same messages.
+`ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
+`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted` also
+comes within a step, if its request did not fit. A log without its deltas folds to the same messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from agentmagic.messages import Message, Part, ToolCall, ToolResult, Usage, value_class
+from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage, value_class
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
 PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 
 TRIES = 5
-"""How often a model request is sent at most, the first try included (LOOP-15)."""
+"""Most attempts at one model request, the first one included (LOOP-15)."""
 
 
 @value_class
 class TurnStarted:
-    """A turn began with a prompt; `model` is the full name of the model asked."""
+    """A turn began with a prompt; `model` is the full name of the model."""
 
     type: ClassVar[str] = "turn_started"
     prompt: Message
@@ -51,7 +51,7 @@ class PartStarted:
 
 @value_class
 class PartDelta:
-    """More of a part: words, or the raw JSON text of a call's arguments."""
+    """More text of a part; for a tool call, more of the raw JSON of its arguments."""
 
     type: ClassVar[str] = "part_delta"
     index: int
@@ -60,7 +60,7 @@ class PartDelta:
 
 @value_class
 class PartFinished:
-    """A part is complete; `part` carries the whole of it."""
+    """A part is complete; `part` holds all of it."""
 
     type: ClassVar[str] = "part_finished"
     index: int
@@ -71,7 +71,7 @@ class PartFinished:
 class StepFinished:
     """The model's response ended; `reason` is the provider's own word for why, `seconds` its duration.
 
-    `interrupted` says that it was cut off, and that its parts are what had come until then.
+    `interrupted` marks a response that was cut off: its parts are what had arrived.
     """
 
     type: ClassVar[str] = "step_finished"
@@ -84,7 +84,7 @@ class StepFinished:
 
 @value_class
 class StepRetried:
-    """The request failed and is sent again after `delay` seconds; withdraws every part since `StepStarted`."""
+    """The request failed and is sent again after `delay` seconds; the parts since `StepStarted` are withdrawn."""
 
     type: ClassVar[str] = "step_retried"
     step: int
@@ -95,9 +95,9 @@ class StepRetried:
 
 @value_class
 class ApprovalAsked:
-    """A call waits for a person; answer with `Approve` or `Deny` of the same `id`.
+    """A call waits for the user; answer with `Approve` or `Deny` of the same `id`.
 
-    `reason` says why it is asked about, where that is not the rule for its tool.
+    `reason` says why the user is asked, if it is not the rule for the tool.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -109,9 +109,9 @@ class ApprovalAsked:
 
 @value_class
 class ApprovalGiven:
-    """A call was approved or denied; `always` says that the same tool is not asked about again.
+    """A call was approved or denied; `always` means that later calls of the tool are not asked about.
 
-    `arguments` are those the call runs with where the person changed them, else None.
+    `arguments` are what the call runs with if the user changed them, else None.
     """
 
     type: ClassVar[str] = "approval_given"
@@ -124,7 +124,7 @@ class ApprovalGiven:
 
 @value_class
 class QuestionAsked:
-    """A tool asks the person something; answer with `Reply` of the same `id`."""
+    """A tool asks the user something; answer with `Reply` of the same `id`."""
 
     type: ClassVar[str] = "question_asked"
     id: str
@@ -133,7 +133,7 @@ class QuestionAsked:
 
 @value_class
 class QuestionAnswered:
-    """The person's answer to a question."""
+    """The user's answer to a question."""
 
     type: ClassVar[str] = "question_answered"
     id: str
@@ -142,7 +142,7 @@ class QuestionAnswered:
 
 @value_class
 class ToolStarted:
-    """A call is being carried out."""
+    """A call has begun to run."""
 
     type: ClassVar[str] = "tool_started"
     call: ToolCall
@@ -151,7 +151,7 @@ class ToolStarted:
 
 @value_class
 class ToolProgress:
-    """How far a call has come; `total` is None where the tool does not know."""
+    """The progress of a running call; `total` is None if the tool does not know it."""
 
     type: ClassVar[str] = "tool_progress"
     call_id: str
@@ -162,7 +162,7 @@ class ToolProgress:
 
 @value_class
 class ToolFinished:
-    """A call is settled, by its tool or without it (denied, unknown, interrupted)."""
+    """A call has its result, from the tool or instead of it (denied, unknown, interrupted)."""
 
     type: ClassVar[str] = "tool_finished"
     result: ToolResult
@@ -171,7 +171,7 @@ class ToolFinished:
 
 @value_class
 class Sampled:
-    """A tool had the model answer something beside the conversation; `usage` is what that took."""
+    """A tool asked the model something outside the conversation; `usage` is the cost of the answer."""
 
     type: ClassVar[str] = "sampled"
     call_id: str
@@ -181,7 +181,7 @@ class Sampled:
 
 @value_class
 class PromptAdded:
-    """The turn goes on with another prompt, of the `before_finish` hook or to mend the form of the answer."""
+    """The turn goes on with another prompt: from the `before_finish` hook, or to correct the form of the answer."""
 
     type: ClassVar[str] = "prompt_added"
     prompt: Message
@@ -189,13 +189,13 @@ class PromptAdded:
 
 @value_class
 class Compacted:
-    """From here on the model is sent less of the history; the history itself stays whole.
+    """From now on the model is sent less of the history; the history itself stays whole.
 
-    All numbers count the messages of the session, from 0. `summary` stands for those before `covers`,
-    and is sent at the head of message `prompt`, the prompt that the rest belongs to; an empty one, with
-    `covers` 0, stands for nothing. The results of messages before `shrunk` are sent as previews. `before`
-    and `after` are estimates, in tokens, of the request without and with this; `usage` is what writing
-    the summary took.
+    All positions count the messages of the session from 0. `summary` replaces the messages before `covers`
+    and is sent at the head of message `prompt`, the prompt that the rest belongs to; an empty summary, with
+    `covers` 0, replaces nothing. The results of messages before `shrunk` are sent as previews. `before`
+    and `after` are estimates, in tokens, of the request without and with compaction; `usage` is the cost of
+    the summary.
     """
 
     type: ClassVar[str] = "compacted"
@@ -210,7 +210,7 @@ class Compacted:
 
 @value_class
 class Notice:
-    """Something the person should know, in a sentence or two."""
+    """Something the user should know, in a sentence or two."""
 
     type: ClassVar[str] = "notice"
     level: Level
@@ -219,11 +219,11 @@ class Notice:
 
 @value_class
 class RunResult:
-    """What came of a turn.
+    """The result of a turn.
 
-    `history_delta` holds the messages the turn added, the prompt first; `events` ends before
+    `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time; `error` says in a sentence what failed, else it is empty.
-    `value` is the validated value of a turn that was asked for one, else None.
+    `value` is the validated value if the turn was asked for one, else None.
     """
 
     type: ClassVar[str] = "run_result"
@@ -241,7 +241,7 @@ class RunResult:
 
 @value_class
 class TurnFinished:
-    """The turn is over, well or badly."""
+    """The turn is over, with or without an error."""
 
     type: ClassVar[str] = "turn_finished"
     result: RunResult
@@ -249,7 +249,7 @@ class TurnFinished:
 
 @value_class
 class HistoryCut:
-    """Between turns: only the first `turns` turns of the session are its history from now on."""
+    """Stands between turns: from now on the history is only the first `turns` turns of the session."""
 
     type: ClassVar[str] = "history_cut"
     turns: int
@@ -280,9 +280,9 @@ Event = (
 
 @value_class
 class Approve:
-    """Let the call run, now or, with `always`, for the rest of the session.
+    """Let the call run; with `always`, later calls of the tool run too for the rest of the session.
 
-    `arguments` stand in for those the model wrote; ones that do not fit are asked about again.
+    `arguments` replace the arguments of the model. If they do not fit the tool, the user is asked again.
     """
 
     id: str
@@ -292,7 +292,7 @@ class Approve:
 
 @value_class
 class Deny:
-    """Do not let the call run; the reason is told to the model."""
+    """Do not let the call run; the model is told the reason."""
 
     id: str
     reason: str = ""
@@ -312,3 +312,150 @@ class Stop:
 
 
 Intent = Approve | Deny | Reply | Stop
+
+
+def is_delta(event: object) -> bool:
+    """Return whether an event only shows progress: the finishing event that follows it carries the whole."""
+    return isinstance(event, (PartStarted, PartDelta, ToolProgress))
+
+
+def without_deltas(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return the log of a turn: what the history, the journal and the exports hold of its events.
+
+    A tuple without deltas is returned itself, so that a log is held once, not copied by each reader.
+    """
+    if isinstance(events, tuple) and not any(map(is_delta, events)):
+        return events
+    return tuple(event for event in events if not is_delta(event))
+
+
+INTERRUPTED = "Interrupted before it finished. It may have run in part, or wholly."
+NOT_RUN = "Interrupted before it was run."
+
+
+class Fold:
+    """Turns events into messages, event by event; `messages` grows as events are fed.
+
+    The loop feeds its events while it runs, and a reader of a journal feeds a saved log: both get the same messages.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._step: int | None = None
+        self._open: dict[int, tuple[PartKind, list[str]]] = {}
+        self._parts: dict[int, Part] = {}
+        self._calls: tuple[ToolCall, ...] = ()
+        self._results: dict[str, ToolResult] = {}
+        self._started: set[str] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take one event in."""
+        match event:
+            case PartDelta():
+                self._open[event.index][1].append(event.text)
+            case PartStarted():
+                self._open[event.index] = (event.kind, [])
+            case PartFinished():
+                self._open.pop(event.index, None)
+                self._parts[event.index] = event.part
+            case StepStarted() | StepRetried():  # a retry withdraws the parts of the failed request
+                self._settle()
+                self._begin(event.step)
+            case StepFinished():
+                self._finish_step(interrupted=event.interrupted)
+            case ToolStarted():
+                self._started.add(event.call.id)
+            case ToolFinished():
+                self._results[event.result.call_id] = event.result
+                self._finish_tools()
+            case TurnStarted() | PromptAdded():
+                self._settle()
+                self.messages.append(event.prompt)
+            case TurnFinished():
+                self.close()
+            case _:
+                pass
+
+    @property
+    def unanswered(self) -> tuple[ToolCall, ...]:
+        """The calls of the last message that have no result yet."""
+        return tuple(call for call in self._calls if call.id not in self._results)
+
+    def has_call(self, call_id: str) -> bool:
+        """Return whether the open step already has a call of that id."""
+        return any(isinstance(part, ToolCall) and part.id == call_id for part in self._parts.values())
+
+    @property
+    def free_index(self) -> int:
+        """An index that no part of the open step has."""
+        return 1 + max((*self._open, *self._parts), default=-1)
+
+    def closing(self) -> Iterator[Event]:
+        """Yield, in order, the events that complete a log that was cut off here.
+
+        Half an answer is kept and marked as interrupted. A call is dropped if its arguments were still
+        coming, since nothing may run from half of them. Every other call without a result gets an
+        "interrupted" result, which tells whether the call was begun.
+        """
+        calls = self.unanswered
+        if self._step is not None:
+            yield from self.closing_parts()
+            calls = tuple(part for part in self._in_order() if isinstance(part, ToolCall))
+            yield StepFinished(self._step, Usage(), reason="interrupted", interrupted=True)
+        for call in calls:
+            yield ToolFinished(_interrupted(call, INTERRUPTED if call.id in self._started else NOT_RUN))
+
+    def closing_parts(self) -> Iterator[PartFinished]:
+        """Yield the events that finish the open parts that are worth keeping."""
+        for index, (kind, pieces) in sorted(self._open.items()):
+            text = "".join(pieces)
+            if text and kind != "tool_call":
+                yield PartFinished(index, Text(text) if kind == "text" else Reasoning(text))
+
+    def close(self) -> tuple[Event, ...]:
+        """Feed the events of `closing`, and return them."""
+        closing = tuple(self.closing())
+        for event in closing:
+            self.feed(event)
+        return closing
+
+    def _settle(self) -> None:
+        # A damaged log can go on without the results of its calls; providers refuse such a history.
+        for call in self.unanswered:
+            self._results[call.id] = _interrupted(call, INTERRUPTED)
+        self._finish_tools()
+
+    def _in_order(self) -> tuple[Part, ...]:
+        return tuple(part for _, part in sorted(self._parts.items()))
+
+    def _begin(self, step: int | None) -> None:
+        self._step = step
+        self._open = {}
+        self._parts = {}
+
+    def _finish_step(self, *, interrupted: bool) -> None:
+        parts = self._in_order()
+        if parts:
+            self.messages.append(Message("assistant", parts, interrupted))
+        self._calls = tuple(part for part in parts if isinstance(part, ToolCall))
+        self._results = {}
+        self._started = set()
+        self._begin(None)
+
+    def _finish_tools(self) -> None:
+        if self._calls and not self.unanswered:
+            self.messages.append(Message("tool", tuple(self._results[call.id] for call in self._calls)))
+            self._calls = ()
+
+
+def _interrupted(call: ToolCall, text: str) -> ToolResult:
+    return ToolResult(call.id, call.name, (Text(text),), "interrupted")
+
+
+def fold(events: Iterable[Event]) -> tuple[Message, ...]:
+    """Return the messages of a log; a log that was cut off is completed first."""
+    folded = Fold()
+    for event in events:
+        folded.feed(event)
+    folded.close()
+    return tuple(folded.messages)

@@ -26,8 +26,6 @@ EXCERPT = 200
 SDKS = ("openai", "httpx2", "mcp", "google_genai")
 """The loggers of the libraries below, by the names they give themselves; kept in detail only."""
 
-LEFT_OUT = (events.PartStarted, events.PartDelta, events.ToolProgress)
-"""Events without a line."""
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
 
 _INFO, _DEBUG = logging.INFO - 1, logging.DEBUG - 1
@@ -130,9 +128,9 @@ def recent(number: int) -> list[LogEntry]:
 
 
 def event(happened: Event) -> None:
-    """Log an event of a turn in a line, those of LEFT_OUT excepted; never above INFO, for a screen shows it too."""
+    """Log an event of a turn in a line, deltas excepted; never above INFO, for a screen shows it too."""
     level = logging.INFO if isinstance(happened, _MILESTONES) else logging.DEBUG
-    if logger.isEnabledFor(level) and not isinstance(happened, LEFT_OUT):
+    if logger.isEnabledFor(level) and not events.is_delta(happened):
         logger.log(level, "%s %s", happened.type, _words(happened))
 
 

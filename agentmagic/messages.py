@@ -176,7 +176,9 @@ class Usage:
 
 
 NOTEBOOK = "notebook"
-"""Where the tools live that are no server's."""
+"""The `server` of tools that belong to no MCP server."""
+ToolKey = tuple[str, str]
+"""A tool, as (server, name)."""
 
 
 @value_class

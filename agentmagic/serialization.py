@@ -1,27 +1,75 @@
-"""Values to one line of JSON and back.
+"""Values to one line of JSON and back, and the lines of a journal.
 
-A dataclass is written as an object with its `type` and those fields that are not at their default;
-bytes as `{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the
-log around it: `decode_log` puts them back; and without its `value`, which may be of any type and whose JSON
-is the answer's text.
+A value is written as an object with its `type` and the fields that are not at their default, bytes as
+`{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the log around it
+(`decode_log` restores them), and without its `value`, which may be of any type and whose JSON is the text of the
+answer.
+
+A journal is a file of such lines: a header, then one line for each event without deltas; `HistoryCut` and `InDoubt`
+stand between turns. The lines hold no secrets. A journal that is read may have been written by anyone: a line
+that does not have the shape of a record is no record, and fields that this version does not know are ignored.
 """
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Any, cast
+from pathlib import Path
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from agentmagic import events, messages
-from agentmagic.errors import UsageError
-from agentmagic.events import Event, RunResult, TurnFinished, TurnStarted
-from agentmagic.fold import fold
+from agentmagic.errors import JournalError, UsageError
+from agentmagic.events import Event, HistoryCut, PromptAdded, RunResult, TurnFinished, TurnStarted, fold, is_delta
+from agentmagic.messages import Media, ProviderData, Text, ToolKey, as_text
+from agentmagic.secrets import redact
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema, SchemaValidator
 
 VERSION = 1
 """The version of the format; it grows when an older reader would misread."""
 
-_DERIVED = ("history_delta", "events")
+LONGEST_LINE = 64 * 2**20
+"""Bytes; a longer line is not read, and not written."""
+LONGEST_HEADER = 10_000
+"""Bytes."""
+DEEPEST = 100
+"""Levels of JSON; a deeper line is not read, and not written: it could exhaust the stack of any code that walks it."""
+LONGEST_TEXT = 2 * 2**20
+"""Characters of all texts of a record; the rest is cut off."""
+LARGEST_MEDIA = 8 * 2**20
+"""Bytes of all media of a record; media beyond that are only named."""
+LARGEST_VALUE = 2**19
+"""Approximate characters of a foreign JSON value; a larger one is left out."""
+_LARGEST_NUMBER = 2**63
+_LONGEST_INT = 10_000
+"""Bits; Python refuses to write and read integers of more than 4,300 digits."""
+_TOKEN = 64
+"""Characters that stand for the time and space of one JSON value beside its text."""
+
+_BEGINNING = b'{"type":"journal"'
+_FOREIGN = ("arguments", "structured", "provider_data")
+"""Fields with JSON of a model, tool or provider: `{"$bytes": ...}` in them is not one of our blobs."""
+_TEXTS = ("text", "done", "summary")
+"""Fields that may hold a text of any length."""
+_DERIVED: dict[str, Any] = {"history_delta": (), "events": (), "value": None}
+"""Fields of a RunResult that are not written, and what they are when it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """The conversation was resumed: `tools` are the tools whose last call may have run in part, or wholly.
+
+    The resumed session does not know of turns whose beginning could not be read; from here on they do not count.
+    """
+
+    type: ClassVar[str] = "in_doubt"
+    tools: tuple[ToolKey, ...]
+
+
+Record = Event | HistoryCut | InDoubt
 
 
 @cache
@@ -30,6 +78,9 @@ def kinds() -> dict[str, Any]:
     values = [*vars(messages).values(), *vars(events).values()]
     named = ((getattr(value, "type", None), value) for value in values if is_dataclass(value))
     return {name: kind for name, kind in named if isinstance(name, str)}
+
+
+# -- values ----------------------------------------------------------------------------------------
 
 
 def encode(value: Any) -> str:
@@ -56,27 +107,25 @@ def decode(line: str) -> Any:
     Raises UsageError for anything else.
     """
     try:
-        return from_json(json.loads(line))
-    except (ValueError, KeyError, TypeError) as error:
-        message = f"This line was not written by agentmagic: {line[:80]!r} ({error})."
+        return _values().validate_python(json.loads(line))
+    except ValueError as error:
+        message = f"This line was not written by agentmagic: {line[:80]!r}."
         raise UsageError(message) from error
 
 
 def decode_log(lines: Iterable[str]) -> list[Event]:
-    """Read a log of events, one a line, and give each turn's result its events and messages back."""
-    return list(_whole(decode(line) for line in lines))
-
-
-def _whole(log: Iterable[Event]) -> Iterator[Event]:
+    """Read a log of events, one per line, and restore the events and messages of each turn's result."""
+    log: list[Event] = []
     turn: list[Event] = []
-    for event in log:
+    for event in map(decode, lines):
         if isinstance(event, TurnStarted):
             turn = []
         if isinstance(event, TurnFinished):
-            yield TurnFinished(replace(event.result, events=tuple(turn), history_delta=fold(turn)))
+            log.append(TurnFinished(replace(event.result, events=tuple(turn), history_delta=fold(turn))))
         else:
             turn.append(event)
-            yield event
+            log.append(event)
+    return log
 
 
 def to_json(value: Any) -> Any:
@@ -84,7 +133,13 @@ def to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if is_dataclass(value) and not isinstance(value, type):
-        return _object(value)
+        data: dict[str, Any] = {"type": cast("Any", value).type}
+        for field in fields(value):
+            content = getattr(value, field.name)
+            derived = isinstance(value, RunResult) and field.name in _DERIVED
+            if not derived and (field.default is MISSING or content != field.default):
+                data[field.name] = to_json(content)
+        return data
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in cast("Sequence[Any]", value)]
     if isinstance(value, dict):
@@ -92,43 +147,295 @@ def to_json(value: Any) -> Any:
     return value
 
 
-def _object(value: Any) -> dict[str, Any]:
-    data: dict[str, Any] = {"type": value.type}
-    for field in fields(value):
-        content = getattr(value, field.name)
-        if isinstance(value, RunResult) and field.name in (*_DERIVED, "value"):
-            continue
-        if field.default is MISSING or content != field.default:
-            data[field.name] = to_json(content)
-    return data
+# -- typed decoding --------------------------------------------------------------------------------
 
 
-def from_json(data: Any) -> Any:
-    """Turn what `to_json` made back into values; lists become tuples where a value holds them."""
-    if not isinstance(data, dict):
-        return data
-    entries = cast("dict[str, Any]", data)
-    if set(entries) == {"$bytes"}:
-        return base64.b64decode(entries["$bytes"])
-    kind = kinds()[entries["type"]]
-    content = {key: _field(kind, key, item) for key, item in entries.items() if key != "type"}
-    if kind is RunResult:
-        content |= dict.fromkeys(_DERIVED, ())
-    return kind(**content)
+@cache
+def _values() -> "SchemaValidator":
+    """Return the decoder of every value, which checks and builds the whole value in one pass.
+
+    It is built at the first use: pydantic is slow to import, and the schema takes some milliseconds.
+    """
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(_tagged(*kinds().values(), InDoubt))
 
 
-_PLAIN = {
-    ("ToolCall", "arguments"),
-    ("ApprovalGiven", "arguments"),
-    ("ToolResult", "structured"),
-    ("ProviderData", "data"),
-}
-"""Fields that hold somebody else's JSON, which is never read as values."""
+def _tagged(*classes: Any) -> "CoreSchema":
+    """Return the schema of an object that is a value of one of the classes, told apart by its "type"."""
+    from pydantic_core import core_schema
+
+    return core_schema.tagged_union_schema({kind.type: _dataclass(kind) for kind in classes}, discriminator="type")
 
 
-def _field(kind: type, name: str, data: Any) -> Any:
-    if (kind.__name__, name) in _PLAIN:
-        return data
-    if isinstance(data, list):
-        return tuple(from_json(item) for item in cast("list[Any]", data))
-    return from_json(data)
+@cache
+def _dataclass(kind: type[Any]) -> "CoreSchema":
+    from pydantic_core import core_schema
+
+    hints = get_type_hints(kind)
+    checked: list[core_schema.DataclassField] = []
+    for field in fields(kind):
+        default = field.default
+        if kind is RunResult and field.name in _DERIVED:  # the file has no say in these
+            default = _DERIVED[field.name]
+            schema = core_schema.no_info_plain_validator_function(lambda _written, own=default: own)
+        else:
+            schema = _schema(hints[field.name])
+        if default is not MISSING:
+            schema = core_schema.with_default_schema(schema, default=default)
+        checked.append(core_schema.dataclass_field(field.name, schema))
+    arguments = core_schema.dataclass_args_schema(kind.__name__, checked)
+    return core_schema.dataclass_schema(kind, arguments, [field.name for field in fields(kind)], slots=True)
+
+
+@cache
+def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each kind of hint)
+    """Return the schema of a field's type: nothing is converted, and our numbers are finite and never negative."""
+    from pydantic_core import core_schema
+
+    plain: dict[Any, CoreSchema] = {
+        Any: core_schema.any_schema(),
+        str: core_schema.str_schema(strict=True),
+        bool: core_schema.bool_schema(strict=True),
+        int: core_schema.int_schema(strict=True, ge=0, lt=_LARGEST_NUMBER),
+        float: core_schema.float_schema(strict=True, ge=0, lt=_LARGEST_NUMBER, allow_inf_nan=False),
+        bytes: core_schema.no_info_plain_validator_function(_blob),
+    }
+    if hint in plain:
+        return plain[hint]
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        choices = tuple(choice for choice in inner if choice is not type(None))
+        schema = _schema(choices[0]) if len(choices) == 1 else _tagged(*choices)
+        return schema if choices == inner else core_schema.nullable_schema(schema)
+    if origin is Literal:
+        return core_schema.literal_schema(list(inner))
+    if origin is tuple and inner[-1] is ...:
+        return core_schema.tuple_variable_schema(_schema(inner[0]))
+    if origin is tuple:
+        return core_schema.tuple_positional_schema([_schema(item) for item in inner])
+    if origin is Mapping:  # foreign JSON, which stays as it is
+        return core_schema.is_instance_schema(dict)
+    return _tagged(hint)
+
+
+def _blob(data: Any) -> bytes:
+    match data:
+        case {"$bytes": str() as text}:
+            return base64.b64decode(text)
+        case _:
+            raise ValueError("it is no blob")
+
+
+# -- the lines of a journal ------------------------------------------------------------------------
+
+
+def header() -> bytes:
+    """Return the first line of a journal."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        ours = version("agentmagic")
+    except PackageNotFoundError:  # run from its source
+        ours = "unknown"
+    return _line({"type": "journal", "version": VERSION, "agentmagic": ours})
+
+
+def begins_journal(path: Path, line: bytes) -> bool:
+    """Return whether a first line is a journal's; an empty line, or one that was cut off, is not.
+
+    Raises JournalError, which names `path`, for a line of anything else, and for a newer format.
+    """
+    if not line.endswith(b"\n") and _BEGINNING.startswith(line[: len(_BEGINNING)]):
+        return False
+    try:
+        first = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        first = None
+    match first:
+        case {"type": "journal", "version": int() as number} if number >= 1 and number is not True:
+            pass
+        case _:
+            message = f"{path} is no conversation of agentmagic, and was left as it is. Name another file."
+            raise JournalError(message)
+    if number > VERSION:
+        message = (
+            f"{path} has the format {number} of a newer agentmagic, and was left as it is; this one reads format "
+            f"{VERSION}. Run: pip install -U agentmagic"
+        )
+        raise JournalError(message)
+    return True
+
+
+def encode_record(record: Record) -> bytes:
+    """Write a record as one line with every secret in it blanked.
+
+    Raises ValueError, with the reason, if the record cannot be written; a record from `fitting` nearly always can.
+    """
+    try:
+        line = _line(_without_secrets(to_json(record)))
+    except RecursionError as error:
+        raise _too_deep() from error
+    except (TypeError, AttributeError) as error:  # a value that is not JSON
+        raise ValueError(str(error)) from error
+    if len(line) > LONGEST_LINE:
+        message = f"it has {len(line):,} bytes, and {LONGEST_LINE:,} is the most"
+        raise ValueError(message)
+    return line
+
+
+def decode_record(line: bytes) -> Record | None:
+    """Read a line, or return None if it is not one whole record."""
+    values = _values()
+    try:
+        data = json.loads(line.decode())
+        # To walk a line takes longer than to decode it. Few lines have enough brackets to be too deep.
+        if line.count(b"{") + line.count(b"[") > DEEPEST and not _is_shallow(data):
+            return None
+        record = values.validate_python(data)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, Record) or is_delta(record):
+        return None
+    if isinstance(record, (TurnStarted, PromptAdded)) and record.prompt.role != "user":
+        return None
+    return record
+
+
+def _is_shallow(data: Any, levels: int = DEEPEST) -> bool:
+    match data:
+        case dict():
+            inner = cast("Iterable[Any]", data.values())
+        case list():
+            inner = cast("Iterable[Any]", data)
+        case _:
+            return True
+    return levels > 1 and all(_is_shallow(item, levels - 1) for item in inner)
+
+
+def _line(data: Any) -> bytes:
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold but an escape can
+        return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def _without_secrets(data: Any, *, foreign: bool = False, levels: int = DEEPEST) -> Any:
+    if not levels:
+        raise _too_deep()
+    match data:
+        case str():
+            return redact(data, stored=True)
+        case list():
+            entries = cast("list[Any]", data)
+            return [_without_secrets(item, foreign=foreign, levels=levels - 1) for item in entries]
+        case {"$bytes": _} if not foreign:  # base64 can look like a key
+            return data
+        case dict():
+            # Foreign keys can be secrets too; if two of them are blanked to the same text, the last one wins.
+            return {
+                redact(key, stored=True) if foreign else key: _without_secrets(
+                    item, foreign=foreign or key in _FOREIGN, levels=levels - 1
+                )
+                for key, item in cast("dict[str, Any]", data).items()
+            }
+        case _:
+            return data
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested deeper than {DEEPEST} levels")
+
+
+# -- what is too large for a line ------------------------------------------------------------------
+
+
+def fitting(record: Record) -> tuple[Record, tuple[str, ...]]:
+    """Return the record with notes in place of what is too large for a file, and a description of each such part.
+
+    The returned record takes milliseconds to write. Values that could not be written at all are left out too.
+    """
+    fit = _Fit()
+    return fit.value(record), tuple(fit.lost)
+
+
+class _Fit:
+    """Makes one record fit to be written; the budgets are those of the whole record."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self._text = LONGEST_TEXT
+        self._media = LARGEST_MEDIA
+
+    def value(self, value: Any) -> Any:
+        """Return a value of ours, or a smaller one in its place."""
+        match value:
+            case Media():
+                return self._media_or_name(value)
+            case ProviderData():
+                return value if self._is_light(value.data, f"data of {value.provider}") else None
+            case RunResult():  # its other fields are small, or are not written
+                return replace(value, final_text=self._cut(value.final_text))
+            case tuple():
+                return tuple(map(self.value, cast("tuple[Any, ...]", value)))
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                named = [(field.name, getattr(value, field.name)) for field in fields(value)]
+                fit = {name: self._field(name, content) for name, content in named}
+                return replace(value, **{name: fit[name] for name, content in named if fit[name] is not content})
+            case _:
+                return value
+
+    def _field(self, name: str, value: Any) -> Any:
+        if name in _TEXTS and isinstance(value, str):
+            return self._cut(value)
+        if name == "structured":
+            return value if self._is_light(value, "the structured value of a result") else None
+        if name == "arguments":
+            return value if self._is_light(value, "the arguments of a call") else {"_raw": "(too large to be saved)"}
+        return self.value(value)
+
+    def _cut(self, text: str) -> str:
+        if len(text) <= self._text:
+            self._text -= len(text)
+            return text
+        left, self._text = self._text, 0
+        self.lost.append(f"a text of {len(text):,} characters")
+        return f"{text[:left]}\n[{len(text) - left:,} more characters were too many to be saved]"
+
+    def _media_or_name(self, media: Media) -> Media | Text:
+        if len(media.data) <= self._media:
+            self._media -= len(media.data)
+            return media
+        self.lost.append(as_text(media)[1:-1])
+        return Text(f"{as_text(media)[:-1]}, too large to be saved]")
+
+    def _is_light(self, value: Any, what: str) -> bool:
+        light = _weight(value) <= LARGEST_VALUE
+        if not light:
+            self.lost.append(what)
+        return light
+
+
+def _weight(value: Any, levels: int = DEEPEST - 10, most: int = LARGEST_VALUE) -> int:
+    """Return about how many characters a JSON value takes; more than `most` if it is too deep, or is not JSON.
+
+    The value may be huge or contain itself, so counting stops as soon as the weight exceeds `most`.
+    """
+    match value:
+        case None | bool() | float():
+            return _TOKEN
+        case int():
+            return _TOKEN + value.bit_length() if value.bit_length() < _LONGEST_INT else LARGEST_VALUE + 1
+        case str():
+            return _TOKEN + len(value)
+        case dict() | list() | tuple() if levels:
+            inner = cast("Any", [*value, *value.values()] if isinstance(value, dict) else value)
+            weight = _TOKEN
+            for item in inner:
+                if weight > most:
+                    break
+                weight += _weight(item, levels - 1, most - weight)
+            return weight
+        case _:
+            return LARGEST_VALUE + 1

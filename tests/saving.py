@@ -1,10 +1,17 @@
 """What the tests of saved conversations share: whole turns, and journals of them."""
 
-from agentmagic.events import RunResult, StepFinished, ToolFinished, ToolStarted, TurnFinished, TurnStarted
-from agentmagic.fold import fold
+from agentmagic.events import (
+    RunResult,
+    StepFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    fold,
+    without_deltas,
+)
 from agentmagic.history.journal import Journal
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
-from agentmagic.records import LEFT_OUT
 from tests.logs import CALL, RESULT, STARTED, step
 
 
@@ -13,11 +20,6 @@ def whole(*events, reason="answer"):
     messages = fold(events)
     usage = sum((event.usage for event in events if isinstance(event, StepFinished)), Usage())
     return (*events, TurnFinished(RunResult(messages[-1].text, messages, tuple(events), 1, False, reason, usage)))
-
-
-def without_deltas(events):
-    """What a journal holds of some events."""
-    return [event for event in events if not isinstance(event, LEFT_OUT)]
 
 
 def answered(prompt, answer):

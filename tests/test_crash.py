@@ -29,7 +29,7 @@ CHILD = '''
 import os, sys
 from agentmagic import Agent, Session
 from agentmagic.providers.scripted import Scripted
-from agentmagic.records import LEFT_OUT
+from agentmagic.events import is_delta
 
 path, effects, payments, stall = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
@@ -45,7 +45,7 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 def announce(event):
-    if not isinstance(event, LEFT_OUT):
+    if not is_delta(event):
         os.write(1, b".")
 
 steps = [{"text": "Now.", "calls": [{"name": "pay", "arguments": {"amount": n}}]} for n in range(payments)]

@@ -7,8 +7,7 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.errors import ContextTooLong, Unavailable
-from agentmagic.events import Compacted, PartFinished, PartStarted
-from agentmagic.fold import fold
+from agentmagic.events import Compacted, PartFinished, PartStarted, fold
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import register_model

@@ -17,8 +17,7 @@ from tenacity import wait_none
 
 from agentmagic import Agent, Done, Session, tool
 from agentmagic.errors import AgentMagicError, BadRequest, ContextTooLong, MalformedCall, RateLimited, StreamBroken
-from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished
-from agentmagic.fold import fold
+from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished, fold
 from agentmagic.loop import retry
 from agentmagic.messages import Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished

@@ -2,13 +2,42 @@ import json
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from agentmagic import serialization
-from agentmagic.errors import UsageError
-from agentmagic.events import PartDelta, PartStarted, RunResult, StepFinished, TurnFinished
-from agentmagic.fold import fold
-from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolResult, Usage
-from tests.logs import WHOLE, parts, some_events, whole_messages
+from agentmagic import secrets, serialization
+from agentmagic.errors import JournalError, UsageError
+from agentmagic.events import (
+    HistoryCut,
+    Notice,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    PromptAdded,
+    RunResult,
+    StepFinished,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+    fold,
+    is_delta,
+)
+from agentmagic.messages import Media, Message, ProviderData, Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.secrets import BLANK
+from agentmagic.serialization import (
+    DEEPEST,
+    LARGEST_MEDIA,
+    LARGEST_VALUE,
+    LONGEST_TEXT,
+    VERSION,
+    InDoubt,
+    begins_journal,
+    decode_record,
+    encode,
+    encode_record,
+    fitting,
+    header,
+)
+from tests.logs import WHOLE, json_values, parts, some_events, whole_messages
 
 
 def finished(log):
@@ -74,3 +103,277 @@ def test_a_line_of_somebody_else_is_refused_in_a_sentence(line):
 def test_the_value_of_a_result_is_not_written():
     result = RunResult("{}", (), (), 1, False, "answer", Usage(), value=object())
     assert serialization.decode(serialization.encode(result)).value is None
+
+
+# -- the lines of a journal ------------------------------------------------------------------------
+
+
+KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def deep(levels):
+    value = "the end"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def ended(value=None):
+    return TurnFinished(RunResult("It is 3.", (), (), 2, False, "answer", Usage(), value=value))
+
+
+@given(some_events)
+def test_what_is_written_is_read_back_and_what_is_refused_is_none(event):
+    record = decode_record(encode_record(event))
+    prompt = event.prompt.role == "user" if isinstance(event, (TurnStarted, PromptAdded)) else True
+    assert record == (event if prompt and not is_delta(event) else None)
+
+
+def test_doubts_are_written_and_read_back():
+    doubt = InDoubt((("bank", "pay"), ("notebook", "save")))
+    assert decode_record(encode_record(doubt)) == doubt
+
+
+def test_a_lone_surrogate_does_not_keep_a_line_from_being_written():
+    assert decode_record(encode_record(Notice("info", "\ud83d"))) == Notice("info", "\ud83d")
+
+
+def test_the_validated_value_is_left_out():
+    assert b"object" not in encode_record(ended(object()))
+    assert decode_record(encode_record(ended({"a": 1}))) == ended()
+
+
+def test_secrets_are_blanked_wherever_they_stand():
+    call = ToolCall("1", "get", {"url": f"https://host/?key={KEY}", "more": [{"line": f"a\n{KEY}"}]})
+    result = ToolResult("1", "get", (Text(KEY),), structured={"$bytes": KEY})
+    lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result)) + encode_record(HistoryCut(1))
+    assert KEY.encode() not in lines
+    assert lines.count(BLANK.encode()) == 4
+
+
+def test_a_key_that_names_something_is_blanked_too():
+    call = ToolCall("1", "get", {KEY: 1, f"{KEY}0": 2, "more": [{KEY: "x"}]})
+    result = ToolResult("1", "get", (), structured={KEY: 1})
+    lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result))
+    assert KEY.encode() not in lines
+    assert decode_record(encode_record(PartFinished(0, call))).part.arguments == {BLANK: 2, "more": [{BLANK: "x"}]}
+
+
+@given(some_events)
+def test_what_is_small_is_written_as_it_is(event):
+    assert fitting(event) == (event, ())
+
+
+def a_ring():
+    ring = []
+    ring.append(ring)
+    return ring
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        deep(DEEPEST),
+        deep(100_000),
+        {"a": object()},
+        Text,
+        10**5_000,
+        "x" * LARGEST_VALUE,
+        [0] * LARGEST_VALUE,
+        a_ring(),
+        {b"a": 1},
+    ],
+    ids=["deep", "deeper", "object", "class", "number", "words", "numbers", "ring", "key"],
+)
+def test_a_value_that_cannot_be_written_does_not_take_its_record_along(value):
+    result = ToolResult("1", "get", (Text("ok"),), structured=value)
+    fit, lost = fitting(ToolFinished(result))
+    assert fit == ToolFinished(ToolResult("1", "get", (Text("ok"),)))
+    assert lost == ("the structured value of a result",)
+    call, lost = fitting(PartFinished(0, ToolCall("1", "get", {"value": value})))
+    assert call.part.arguments == {"_raw": "(too large to be saved)"}
+    assert lost == ("the arguments of a call",)
+    thought, _ = fitting(PartFinished(0, Reasoning("hm", ProviderData("openai", value))))
+    assert thought.part == Reasoning("hm")
+    assert all(decode_record(encode_record(record)) == record for record in (fit, call, thought))
+
+
+def test_words_that_are_too_many_are_cut_and_say_so():
+    contents = (Text("a" * LONGEST_TEXT), Text("b" * 1_000), Media("text/plain", b"c"))
+    fit, lost = fitting(ToolFinished(ToolResult("1", "get", contents, done="d" * 20)))
+    assert fit.result.content[0] == contents[0]
+    assert fit.result.content[1].text == "\n[1,000 more characters were too many to be saved]"
+    assert fit.result.content[2] == contents[2]
+    assert fit.result.done == "\n[20 more characters were too many to be saved]"
+    assert lost == ("a text of 1,000 characters", "a text of 20 characters")
+
+
+def test_media_that_are_too_large_are_named():
+    large, small = Media("image/png", b"x" * LARGEST_MEDIA, "plot"), Media("image/png", b"x")
+    fit, lost = fitting(TurnStarted(user("Look.", large, small), "m"))
+    assert fit.prompt == user("Look.", large, "[image/png, 1 bytes, too large to be saved]")
+    assert lost == ("image/png, 1 bytes",)
+    assert fitting(TurnStarted(user(Media("image/png", b"x" * (LARGEST_MEDIA + 1))), "m"))[0].prompt.text
+
+
+def test_the_answer_of_a_turn_is_cut_and_the_rest_of_its_result_stays():
+    record = TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
+    fit, _ = fitting(record)
+    assert fit.result.final_text.endswith("[1 more characters were too many to be saved]")
+    assert (fit.result.error, fit.result.usage) == ("hm", Usage(1))
+
+
+def test_opaque_data_and_blobs_are_written_as_they_are():
+    by_chance = f"gAAAAAB{KEY}-{KEY}"
+    blob = bytes(range(256))
+    thought = Reasoning("", ProviderData("openai", {"encrypted_content": by_chance}))
+    assert decode_record(encode_record(PartFinished(0, thought))).part == thought
+    image = Message("user", (Media("image/png", blob),))
+    assert decode_record(encode_record(TurnStarted(image, "m"))).prompt == image
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (deep(DEEPEST), "deeper than 100"),
+        (deep(2_000), "deeper than 100"),
+        ({"a": object()}, "not JSON"),
+        (Text, "JSON"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_the_reason(value, why):
+    with pytest.raises(ValueError, match=why):
+        encode_record(ToolFinished(ToolResult("1", "get", (), structured=value)))
+
+
+def test_a_line_that_no_reader_takes_is_not_written(monkeypatch):
+    monkeypatch.setattr("agentmagic.serialization.LONGEST_LINE", 50)
+    with pytest.raises(ValueError, match="it has 63 bytes, and 50 is the most"):
+        encode_record(Notice("info", "x" * 20))
+
+
+NOTICE = '{"type":"notice","level":"info","text":"x"}'
+USAGE = '"usage":{"type":"usage"}'
+RESULT = '"type":"run_result","final_text":"","iterations_used":0,"timed_out":false,"stop_reason":"answer"'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"\xff\xfe" + NOTICE.encode("utf-16"),
+        b'"text"',
+        b"[]",
+        b"1",
+        b"[" * 100_000,
+        b'{"type":' * 500,
+        NOTICE[:-1].encode(),
+        *(
+            line.encode()
+            for line in (
+                '{"type":"notice","level":"loud","text":"x"}',
+                '{"type":"notice","level":["info"],"text":"x"}',
+                '{"type":"notice","level":"info","text":5}',
+                '{"type":"notice","level":"info"}',
+                '{"type":["notice"],"level":"info","text":"x"}',
+                '{"type":"journal","version":1}',
+                '{"type":"text","text":"a part, no event"}',
+                '{"type":"usage"}',
+                '{"type":"stop"}',
+                '{"type":"part_delta","index":0,"text":"x"}',
+                '{"type":"history_cut","turns":-1}',
+                '{"type":"history_cut","turns":true}',
+                '{"type":"history_cut","turns":1.5}',
+                '{"type":"history_cut","turns":1' + "0" * 400 + "}",
+                '{"type":"in_doubt","tools":[["bank"]]}',
+                '{"type":"in_doubt","tools":[["bank",1]]}',
+                '{"type":"in_doubt","tools":["ab",5]}',
+                '{"type":"in_doubt"}',
+                '{"type":"step_started","step":"1","model":"m"}',
+                '{"type":"step_finished","step":1,"usage":null}',
+                '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":NaN}}',
+                '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":1e999}}',
+                '{"type":"step_finished","step":1,"usage":{"type":"usage","input_tokens":-5}}',
+                '{"type":"part_finished","index":0,"part":{"type":"usage"}}',
+                '{"type":"part_finished","index":0,"part":{"type":"tool_call","id":"1","name":"x","arguments":[]}}',
+                '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":"text"}}',
+                '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":{"$bytes":7}}}',
+                '{"type":"tool_finished","result":{"type":"tool_result","call_id":"1","name":"x","content":"abc"}}',
+                '{"type":"turn_started","prompt":{"type":"message","role":"tool","parts":[]},"model":"m"}',
+                '{"type":"turn_started","prompt":{"type":"message","role":"user","parts":["x"]},"model":"m"}',
+                '{"type":"turn_started","prompt":' * 300 + "1" + "}" * 300,
+                f'{{"type":"turn_finished","result":{{{RESULT},"usage":{{"type":"text","text":""}}}}}}',
+            )
+        ),
+    ],
+)
+def test_a_line_of_the_wrong_shape_is_no_record(line):
+    assert decode_record(line) is None
+
+
+def test_a_line_of_the_right_shape_is_one():
+    assert decode_record(NOTICE.encode()) == Notice("info", "x")
+    assert decode_record(f'{{"type":"turn_finished","result":{{{RESULT},{USAGE}}}}}'.encode()) is not None
+
+
+def test_a_field_that_this_version_does_not_know_is_ignored():
+    assert decode_record(b'{"type":"notice","level":"info","text":"x","more":{"type":"text"}}') == Notice("info", "x")
+    forged = f'{{"type":"turn_finished","result":{{{RESULT},{USAGE},"events":[1],"history_delta":7,"value":{{}}}}}}'
+    result = decode_record(forged.encode()).result
+    assert (result.events, result.history_delta, result.value) == ((), (), None)
+
+
+def test_a_value_that_is_too_deep_is_not_read():
+    line = encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))).encode()
+    assert decode_record(line) is None
+
+
+@given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_no_line_of_somebody_else_raises(line):
+    assert decode_record(line) is None
+
+
+def test_a_journal_begins_with_its_format(tmp_path):
+    assert json.loads(header())["version"] == VERSION
+    assert begins_journal(tmp_path, header())
+
+
+@pytest.mark.parametrize("length", range(len(header())))
+def test_a_header_that_was_cut_off_begins_no_journal(tmp_path, length):
+    assert not begins_journal(tmp_path, header()[:length])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"# Notes\n",
+        b"\x00\x01\x02",
+        b"{}\n",
+        b'{"type":"journal"}\n',
+        b'{"type":"journal","version":"1"}\n',
+        b'{"type":"journal","version":true}\n',
+        b'{"type":"journal","version":0}\n',
+        NOTICE.encode() + b"\n",
+    ],
+)
+def test_a_file_of_somebody_else_is_refused(tmp_path, line):
+    with pytest.raises(JournalError, match=r"notes.txt is no conversation of agentmagic, and was left as it is"):
+        begins_journal(tmp_path / "notes.txt", line)
+
+
+def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
+    with pytest.raises(JournalError, match=r"the format 2 of a newer agentmagic.*this one reads format 1.*pip install"):
+        begins_journal(tmp_path / "agent.jsonl", b'{"type":"journal","version":2,"agentmagic":"9.0"}\n')
+
+
+def test_prompts_are_the_users():
+    line = encode(PromptAdded(Message("assistant", (Text("me"),))))
+    assert decode_record(line.encode()) is None
+    assert decode_record(encode_record(PromptAdded(user("And?")))) == PromptAdded(user("And?"))
+
+
+def test_a_value_that_is_only_guessed_to_be_a_secret_is_saved_as_it_is():
+    secrets.learn("SORT_KEY", "created-at-descending")
+    prompt = TurnStarted(user("sort by created-at-descending"), "m")
+    assert decode_record(encode_record(prompt)) == prompt

@@ -55,6 +55,20 @@ def test_a_conversation_is_taken_up_where_it_stood(tmp_path):
     third.close()
 
 
+def test_the_events_of_a_session_are_the_same_after_loading_also_of_a_tool_that_tells_its_progress(tmp_path):
+    def count(ctx: ToolContext) -> int:
+        """Count."""
+        ctx.progress(1, 2, "half")
+        return 2
+
+    first = Session(Agent(Scripted([calls("count"), "It is 2."]), tools=[count]), path=tmp_path / "talk.jsonl")
+    assert any(event.type == "tool_progress" for event in first.ask("Count.").events)
+    first.close()
+    second = Session.load(tmp_path / "talk.jsonl")
+    assert second.events == first.events
+    second.close()
+
+
 def test_a_session_that_was_never_used_leaves_nothing_on_disk(tmp_path):
     session = Session(recipe(), path=tmp_path / "folder" / "talk.jsonl")
     session.undo()

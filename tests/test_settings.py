@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, UsageError
+from agentmagic.settings import file_of, path_of
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +60,38 @@ def test_a_missing_key_names_its_variables_and_what_works_without():
     with pytest.raises(AuthenticationMissing, match=r"Set A_KEY or B_KEY .* local: works without a key") as caught:
         settings.require_key("Somebody", ["A_KEY", "B_KEY"])
     assert caught.value.variables == ("A_KEY", "B_KEY")
+
+
+# paths that a user wrote
+
+
+def test_a_path_stays_as_it_was_written_but_for_its_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert path_of("talk.jsonl") == Path("talk.jsonl")
+    assert path_of("~/talk.jsonl") == tmp_path / "talk.jsonl"
+    assert path_of(Path("of/nobody.jsonl")) == Path("of/nobody.jsonl")
+
+
+@pytest.mark.parametrize("written", ["x" * 300, "~no_such_user_here/x", "a\0b", "\ud800"], ids=ascii)
+def test_what_no_file_can_be_called_is_refused_in_a_line(written):
+    with pytest.raises(UsageError, match=r"^'.+' cannot be used as a path: .+[^.]\. Write another one\.$") as refused:
+        path_of(written)
+    assert len(str(refused.value)) < 250
+    str(refused.value).encode()
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(UsageError, match="name of the file is empty"):
+        path_of("")
+
+
+def test_a_path_through_a_file_is_left_to_whoever_opens_it(tmp_path):
+    (tmp_path / "file").touch()
+    assert path_of(tmp_path / "file" / "below") == tmp_path / "file" / "below"
+
+
+def test_a_folder_is_no_file_to_write(tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        file_of(tmp_path)
+    assert file_of(tmp_path / "new.md") == tmp_path / "new.md"

@@ -12,8 +12,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice
-from agentmagic.messages import NOTEBOOK, ToolDef
-from agentmagic.records import ToolKey
+from agentmagic.messages import NOTEBOOK, ToolDef, ToolKey
 from agentmagic.settings import Permission
 
 LONGEST_DIFF = 40

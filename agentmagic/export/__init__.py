@@ -1,12 +1,93 @@
-"""A conversation for others to read, send or run: Markdown, JSON, provider messages, a notebook.
+"""A conversation for people to read, send or run: Markdown, JSON, provider messages, a notebook.
 
-Turns or messages go in, text or plain JSON comes out, and only `save` touches the disk. Secrets are blanked in
-everything.
+Each function takes turns or messages and returns text or plain JSON; only `save` touches the disk. Secrets are
+blanked in every form.
 """
 
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agentmagic.errors import UsageError
 from agentmagic.export.cells import to_notebook
-from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses
+from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, write
 from agentmagic.export.document import to_markdown
-from agentmagic.export.files import save
+from agentmagic.history.history import Turn
+from agentmagic.settings import file_of
 
 __all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]
+
+FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
+"""The endings of file names; the first that fits decides the form."""
+
+
+def save(
+    turns: Iterable[Turn], path: str | os.PathLike[str], *, tools: Iterable[Any] = (), overwrite: bool = False
+) -> Path:
+    """Write turns to a file in the form that its name asks for, and return its path.
+
+    `.md`, `.json` and `.ipynb` files hold what `to_markdown`, `to_json` and `to_notebook` return, the last with
+    `tools`; `.openai.json`, `.responses.json` and `.gemini.json` files hold lists of messages. An existing file is
+    replaced only with `overwrite`, and only by a complete file. Missing folders are made.
+
+    Raises UsageError if the name asks for no form or the file cannot be written.
+    """
+    target = file_of(path)
+    form = form_of(target)
+    try:
+        if target.exists() and not overwrite:
+            message = f"{target} is there already. Choose another name, or replace it with overwrite=True."
+            raise UsageError(message)
+        text = _written(form, tuple(turns), tools)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, text)
+    except OSError as error:
+        raise _not_written(target, error) from error
+    return target
+
+
+def form_of(target: Path) -> str:
+    """Return the one of FORMS that a file name asks for; raises UsageError if it asks for none."""
+    form = next((form for form in FORMS if target.name.lower().endswith(form)), None)
+    if form is None:
+        message = f"The name {target.name!r} does not say what to write. Let it end in one of {', '.join(FORMS)}."
+        raise UsageError(message)
+    return form
+
+
+def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
+    messages = [message for turn in turns for message in turn.messages]
+    match form:
+        case ".md":
+            return to_markdown(turns)
+        case ".ipynb":
+            return write(to_notebook(turns, tools))
+        case ".openai.json":
+            return write(to_openai(messages))
+        case ".responses.json":
+            return write(to_responses(messages))
+        case ".gemini.json":
+            return write(to_gemini(messages))
+        case _:
+            return to_json(turns)
+
+
+def _replace(target: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that no reader sees half of it."""
+    beside = target.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        with beside.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _not_written(target: Path, error: OSError) -> UsageError:
+    taken = target.parent.exists() and not target.parent.is_dir()
+    why = f"{target.parent} is no folder" if taken else error.strerror
+    return UsageError(f"{target} cannot be written: {why}. Choose another place.")

@@ -1,40 +1,47 @@
-"""A run as the plain cells of a notebook: what the agent called, with the same arguments and without a model.
+"""A conversation as the cells of a notebook: the agent's calls, with the same arguments and without a model.
 
-The notebook is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
+A cell holds nothing but its call; no argument can add code. The notebook is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
 """
 
 import inspect
+import keyword
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from agentmagic import json_schema
+from agentmagic.display import words
 from agentmagic.display.blocks import PromptBlock, State, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ToolError
-from agentmagic.export.document import prompt_of
-from agentmagic.export.markup import prose
-from agentmagic.export.source import comment, commented, function_call, is_name, session_call
+from agentmagic.export.document import prompt_of, prose
 from agentmagic.history.history import Turn
-from agentmagic.messages import ToolCall
+from agentmagic.messages import NOTEBOOK, ToolCall
+from agentmagic.secrets import redact
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import function_tool
 
 Json = dict[str, Any]
 
-NOTEBOOK = "notebook"
-"""The server of the tools that are Python functions."""
+WIDEST = 100
+"""Characters of a call that stands on one line."""
+
+DEEPEST = 40
+"""How deep arguments may be nested; Python itself reads fewer than a hundred open brackets."""
+
+LONGEST_COMMENT = 200
 
 _WHY: dict[State, str] = {"failed": "it failed", "denied": "it was denied", "interrupted": "it was interrupted"}
 
 
 def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
-    """Return turns as a notebook: prompts and answers as Markdown, each call as a cell that makes it again.
+    """Return turns as a notebook: prompts and answers as Markdown, and each call as a cell that makes it again.
 
-    A call of a Python function is a plain call of it, that of a server's tool goes through a session. Calls
-    that did not succeed are commented out. `tools` are those of the agent, as it was given them: with
-    them renamed functions go by their own names, async ones are awaited, and those that take a
-    `ToolContext`, or arguments that have to be converted, are called through the session. No outputs are stored.
+    The call of a Python function is a plain call, and the call of a server's tool goes through a session. Calls
+    that did not succeed are commented out. `tools` are the tools that the agent was given. With them,
+    renamed functions are called by their own names, async functions are awaited, and functions that take a
+    `ToolContext`, or arguments that must be converted, are called through the session. No outputs are stored.
     """
     functions = {function_tool(one).name: _Function.of(one) for one in tools if inspect.isroutine(one)}
     cells = list(_cells(turns, functions))
@@ -51,7 +58,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """What has to be known of a function to call it as its tool was called."""
+    """What is needed to call a function as its tool was called."""
 
     name: str
     awaited: bool
@@ -63,7 +70,7 @@ class _Function:
         return cls(function.__name__, inspect.iscoroutinefunction(function), signature)
 
     def takes(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the function can be given the arguments as they are."""
+        """Return whether the function takes the arguments without conversion."""
         try:
             converted = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
@@ -72,13 +79,13 @@ class _Function:
 
 
 def _alike(converted: Any, given: Any) -> bool:
-    # An enumeration of strings equals its strings, and is not one of them.
+    # A member of a string enumeration equals its string but has another type.
     return converted == given and type(converted) in (type(given), float)
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell, and what it needs: functions by name, a session, in it the server of an alias."""
+    """A cell, and what it needs: functions by name, a session, the alias of a server in that session."""
 
     kind: str
     source: str
@@ -102,7 +109,7 @@ def _cells(turns: Iterable[Turn], functions: Mapping[str, _Function]) -> Iterato
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
-    """Write a call as a cell, or as a comment where it is not to be made again."""
+    """Write a call as a cell, or as a comment if it must not be made again."""
     name = function.name if function else call.name
     own = card.server in ("", NOTEBOOK) and is_name(name)
     plain = own and (function is None or function.takes(call.arguments))
@@ -124,7 +131,7 @@ def _why(card: ToolCard) -> str:
 
 
 def _set_up(cells: Sequence[_Cell]) -> Iterator[_Cell]:
-    """Yield the cells that say, and do, what those below need."""
+    """Yield the cells that prepare what the cells below need."""
     if functions := _names(cell.functions for cell in cells):
         yield _Cell("code", f"# Define or import here the functions that are called below:\n# {functions}")
     if through := [cell for cell in cells if cell.session]:
@@ -147,3 +154,64 @@ def _numbered(cell: _Cell, number: int) -> Json:
     lines = cell.source.splitlines(keepends=True)
     whole: Json = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": lines}
     return whole | {"execution_count": None, "outputs": []} if cell.kind == "code" else whole
+
+
+# -- calls as source -------------------------------------------------------------------------------------
+
+
+def function_call(function: str, arguments: Mapping[str, Any]) -> str:
+    """Write the call of a function, secrets blanked; raises ValueError if an argument has no literal in Python."""
+    return _written(function, [], arguments)
+
+
+def session_call(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Write the call of a tool through `session`; raises ValueError as `function_call` does."""
+    return _written("session.call", [_literal(tool)], arguments)
+
+
+def comment(text: str) -> str:
+    """Write a text as a comment of one line."""
+    return f"# {words.one_line(words.shown(text), LONGEST_COMMENT)}"
+
+
+def commented(source: str) -> str:
+    """Comment source out."""
+    return "\n".join(f"# {line}" for line in source.split("\n"))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is a Python name; Python would normalise names that are not ASCII."""
+    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
+
+
+def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
+    named = [f"{key}={_literal(value)}" for key, value in arguments.items() if is_name(key)]
+    others = {key: value for key, value in arguments.items() if not is_name(key)}
+    items = [*first, *named, *([f"**{_literal(others)}"] if others else [])]
+    line = f"{callee}({', '.join(items)})"
+    return line if len(line) <= WIDEST else f"{callee}(\n" + "".join(f"    {item},\n" for item in items) + ")"
+
+
+def _literal(value: Any, depth: int = DEEPEST) -> str:  # noqa: PLR0911  (one arm for each type)
+    """Write JSON data as a Python literal."""
+    if depth == 0:
+        raise ValueError("its arguments are nested too deep to be written out")
+    # The methods of the exact types are called: a subclass could print anything, code too.
+    match value:
+        case None | True | False:
+            return repr(value)
+        case str():
+            return str.__repr__(redact(value))
+        case int():
+            return int.__repr__(value)
+        case float():
+            return float.__repr__(value) if math.isfinite(value) else f"float({float.__repr__(value)!r})"
+        case bytes():
+            return bytes.__repr__(value)
+        case Mapping():
+            items = cast("Mapping[Any, Any]", value).items()
+            return "{" + ", ".join(f"{_literal(key)}: {_literal(item, depth - 1)}" for key, item in items) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(_literal(item, depth - 1) for item in cast("Sequence[Any]", value)) + "]"
+        case _:
+            raise ValueError(f"a {type(value).__name__} among its arguments cannot be written out")

@@ -1,4 +1,4 @@
-"""A conversation as JSON: the log, and the messages as three APIs take them."""
+"""A conversation as JSON: the log of its turns, and its messages in the form of three APIs."""
 
 import json
 import math
@@ -22,54 +22,54 @@ FORMAT = "agentmagic"
 
 
 def to_json(turns: Iterable[Turn]) -> str:
-    """Write turns as one JSON document.
+    """Return turns as one JSON document.
 
-    It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`, the
-    events without deltas and in the form of `agentmagic.serialization`, whose version it is. What JSON does not
-    have, a float that is no number for example, is null.
+    It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`. The events
+    are the log without deltas, in the form and version of `agentmagic.serialization`. A value that JSON does not
+    have, for example a float that is not a number, is null.
     """
-    told = [_turn(turn) for turn in turns]
-    return write({"format": FORMAT, "version": serialization.VERSION, "turns": told})
+    document = {"format": FORMAT, "version": serialization.VERSION, "turns": [_turn(turn) for turn in turns]}
+    return write(document)
 
 
 def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]:
-    """Return messages as Chat Completions takes them: `chat.completions.create(messages=...)`.
+    """Return messages for Chat Completions: `chat.completions.create(messages=...)`.
 
-    Instructions become a system message. Reasoning is left out, and pictures in results follow them in the
-    user's name, since this API has no place for either. A call without a result gets one that says so, here
-    and in the other two forms.
+    Instructions become a system message. Reasoning is left out, and pictures in results follow in a message of the
+    user, since this API has no place for either. In all three forms, a call without a result gets an
+    "interrupted" result.
     """
     return chat_completions.encode(_request(messages, instructions), "")["messages"]
 
 
 def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Json]:
-    """Return messages as the Responses API takes them: `responses.create(input=..., store=False)`.
+    """Return messages for the Responses API: `responses.create(input=..., store=False)`.
 
-    Instructions become a system message. What OpenAI wrote goes in item by item, as it came.
+    Instructions become a system message. The items that OpenAI wrote are returned unchanged.
     """
     system: list[Json] = [{"role": "system", "content": clean(instructions)}] if instructions else []
     return [*system, *responses.encode(_request(messages), "")["input"]]
 
 
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
-    """Return messages as Gemini takes them: `models.generate_content(contents=...)`.
+    """Return messages for Gemini: `models.generate_content(contents=...)`.
 
-    The model they are meant for decides whether pictures stand inside of results or, as every model
-    takes them, behind. Instructions have no place in a list of contents: give them to the SDK as
+    `model` decides whether pictures stand inside results, or after them, which every model accepts. A list of
+    contents has no place for instructions: give them to the SDK as
     `GenerateContentConfig(system_instruction=...)`.
     """
     return gemini_model.encode(_request(messages), model)["contents"]
 
 
 def write(value: Any) -> str:
-    """Write plain JSON for files, with a line break at the end."""
+    """Return plain JSON as the text of a file."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n"
 
 
 def clean(value: Any) -> Any:
     """Return a copy of a value with its secrets blanked, and fit for JSON in UTF-8.
 
-    Values of agentmagic stay what they are. Bytes are left alone: base64 can look like a key.
+    Messages, parts and events keep their type. Bytes are not changed: base64 can look like a key.
     """
     match value:
         case str():
@@ -95,12 +95,12 @@ def _turn(turn: Turn) -> Json:
 
 
 def _bare(event: Event) -> Event:
-    """Leave out of a result the log around it, and its value, whose JSON is the answer's text."""
+    """Return a TurnFinished without the log around it, and without its value, whose JSON is the text of the answer."""
     if not isinstance(event, TurnFinished):
         return event
     return TurnFinished(replace(event.result, events=(), history_delta=(), value=None))
 
 
 def _request(messages: Iterable[Message], instructions: str = "") -> Request:
-    # Blanked before they are written in an API's terms, where bytes are text.
+    # Secrets are blanked first: in the form of an API, bytes are text too.
     return Request(repaired([clean(message) for message in messages]), clean(instructions))

@@ -1,8 +1,15 @@
-"""A conversation as a document: Markdown for GitHub, JupyterLab and whoever reads it as it is."""
+"""A conversation as a document: Markdown for GitHub, JupyterLab, and for readers of the plain text.
+
+GitHub and JupyterLab keep scripts out of the page that shows the document. This module keeps each text within its
+place: no tag, comment or fence in a text hides or ends what stands around it.
+"""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html import escape
+from typing import TYPE_CHECKING
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -18,28 +25,40 @@ from agentmagic.display.blocks import (
 )
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Level
-from agentmagic.export.markup import fence, plain, prose, quote
 from agentmagic.history.history import Turn
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolResult, as_text
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 _LABELS: dict[Level, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
 _INTERRUPTED = "*[interrupted]*"
 
+LONGEST = 200_000
+"""Characters of Markdown that are written; the rest is cut, with a note."""
+
+_PASSES = 10
+_END = "end"
+_TAG = re.compile(r"<[A-Za-z/!?]")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>|~$&]")
+_BACKTICKS = re.compile(r"`+")
+
 
 def to_markdown(turns: Iterable[Turn]) -> str:
-    """Write turns as a document: prompts quoted, answers as they were written, reasoning and calls folded.
+    """Return turns as a document: prompts quoted, answers as they were written, reasoning and calls folded.
 
-    Of a result or an argument list 20,000 characters are written, pictures are named in words. HTML in
-    what was written reads as text.
+    Results and arguments are cut at 20,000 characters, and media are named in words. HTML in a text is shown
+    as text.
     """
     pieces = (piece for number, turn in enumerate(turns, 1) for piece in _turn(number, turn))
     return "\n\n".join(pieces) + "\n"
 
 
 def prompt_of(message: Message) -> str:
-    """Return a prompt as Markdown, what is no text in it named in words."""
+    """Return a prompt as Markdown; its media and resources are named in words."""
     parts = (part for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult))
-    # A tab would count for less inside of a block quote, and code that it indents would be none.
+    # In a block quote a tab is narrower, so code that it indents would no longer be code.
     return prose("\n\n".join(as_text(part) for part in parts).expandtabs(4))
 
 
@@ -77,7 +96,7 @@ def _reasoning(block: ReasoningBlock) -> str:
 
 
 def _folded(heading: str, *content: str) -> str:
-    """Fold Markdown away under a heading of HTML, which has no empty line in it."""
+    """Fold Markdown under a heading of HTML; the heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
 
 
@@ -124,3 +143,68 @@ def _fenced(text: str, language: str = "") -> Iterator[str]:
 
 def _json(value: object) -> str:
     return json.dumps(words.blanked(value), ensure_ascii=False, indent=2, default=str)
+
+
+# -- Markdown from texts of any origin ----------------------------------------------------------------
+
+
+def prose(text: str) -> str:
+    """Return foreign Markdown made safe: HTML in it is shown as text, and an open fence is closed."""
+    source, note = words.cut(words.shown(text).strip("\n"), LONGEST)
+    whole = _closed(_without_html(source))
+    return f"{whole}\n\n*{note}*" if note else whole
+
+
+def quote(markdown: str) -> str:
+    """Put Markdown into a block quote."""
+    return "\n".join(f"> {line}".rstrip() for line in markdown.split("\n"))
+
+
+def plain(text: str) -> str:
+    """Return a text on one line, escaped so that Markdown shows it unchanged."""
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(words.shown(text).split()))
+
+
+def fence(text: str, language: str = "") -> str:
+    """Put a text into a fence that the text cannot close."""
+    marks = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
+    return f"{marks}{language}\n{text}\n{marks}"
+
+
+@cache
+def _parser() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark")
+
+
+def _without_html(text: str) -> str:
+    """Return the text with every `<` escaped in the blocks that contain HTML."""
+    if not _TAG.search(text):
+        return text
+    lines = text.split("\n")
+    # Escaped HTML can change how Markdown reads the text below it, so parse again until no HTML is left.
+    for _ in range(_PASSES):
+        spans = [token.map for token in _parser().parse("\n".join(lines)) if token.map and _holds_html(token)]
+        if not spans:
+            return "\n".join(lines)
+        for start, end in spans:
+            lines[start:end] = [line.replace("<", "&lt;") for line in lines[start:end]]
+    return fence(text, "markdown")
+
+
+def _holds_html(token: "Token") -> bool:
+    if token.type == "html_block":
+        return True
+    # GitHub reads tables and CommonMark does not: a code span over a "|" here is HTML in two cells there.
+    if "|" in token.content and token.type == "inline" and _TAG.search(token.content):
+        return True
+    return any(child.type == "html_inline" for child in token.children or ())
+
+
+def _closed(text: str) -> str:
+    """Close the fence that the text leaves open, if there is one."""
+    if "```" not in text and "~~~" not in text:
+        return text
+    last = _parser().parse(f"{text}\n\n{_END}")[-1]
+    return f"{text}\n{last.markup}" if last.type == "fence" else text

@@ -1,8 +1,8 @@
-"""A session's past: its turns, each the log of its events and the messages they fold to."""
+"""The past of a session: its turns, each with the log of its events and the messages that they fold to."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -10,19 +10,30 @@ from agentmagic.events import (
     Compacted,
     Event,
     HistoryCut,
-    PartDelta,
-    PartStarted,
     RunResult,
     ToolFinished,
     TurnFinished,
     TurnStarted,
+    fold,
+    without_deltas,
 )
-from agentmagic.fold import fold
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import unfold
-from agentmagic.messages import Message, Part, Reasoning, Role, Text, ToolCall, ToolResult, Usage, as_text, value_class
-from agentmagic.records import InDoubt, ToolKey
+from agentmagic.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    ToolCall,
+    ToolKey,
+    ToolResult,
+    Usage,
+    as_text,
+    value_class,
+)
 from agentmagic.secrets import redact
+from agentmagic.serialization import InDoubt
 
 _AROUND = 60
 """Characters shown on each side of what was found."""
@@ -30,19 +41,19 @@ _AROUND = 60
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A finished turn: its events without deltas, the last one a TurnFinished, and the messages it added."""
+    """A finished turn: the log of its events, the last one a TurnFinished, and the messages that it added."""
 
     events: tuple[Event, ...]
     messages: tuple[Message, ...]
 
     @property
     def prompt(self) -> Message:
-        """What the turn began with."""
+        """The prompt that began the turn."""
         return next(event.prompt for event in self.events if isinstance(event, TurnStarted))
 
     @property
     def result(self) -> RunResult | None:
-        """What came of it; None for a turn whose log has no end."""
+        """The result, or None if the log has no end."""
         last = self.events[-1]
         return last.result if isinstance(last, TurnFinished) else None
 
@@ -73,7 +84,7 @@ class Turn:
 
 @value_class
 class Match:
-    """Where words were found: the index of the turn, who said them, and what stands around them."""
+    """A place of a searched text: the index of the turn, the role of the message, and the text around the place."""
 
     turn: int
     role: Role
@@ -83,8 +94,12 @@ class Match:
 class History:
     """The turns of a session, oldest first.
 
-    What happens is told to the `journal`, if there is one, as it happens; turns it was made with and that
-    the journal does not hold are written before. Its messages are a valid history after every turn.
+    `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
+    messages of all turns, `usage` their tokens and cost, and `call_ids` the ids of all calls. `compacted` is the
+    last Compacted event of the turns, or None: it says how the next request is compacted.
+
+    Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
+    that the journal does not hold, are written first. The messages are a valid history after every turn.
     """
 
     def __init__(self, turns: Iterable[Turn] = (), journal: Journal | None = None) -> None:
@@ -94,59 +109,34 @@ class History:
 
     @classmethod
     def of(cls, turns: Iterable[Sequence[Event]], journal: Journal | None = None) -> "History":
-        """Make a history of logs, one a turn, as `saved.read` gives them."""
+        """Make a history of logs, one for each turn, as `journal_reader.read` returns them."""
         return cls((turn_of(events) for events in turns), journal)
 
     @classmethod
     def of_messages(cls, messages: Sequence[Message], model: str = "", journal: Journal | None = None) -> "History":
-        """Make a history of messages from elsewhere, repaired where no provider would take them."""
+        """Make a history of messages of any origin; messages that no provider would accept are repaired."""
         return cls.of(unfold(messages, model), journal)
 
     def __len__(self) -> int:
         return len(self.turns)
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
-        """Every finished turn; a slice of it is a valid history of its own if it starts at the first."""
-        return self._turns
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The messages of every turn."""
-        return self._messages
-
-    @property
     def events(self) -> tuple[Event, ...]:
-        """Every event of every turn, without deltas."""
-        return tuple(event for turn in self._turns for event in turn.events)
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens and cost of every turn."""
-        return self._usage
-
-    @property
-    def compacted(self) -> Compacted | None:
-        """How the next request is compacted: the last such event of the turns there are, if any."""
-        return self._compacted
-
-    @property
-    def call_ids(self) -> AbstractSet[str]:
-        """The ids of every call; it grows with the history."""
-        return self._call_ids
+        """The logs of all turns."""
+        return tuple(event for turn in self.turns for event in turn.events)
 
     @property
     def tool_calls(self) -> int:
         """How many tool calls were settled."""
-        return sum(turn.tool_calls for turn in self._turns)
+        return sum(turn.tool_calls for turn in self.turns)
 
     @property
     def tool_failures(self) -> int:
         """How many tool calls did not succeed."""
-        return sum(turn.tool_failures for turn in self._turns)
+        return sum(turn.tool_failures for turn in self.turns)
 
     def record(self, event: Event) -> None:
-        """Tell the journal what has just happened; never raises for what befalls the file."""
+        """Write an event to the journal; a file that cannot be written raises nothing."""
         if self.journal is None:
             return
         if not self._saved:
@@ -156,28 +146,28 @@ class History:
         self.journal.write(event)
 
     def add(self, events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> None:
-        """Append a finished turn; its messages are folded where they are not given."""
+        """Append a finished turn; its messages are those of its result if they are not given."""
         if events and isinstance(events[0], TurnStarted):
             self._append(turn_of(events, messages))
 
     def cut(self, turns: int) -> None:
-        """Keep the first turns only."""
-        if turns >= len(self._turns):
+        """Keep only the first turns."""
+        if turns >= len(self.turns):
             return
-        self._keep(self._turns[:turns])
+        self._keep(self.turns[:turns])
         if self.journal is not None and self._saved:
-            self.journal.write(HistoryCut(len(self._turns)))
+            self.journal.write(HistoryCut(len(self.turns)))
 
     def clear(self) -> None:
         """Forget every turn."""
         self.cut(0)
 
     def undo(self) -> Message | None:
-        """Forget the last turn and return its prompt, or None where there is none."""
-        if not self._turns:
+        """Forget the last turn and return its prompt, or None if there is no turn."""
+        if not self.turns:
             return None
-        prompt = self._turns[-1].prompt
-        self.cut(len(self._turns) - 1)
+        prompt = self.turns[-1].prompt
+        self.cut(len(self.turns) - 1)
         return prompt
 
     @property
@@ -186,9 +176,9 @@ class History:
         return self.journal is not None and not self.journal.problem
 
     def save(self, journal: Journal, in_doubt: Iterable[ToolKey] = ()) -> None:
-        """Write every turn to a journal of a new file, and go on with it where there is none yet, or it failed.
+        """Write every turn to a journal with a new file, and continue with it if there was no journal or it failed.
 
-        Raises JournalError, and changes nothing, where there is a file already or none can be written.
+        Raises JournalError, and changes nothing, if the file exists already or cannot be written.
         """
         doubts = tuple(sorted(in_doubt))
         if self.is_saved or self.turns or doubts:
@@ -197,59 +187,58 @@ class History:
             self.journal, self._saved = journal, journal.begun
 
     def close(self) -> None:
-        """Let go of the journal's file; what comes later takes it up again."""
+        """Close the file of the journal; a later event opens it again."""
         if self.journal is not None:
             self.journal.close()
 
     def fork(self, turns: int | None = None) -> "History":
-        """Return a history of its own, without a journal, of the first turns or of all."""
-        return History(self._turns[:turns])
+        """Return an independent history, without a journal, of the first turns or of all turns."""
+        return History(self.turns[:turns])
 
     def search(self, words: str) -> list[Match]:
-        """Find words in prompts, answers, and the arguments and results of calls, in whatever case they stand."""
+        """Find words in prompts, answers, and the arguments and results of calls; case does not matter."""
         if not words.strip():
             return []
         wanted = re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
         return [
             Match(number, message.role, _excerpt(text, found))
-            for number, turn in enumerate(self._turns)
+            for number, turn in enumerate(self.turns)
             for message in turn.messages
-            for text in map(redact, _texts(message))
+            for text in map(redact, map(_text, message.parts))
             if (found := wanted.search(text))
         ]
 
     def _keep(self, turns: Iterable[Turn]) -> None:
-        self._turns: tuple[Turn, ...] = ()
-        self._messages: tuple[Message, ...] = ()
-        self._usage = Usage()
+        self.turns: tuple[Turn, ...] = ()
+        self.messages: tuple[Message, ...] = ()
+        self.usage = Usage()
+        self.compacted: Compacted | None = None
+        # Grows in place: a session asks at every call whether an id is new.
         self._call_ids: set[str] = set()
-        self._compacted: Compacted | None = None
+        self.call_ids: AbstractSet[str] = self._call_ids
         self._append(*turns)
 
     def _append(self, *turns: Turn) -> None:
-        self._turns += turns
+        self.turns += turns
         added = [message for turn in turns for message in turn.messages]
-        self._messages += tuple(added)
+        self.messages += tuple(added)
         self._call_ids.update(call.id for message in added for call in message.calls)
-        self._usage = sum((turn.usage for turn in turns), self._usage)
+        self.usage = sum((turn.usage for turn in turns), self.usage)
         for event in (event for turn in turns for event in turn.events):
-            if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self._messages):
-                self._compacted = event
+            # The numbers of a damaged file can point behind its last message.
+            if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self.messages):
+                self.compacted = event
 
 
 def turn_of(events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> Turn:
-    """Make a turn of its log, deltas left out; its messages are those of its result where they are not given."""
-    kept: list[Event] = [event for event in events if not isinstance(event, (PartDelta, PartStarted))]
-    last = kept[-1]
+    """Make a turn of its events; its messages are those of its result, or else folded, if they are not given."""
+    log = without_deltas(events)
+    last = log[-1]
     if isinstance(last, TurnFinished):
-        kept[-1] = TurnFinished(replace(last.result, events=tuple(kept[:-1])))
         messages = last.result.history_delta if messages is None else messages
-    return Turn(tuple(kept), fold(kept) if messages is None else messages)
-
-
-def _texts(message: Message) -> Iterator[str]:
-    for part in message.parts:
-        yield _text(part)
+        if log is not events:  # the result must not keep the deltas either
+            log = (*log[:-1], TurnFinished(replace(last.result, events=log[:-1])))
+    return Turn(log, fold(log) if messages is None else messages)
 
 
 def _text(part: Part) -> str:

@@ -1,4 +1,4 @@
-"""The file a session writes as it happens: only ever appended to, so that a crash loses at most its last line."""
+"""The file that a session writes while it runs; lines are only appended, so a crash loses at most the last line."""
 
 import errno
 import os
@@ -11,40 +11,40 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import JournalError
-from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted
+from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
-from agentmagic.records import LEFT_OUT, LONGEST_HEADER, InDoubt, Record, begins_journal, encode_record, fitting, header
+from agentmagic.serialization import LONGEST_HEADER, InDoubt, Record, begins_journal, encode_record, fitting, header
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 FOLDER = ".agentmagic"
-"""Where the conversations of a notebook are saved, in its own folder."""
+"""The folder, beside a notebook, in which its conversations are saved."""
 
 _BOUNDARIES = (TurnStarted, ToolStarted, ToolFinished, TurnFinished, HistoryCut)
-"""After these the disk is asked to keep what was written."""
+"""After these records the file is synced to the disk."""
 _LONGEST_SYNC = 2.0
-"""Seconds that closing waits for the disk at most; a network's may take any time."""
+"""Seconds; closing waits no longer for the disk, since a network disk may take any time."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_OWNER_ONLY = 0o600
+_OWNER_ONLY = 0o600  # conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
 
 class _Taken(JournalError):
-    """Another kernel or session has the file."""
+    """Another kernel or session writes the file."""
 
 
 class Journal:
-    """A conversation's file; nothing is touched before the first `write` or `resume`.
+    """The file of one conversation; no file is touched before the first `write` or `resume`.
 
-    What `write` was given is the system's before it returns, so it survives the end of the process, however
-    that comes. At the beginning and end of a turn and of a tool, a thread has the disk keep it, soon after and
-    without anybody waiting: a loss of power may take the last moments.
+    `write` hands the record to the operating system before it returns, so the record survives any end of the
+    process. At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk, and the
+    caller does not wait for it: a loss of power may lose the last moments.
 
-    `write`, `resume` and `close` never raise for what befalls the file. When it cannot be written any more,
-    `problem` says so in sentences, `tell` is called with them once, from whatever thread, and from then on
-    nothing is written: the conversation goes on in memory, and `taken` says whether it is because another
-    kernel or session has the file. `begun` says that the file holds this conversation.
+    `write`, `resume` and `close` never raise for a problem with the file. When the file cannot be written any
+    more, `problem` explains it in sentences, `tell` is called once with them, from any thread, and nothing is
+    written from then on: the conversation goes on in memory. `taken` is True if the reason is that another kernel
+    or session writes the file. `begun` is True if the file holds this conversation.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -63,15 +63,15 @@ class Journal:
     def write(self, record: Record) -> None:
         """Append a record; the first one begins the file.
 
-        A conversation that the file holds already, and that was not resumed, is kept beside it under the
-        next free name, `NAME.1.jsonl` for example. Of a record that is too large, a part is written.
+        If the file holds a conversation that was not resumed, that file is kept under the next free name, for
+        example `NAME.1.jsonl`. Of a record that is too large, only a part is written.
         """
-        if self.problem or isinstance(record, LEFT_OUT):
+        if self.problem or is_delta(record):
             return
         line = self._line(record)
         try:
             with self._guard:
-                if self.problem:
+                if self.problem:  # another thread failed while this one waited
                     return
                 file = self._file or self._open()
                 file.append(line)
@@ -81,9 +81,9 @@ class Journal:
             self._stop(error)
 
     def begin(self, records: Iterable[Record]) -> None:
-        """Write a whole conversation to a new file, and let go of it; a later `write` goes on there.
+        """Write a whole conversation to a new file and close it; a later `write` goes on there.
 
-        Raises JournalError, and leaves nothing behind, where there is a file already or none can be written.
+        Raises JournalError, and leaves no file behind, if the file exists already or cannot be written.
         """
         try:
             _make_folder(self.path.parent)
@@ -96,7 +96,7 @@ class Journal:
         try:
             _append(file, header())
             for record in records:
-                if not isinstance(record, LEFT_OUT):
+                if not is_delta(record):
                     _append(file, self._line(record))
             os.fsync(file)
             self._left_at = os.fstat(file).st_size
@@ -109,9 +109,9 @@ class Journal:
         self.begun = True
 
     def resume(self) -> Saved:
-        """Read the conversation of the file and go on with it; a turn that was cut off is ended in the file too.
+        """Read the conversation of the file and continue it; a turn that was cut off is ended in the file too.
 
-        Raises JournalError for a file that cannot be read, see `read`.
+        Raises JournalError as `read` does.
         """
         if holds_journal(self.path):
             try:
@@ -128,9 +128,9 @@ class Journal:
         return saved
 
     def close(self) -> None:
-        """Let go of the file; a later `write` takes it up again if nobody else went on with it.
+        """Close the file; a later `write` opens it again if no other session wrote to it.
 
-        It waits until the disk keeps what was written, but two seconds at most.
+        Waits up to two seconds for the sync to the disk.
         """
         with self._guard:
             file, lock, closing = self._file, self._lock, self._closing
@@ -162,7 +162,7 @@ class Journal:
 
     def _open(self) -> "_File":
         _make_folder(self.path.parent)
-        holds_journal(self.path)  # or raises: nothing is put beside a file of somebody else
+        holds_journal(self.path)  # raises for any other file, before a lock file is put beside it
         self._acquire()
         if not self.begun:
             _set_aside(self.path)
@@ -178,11 +178,11 @@ class Journal:
 
     def _open_file(self) -> "_File":
         file = self._file = _File(self.path, weakref.WeakMethod(self._stop))
-        self._closing = weakref.finalize(self, file.close)  # of a journal that nobody holds any more
+        self._closing = weakref.finalize(self, file.close)  # also if the journal is dropped unclosed
         return file
 
     def _acquire(self) -> None:
-        """Take the lock, which lasts as long as the process at most."""
+        """Take the lock; the operating system releases it if the process ends."""
         if self._lock is not None:
             return
         from filelock import FileLock, Timeout
@@ -191,7 +191,7 @@ class Journal:
         try:
             lock.acquire()
         except Timeout as error:
-            if not Path(lock.lock_file).exists():  # where no file can be made, trying ends so, too
+            if not Path(lock.lock_file).exists():  # a folder that cannot be written looks like a timeout too
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
             message = (
                 f"{self.path} is being written by another kernel or session; load it again when that one is closed."
@@ -200,7 +200,7 @@ class Journal:
         self._lock = lock
 
     def _line(self, record: Record) -> bytes:
-        """Write a record as a line, or as an empty one what cannot be written."""
+        """Return the line of a record, or an empty line if the record cannot be written."""
         record, lost = fitting(record)
         try:
             line = encode_record(record)
@@ -215,7 +215,7 @@ class Journal:
         return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")
 
     def _stop(self, error: JournalError | OSError) -> None:
-        """Write no more, and say so once."""
+        """Stop writing, and tell the reason once."""
         why = str(error)
         if isinstance(error, OSError):
             why = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
@@ -229,9 +229,10 @@ class Journal:
 
 
 class _File:
-    """An open file and the thread that has the disk keep it.
+    """An open file and the thread that syncs it to the disk.
 
-    `failed` is a weak reference to what is called, on that thread, where the disk will not or the file is gone.
+    `failed` is called on that thread if the sync fails or the file is gone. It is a weak reference, so that the
+    thread does not keep a dropped journal alive.
     """
 
     def __init__(self, path: Path, failed: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
@@ -242,11 +243,11 @@ class _File:
         self._thread: threading.Thread | None = None
 
     def append(self, line: bytes) -> None:
-        """Append in one write, so that lines never mix and none waits in a buffer."""
+        """Append in one write, so that lines never mix and no line waits in a buffer."""
         _append(self._number, line)
 
     def sync(self) -> None:
-        """Ask that the disk keep what was written, and wait for nothing."""
+        """Request a sync to the disk, without waiting for it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="agentmagic-journal", daemon=True)
             self._thread.start()
@@ -257,16 +258,16 @@ class _File:
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Close once the disk keeps what was written; wait for that a short while at most."""
+        """Close the file after the last sync; wait a short time for it."""
         if self._thread is None:
             os.close(self._number)
             return
         self._wanted.put(False)
-        if self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread():  # `failed` closes the file on the thread itself
             self._thread.join(_LONGEST_SYNC)
 
     def _keep(self) -> None:
-        """Sync whenever that is wanted, once for all who wanted it, until the file is closed."""
+        """Sync at every request until the file is closed; requests that came meanwhile share one sync."""
         going_on = True
         while going_on:
             wanted = [self._wanted.get()]
@@ -300,7 +301,7 @@ def _advice(error: OSError) -> str:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the folder; where ours is new, keep what people said in it out of version control."""
+    """Make the folder; a new `.agentmagic` folder keeps its conversations out of version control."""
     above = (folder, *folder.parents)
     new = next((path for path in above if path.name == FOLDER and not path.exists()), None)
     folder.mkdir(parents=True, exist_ok=True)
@@ -309,9 +310,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _set_aside(path: Path) -> None:
-    """Give the conversation in a file, if there is one, another name.
+    """Rename a file that holds a conversation to the next free name.
 
-    Raises JournalError for a file that is no journal of ours.
+    Raises JournalError for a file that is not a journal.
     """
     try:
         with path.open("rb") as file:

@@ -1,10 +1,8 @@
-"""Conversations on disk, read back: whole turns, whatever became of their file."""
+"""Reads journals back as whole turns, also from files that are damaged or were cut off."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from agentmagic.errors import JournalError
 from agentmagic.events import (
@@ -12,6 +10,7 @@ from agentmagic.events import (
     ApprovalGiven,
     Compacted,
     Event,
+    Fold,
     HistoryCut,
     Notice,
     RunResult,
@@ -22,29 +21,29 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    fold,
 )
-from agentmagic.fold import Fold, fold
 from agentmagic.history.repair import repaired
-from agentmagic.messages import Usage
-from agentmagic.records import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, ToolKey, begins_journal, decode_record
+from agentmagic.messages import ToolKey, Usage
+from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
 
 _EXCERPT = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a journal holds: whole turns, each from its TurnStarted to its TurnFinished.
+    """The content of a journal: whole turns, each from its TurnStarted to its TurnFinished.
 
     `problems` says in sentences what could not be read, and that the last turn was cut off. `closing` are
-    the last events of the last turn where the file breaks off before them.
+    the events that complete the last turn if the file breaks off before its end.
 
-    `spent` is what every turn in the file took, also those that were undone. `lost_turns` counts those whose
-    beginning could not be read, and that are not among `turns`.
+    `spent` is the cost of every turn in the file, undone turns included. `lost_turns` counts the turns whose
+    beginning could not be read, and which are not among `turns`.
 
-    `in_doubt` names the tools that may have done something the conversation does not know of, and that
-    are to be asked about before they run again. A tool comes into doubt when a call of it was begun and
-    the file does not say how it ended. It stays in doubt, whatever is undone or cleared, until a person
-    approved a later call of it, or one succeeded.
+    `in_doubt` names the tools that may have done something that the conversation does not know of. The user is
+    asked before they run again. A tool is in doubt if a call of it was begun and the file does not say how the
+    call ended. It stays in doubt, also if turns are undone or cleared, until the user approves a later call of
+    it, or a later call succeeds.
     """
 
     turns: tuple[tuple[Event, ...], ...]
@@ -57,7 +56,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A file of a folder; `prompt` is how its first prompt begins, `modified` a time as of `time.time`."""
+    """A journal in a folder; `prompt` is the beginning of its first prompt, `modified` a time as of `time.time`."""
 
     name: str
     path: Path
@@ -69,7 +68,7 @@ class SavedConversation:
 def read(path: Path) -> Saved:
     """Read a journal.
 
-    Raises JournalError for a file that is missing, cannot be read, is no journal or has a newer format.
+    Raises JournalError if the file is missing, cannot be read, is not a journal or has a newer format.
     """
     reading = _Reading()
     for line in _lines(path):
@@ -78,9 +77,9 @@ def read(path: Path) -> Saved:
 
 
 def holds_journal(path: Path) -> bool:
-    """Return whether a file holds a journal; one that is missing, empty or has its header cut off does not.
+    """Return whether a file holds a journal; a file that is missing, empty or cut off in its header does not.
 
-    Raises JournalError for a file of anything else, of a newer format, and one that cannot be read.
+    Raises JournalError for a file of anything else, of a newer format, or that cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -93,13 +92,13 @@ def holds_journal(path: Path) -> bool:
 
 
 def saved_in(folder: Path) -> list[SavedConversation]:
-    """Return the conversations saved in a folder, the last used first; none for a folder that is not there."""
+    """Return the conversations saved in a folder, the last used first; a missing folder has none."""
     found = [saved for path in folder.glob("*.jsonl") if (saved := _glance(path)) is not None]
     return sorted(found, key=lambda saved: saved.modified, reverse=True)
 
 
 def _glance(path: Path) -> SavedConversation | None:
-    """Look at the lines that begin and cut turns, and at no others."""
+    # A list of many long files must be quick, so only the lines that begin and cut turns are decoded.
     prompts: list[str] = []
     try:
         for line in _lines(path):
@@ -123,21 +122,16 @@ def _shortened(text: str) -> str:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines after the header; one that is too long comes as its beginning, which is no record."""
-    with _opened(path) as file:
-        if not begins_journal(path, file.readline(LONGEST_HEADER)):
-            return
-        while line := file.readline(LONGEST_LINE):
-            yield line
-            while line and len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                line = file.readline(LONGEST_LINE)
-
-
-@contextmanager
-def _opened(path: Path) -> Generator[BinaryIO]:
+    """Yield the lines after the header; of a line that is too long, its beginning, which is not a record."""
     try:
         with path.open("rb") as file:
-            yield file
+            if not begins_journal(path, file.readline(LONGEST_HEADER)):
+                return
+            while line := file.readline(LONGEST_LINE):
+                yield line
+                # Skip the rest of a line that is too long; it never lies in memory as a whole.
+                while line and len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+                    line = file.readline(LONGEST_LINE)
     except FileNotFoundError as error:
         message = f"No conversation is saved at {path}. %agent sessions lists those there are."
         raise JournalError(message) from error
@@ -150,10 +144,10 @@ def _unreadable(path: Path, error: OSError) -> JournalError:
 
 
 class _Reading:
-    """Records to turns, as they come.
+    """Turns records into turns, record by record.
 
-    A turn whose beginning cannot be read is lost, but keeps its place, an empty one: those who cut the
-    history counted it. Whoever takes the conversation up again does not know of it, see `InDoubt`.
+    A turn whose beginning cannot be read is lost, but an empty turn keeps its place: a HistoryCut in the file
+    counted it. From the next InDoubt on it does not count: the session that resumed the file did not know of it.
     """
 
     def __init__(self) -> None:
@@ -200,20 +194,18 @@ class _Reading:
 
     @property
     def _begun(self) -> bool:
-        """Whether a turn is open whose beginning was read."""
+        """Whether a turn is open and its beginning was read."""
         return bool(self._open) and isinstance(self._open[0], TurnStarted)
 
     def _close(self) -> tuple[Event, ...]:
-        """End the turn that is open, if one is, and return the events that end it."""
+        """End the open turn, if there is one, and return the events that end it."""
         if not self._begun:
             if self._open:
                 self._finish((), _used(self._open))
             return ()
-        closing = _closing(self._open)
-        events, last = (*self._open, *closing), closing[-1]
-        assert isinstance(last, TurnFinished)  # noqa: S101  (so ends what _closing returns)
-        self._finish(_whole(events[:-1], last.result), last.result.usage)
-        return closing
+        closing, result = _closing(self._open)
+        self._finish(_whole((*self._open, *closing), result), result.usage)
+        return (*closing, TurnFinished(result))
 
     def _finish(self, turn: tuple[Event, ...], usage: Usage) -> None:
         self._turns.append(turn)
@@ -228,7 +220,7 @@ class _Reading:
 
 
 class _Doubts:
-    """The tools in doubt, by the rule that `Saved` tells."""
+    """The tools in doubt, by the rule in the docstring of `Saved`."""
 
     def __init__(self) -> None:
         self.tools: set[ToolKey] = set()
@@ -255,27 +247,24 @@ class _Doubts:
                 pass
 
     def end_turn(self) -> None:
-        """Doubt what was begun in this turn and did not end in it."""
+        """Put the tools in doubt whose calls were begun in this turn and did not end in it."""
         self.tools.update(self._under_way.values())
         self._under_way.clear()
         self._asked.clear()
 
 
 def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
-    """Return a turn with its last event, whose result has its events and messages back."""
-    messages = repaired(fold(events))
-    return (*events, TurnFinished(replace(result, events=tuple(events), history_delta=messages)))
+    """Return a turn with its last event; the result gets back the events and messages that the file leaves out."""
+    log = tuple(events)
+    return (*log, TurnFinished(replace(result, events=log, history_delta=repaired(fold(log)))))
 
 
-def _closing(events: Sequence[Event]) -> tuple[Event, ...]:
-    """Return what ends a turn that was cut off, a TurnFinished the last."""
+def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
+    """Return the events that complete a turn that was cut off, and its result."""
     folded = Fold()
     for event in events:
         folded.feed(event)
-    closing: list[Event] = list(folded.closing())
-    for event in closing:
-        folded.feed(event)
-    closing.append(Notice("warning", _cut_off(events)))
+    closing = (*folded.close(), Notice("warning", _cut_off(events)))
     last = folded.messages[-1]
     result = RunResult(
         final_text=last.text if last.role == "assistant" else "",
@@ -286,16 +275,16 @@ def _closing(events: Sequence[Event]) -> tuple[Event, ...]:
         stop_reason="cancelled",
         usage=_used(events),
     )
-    return (*closing, TurnFinished(result))
+    return closing, result
 
 
 def _used(events: Iterable[Event]) -> Usage:
-    """Return what a turn took whose end is not known: its steps, summaries, and answers for tools."""
+    """Return the usage of a turn whose end is not known: of its steps, summaries, and answers for tools."""
     return sum((event.usage for event in events if isinstance(event, (StepFinished, Compacted, Sampled))), Usage())
 
 
 def _cut_off(events: Iterable[Event]) -> str:
-    """Say that a turn was cut off, and which calls were under way."""
+    """Return the notice that a turn was cut off, with the names of the calls that were running."""
     names: dict[str, str] = {}
     for event in events:
         match event:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from agentmagic.events import (
+    INTERRUPTED,
     Event,
     PartFinished,
     RunResult,
@@ -17,7 +18,6 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.fold import INTERRUPTED
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage, user
 
 CONTINUED = "(continued)"

@@ -11,8 +11,8 @@ from agentmagic.jupyter import formatting
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.jupyter.subcommands import DEFAULT_SESSION, Export, Fork, Load, Save
-from agentmagic.paths import file_of, path_of
 from agentmagic.session import Session
+from agentmagic.settings import file_of, path_of
 
 
 class Conversations:
@@ -54,7 +54,7 @@ class Conversations:
 
     def save(self, command: Save) -> str:
         """Save a session to a file of its own."""
-        from agentmagic.export.files import FORMS
+        from agentmagic.export import FORMS
 
         session = self._namespace.known(command.session)
         target = file_of(command.target)
@@ -87,7 +87,7 @@ class Conversations:
 
     def _for_export(self, command: Export) -> Path:
         """Return the file to write; raises UsageError for one that stays as it is, and for the notebook itself."""
-        from agentmagic.export.files import form_of
+        from agentmagic.export import form_of
 
         target = file_of(command.target)
         form_of(target)

@@ -11,8 +11,8 @@ from agentmagic.jupyter import formatting, subcommands
 from agentmagic.jupyter.frontend import agreed
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.messages import Content, Message, Text
-from agentmagic.paths import path_of
 from agentmagic.runtime.engine import engine
+from agentmagic.settings import path_of
 from agentmagic.tools.base import Toolset, list_source
 
 if TYPE_CHECKING:

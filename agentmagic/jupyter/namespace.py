@@ -10,8 +10,8 @@ from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.notebook_file import SaveFolder
 from agentmagic.jupyter.subcommands import DEFAULT_SESSION
-from agentmagic.paths import path_of
 from agentmagic.session import Session
+from agentmagic.settings import path_of
 from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_source
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 

@@ -20,9 +20,9 @@ from agentmagic.jupyter.notebook_file import notebook_of
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.subcommands import DEFAULT_SESSION
 from agentmagic.messages import Prompt
-from agentmagic.paths import path_of
 from agentmagic.run import Run
 from agentmagic.session import Session
+from agentmagic.settings import path_of
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.surroundings import Bare, Notebook
 

@@ -14,8 +14,17 @@ from agentmagic.approval.gate import Gate
 from agentmagic.context import tokens
 from agentmagic.context.compaction import Context, Limits, RequestView, accept_all
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
-from agentmagic.events import Compacted, Event, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted
-from agentmagic.fold import Fold
+from agentmagic.events import (
+    Compacted,
+    Event,
+    Fold,
+    Notice,
+    PartFinished,
+    Sampled,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+)
 from agentmagic.loop.budget import Budget, BudgetExhausted
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit

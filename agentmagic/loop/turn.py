@@ -16,6 +16,7 @@ from agentmagic.approval.approvals import Ask, Permits
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,
+    Fold,
     Notice,
     PartFinished,
     PartStarted,
@@ -28,7 +29,6 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.fold import Fold
 from agentmagic.loop.budget import BudgetExhausted
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.step import Steps, TurnContext

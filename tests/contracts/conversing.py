@@ -10,8 +10,7 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.errors import AgentMagicError
-from agentmagic.events import RunResult
-from agentmagic.fold import fold
+from agentmagic.events import RunResult, fold
 from agentmagic.messages import Media, Text, ToolCall
 from agentmagic.providers.base import Model
 from agentmagic.runtime.engine import engine

@@ -1,7 +1,6 @@
 """Turns for the tests of exports, of logs that are made by hand."""
 
-from agentmagic.events import Event
-from agentmagic.fold import fold
+from agentmagic.events import Event, fold
 from agentmagic.history.history import Turn, turn_of
 
 

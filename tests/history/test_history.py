@@ -11,8 +11,8 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
     TurnStarted,
+    fold,
 )
-from agentmagic.fold import fold
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal_reader import read
 from agentmagic.history.repair import CONTINUED

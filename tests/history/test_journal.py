@@ -24,7 +24,7 @@ from agentmagic.history import journal as module
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import read
 from agentmagic.messages import Media, Text, ToolResult
-from agentmagic.records import header
+from agentmagic.serialization import header
 from tests.logs import CALL, RESULT, STARTED, step
 from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, written
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from agentmagic.errors import JournalError
 from agentmagic.events import (
+    INTERRUPTED,
     ApprovalAsked,
     ApprovalGiven,
     Compacted,
@@ -16,16 +17,18 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    fold,
+    without_deltas,
 )
-from agentmagic.fold import INTERRUPTED, fold
 from agentmagic.history import journal_reader as module
 from agentmagic.history.history import History
 from agentmagic.history.journal_reader import read, saved_in
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
-from agentmagic.records import LEFT_OUT, InDoubt, encode_record, header
+from agentmagic.serialization import InDoubt, encode_record, header
 from agentmagic.testing import invalid_history
+from tests.history import format_1
 from tests.logs import STARTED, some_events, step
-from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, whole, without_deltas, written
+from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, whole, written
 
 CUT_OFF = "This turn was cut off when its kernel ended."
 PAY_AGAIN = ToolCall("p2", "pay", {"amount": 5})
@@ -131,6 +134,24 @@ def test_what_was_undone_or_lost_was_spent_all_the_same(path):
     assert resumed.resume().spent == each + each + each
     resumed.close()
     assert read(cut_off).spent == each + each + each
+
+
+def test_a_journal_of_the_first_format_loads_as_it_was_written():
+    saved = read(format_1.PATH)
+    first, last = saved.turns
+    assert first[:-1] == format_1.FIRST
+    assert first[-1] == TurnFinished(format_1.FIRST_RESULT)
+    assert last[:-1] == (*format_1.CUT_OFF, *format_1.CLOSING[:-1])
+    assert last[-1].result.usage == format_1.CLOSING[-1].result.usage
+    assert invalid_history((*first[-1].result.history_delta, *last[-1].result.history_delta)) is None
+    assert (saved.closing, saved.problems) == (format_1.CLOSING, format_1.PROBLEMS)
+    assert (saved.spent, saved.in_doubt, saved.lost_turns) == (format_1.SPENT, format_1.IN_DOUBT, 0)
+
+
+def test_what_the_first_format_held_is_written_the_same_today():
+    lines = format_1.PATH.read_bytes().splitlines(keepends=True)
+    records = (*format_1.FIRST, TurnFinished(format_1.FIRST_RESULT))
+    assert b"".join(map(encode_record, records)) == b"".join(lines[1 : len(records) + 1])
 
 
 # a crash
@@ -298,7 +319,7 @@ def test_a_file_that_was_tampered_with_makes_a_valid_history(tmp_path_factory, c
 @given(st.lists(some_events, max_size=8))
 def test_any_events_in_any_order_make_a_valid_history(tmp_path_factory, events):
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    a_file(path, TurnStarted(user("Go on."), "m"), *(event for event in events if not isinstance(event, LEFT_OUT)))
+    a_file(path, TurnStarted(user("Go on."), "m"), *without_deltas(events))
     assert check_what_is_read(path) is not None
 
 

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmagic.events import ToolStarted
-from agentmagic.fold import INTERRUPTED, fold
+from agentmagic.events import INTERRUPTED, ToolStarted, fold
 from agentmagic.history.repair import CONTINUED, repair, repaired, unfold
 from agentmagic.messages import Media, Message, Reasoning, Resource, Text, ToolCall, ToolResult, user
 from agentmagic.testing import invalid_history

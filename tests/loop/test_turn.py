@@ -24,8 +24,7 @@ from agentmagic.errors import (
     Unavailable,
     UsageError,
 )
-from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.fold import fold
+from agentmagic.events import PartDelta, PartFinished, PartStarted, fold
 from agentmagic.loop import retry, turn
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import run_turn

@@ -4,8 +4,7 @@ import os
 import pytest
 
 from agentmagic.errors import UsageError
-from agentmagic.export import save, to_gemini, to_json, to_markdown, to_notebook, to_openai, to_responses
-from agentmagic.export.files import FORMS
+from agentmagic.export import FORMS, save, to_gemini, to_json, to_markdown, to_notebook, to_openai, to_responses
 from agentmagic.messages import Text, ToolCall
 from tests.display.logs import one_call, one_text
 from tests.export.turns import turn
