@@ -4,55 +4,24 @@ In a notebook, `%load_ext agentmagic` and then `%%agent`. In code:
 
     from agentmagic import Agent, Session
     result = Session(Agent("openai:gpt-5.4", tools=[function])).ask("a question")
+
+The public names are listed in `__init__.pyi`, once, for type checkers and for this module. Each is loaded when it is
+first used, so that importing agentmagic costs nothing.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from agentmagic.agent import Agent
-    from agentmagic.approval.policy import Policy, Rule
-    from agentmagic.errors import AgentMagicError
-    from agentmagic.events import RunResult
-    from agentmagic.run import Run
-    from agentmagic.secrets import register_secret
-    from agentmagic.session import Session
-    from agentmagic.tools.base import Done, TaskComplete, ToolContext
-    from agentmagic.tools.functions import tool
+_LINES = (line.split() for line in Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines())
+# Each is "from MODULE import NAME as NAME".
+_HOMES = dict(sorted((words[3], words[1]) for words in _LINES if words[:1] == ["from"] and words[-2] == "as"))
 
-__all__ = [
-    "Agent",
-    "AgentMagicError",
-    "Done",
-    "Policy",
-    "Rule",
-    "Run",
-    "RunResult",
-    "Session",
-    "TaskComplete",
-    "ToolContext",
-    "register_secret",
-    "tool",
-]
-
-_HOMES = {
-    "Agent": "agentmagic.agent",
-    "AgentMagicError": "agentmagic.errors",
-    "Done": "agentmagic.tools.base",
-    "Policy": "agentmagic.approval.policy",
-    "Rule": "agentmagic.approval.policy",
-    "Run": "agentmagic.run",
-    "RunResult": "agentmagic.events",
-    "Session": "agentmagic.session",
-    "TaskComplete": "agentmagic.tools.base",
-    "ToolContext": "agentmagic.tools.base",
-    "register_secret": "agentmagic.secrets",
-    "tool": "agentmagic.tools.functions",
-}
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]  (type checkers read the stub)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used, so that importing agentmagic costs nothing."""
+    """Load a public name."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -61,7 +30,7 @@ def __getattr__(name: str) -> Any:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
+    globals()[name] = value  # the next use does not come here
     return value
 
 
@@ -70,14 +39,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any, name: str = "agent") -> None:
-    """Load the magics: `%load_ext agentmagic`; called with another name, they are `%%name` and `%name`."""
+    """Load the magics: `%load_ext agentmagic`. Under another name, they are `%%name` and `%name`."""
     from agentmagic.jupyter.extension import load
 
     load(shell, name)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take the magics away again: `%unload_ext agentmagic`."""
+    """Remove the magics: `%unload_ext agentmagic`."""
     from agentmagic.jupyter.extension import unload
 
     unload(shell)

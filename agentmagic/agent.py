@@ -1,17 +1,27 @@
-"""The recipe of an agent: a frozen value that any number of sessions may be made of."""
+"""The recipe of an agent: a frozen value that any number of sessions may use, and what its sessions open for it."""
 
+import asyncio
+import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal, cast
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from agentmagic.approval.policy import Permit, policy_of
+from agentmagic import settings
+from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.errors import UsageError
+from agentmagic.json_schema import check_schema
 from agentmagic.messages import Message
-from agentmagic.output_schema import Form, form_of
-from agentmagic.providers.base import Model
+from agentmagic.providers.base import Model, OutputSchema
+from agentmagic.providers.registry import choose_default, resolve
+from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import Tool, Toolset
-from agentmagic.tools.functions import function_tool
+from agentmagic.tools.functions import Functions, function_tool
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 MAX_ITERATIONS = 10
 TIMEOUT = 120.0
@@ -19,6 +29,8 @@ TOOL_CHOICES = ("auto", "none", "required")
 MAX_REPEATS = 3
 COMPACT_AT = 0.8
 MAX_RESULT = 20_000
+REPAIRS = 2
+"""How often an answer that does not fit its schema is sent back to be repaired."""
 
 ToolSource = Callable[..., Any] | Tool | Toolset
 BeforeFinish = Callable[[Message], str | Awaitable[str | None] | None]
@@ -27,26 +39,26 @@ Output = type[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Agent:
-    """A recipe: which model, told what, with which tools, within which limits.
+    """A recipe: which model, with which instructions and tools, within which limits.
 
     `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
-    `tools` are functions, `Tool`s and toolsets; `mcp` are servers (a command, a URL, an entry or a whole
-    object of the `mcpServers` form, or a server object). `max_iterations` bounds the model requests of a
-    turn, `timeout` its seconds (None for no limit). `tool_choice` is auto, none, required or a tool's
-    name; the last two hold for the first step of a turn. `permission` is what becomes of calls that no
-    rule speaks about, a `Policy` with rules, or a function of the call and the tool's definition. `on_limit`
-    says whether a turn at its limit is closed by a last answer ("answer")
-    or just ends ("stop"). `deps` reaches tools as `ToolContext.deps`.
+    `tools` are functions, `Tool`s and toolsets. `mcp` are servers: a command, a URL, an entry or a whole object of
+    the `mcpServers` form, a file of it, or a server object. Files are read when the servers are first needed.
+    `max_iterations` bounds the model requests of a turn, `timeout` its seconds (None for no limit). `tool_choice`
+    is auto, none, required or a tool's name; the last two hold for the first step of a turn. `permission` decides
+    calls: a word for those that no rule fits, a `Policy` with rules, or a function of the call and the tool's
+    definition. `on_limit` says whether a turn at its limit is closed by a last answer ("answer") or just ends
+    ("stop"). `deps` reaches tools as `ToolContext.deps`.
 
-    `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request once they
-    are spent. `max_repeats` is how often in a row the same call may be made before the model is told.
-    `before_finish` is called with the answer when the model would stop, and may return a prompt to go on
-    with, at most 3 times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is
-    then JSON, and its value the result's `value`. `compact_at` is the share of the model's window at which
-    older turns are summarised (None for never), `max_result` the characters of one tool result that the model
-    is sent; the rest it can read with a tool (None for all).
+    `max_cost` (US dollars) and `max_tokens` (input and output) end a turn before its next request when they are
+    used up. `max_repeats` is how often in a row the same call may be made before the model is told.
+    `before_finish` is called with the answer when the model would stop, and may return a prompt to go on with, at
+    most 3 times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
+    its value the result's `value`. `compact_at` is the share of the model's window at which older turns are
+    summarised (None for never). `max_result` is the number of characters of one tool result that the model is sent
+    (None for all); it can read the rest with a tool.
 
-    Raises UsageError for a value that cannot be; nothing is connected and no key is looked for.
+    Raises UsageError for an invalid value. Nothing is connected, no file is read and no key is looked for.
     """
 
     model: str | Model | None = None
@@ -56,7 +68,7 @@ class Agent:
     max_iterations: int = MAX_ITERATIONS
     timeout: float | None = TIMEOUT
     tool_choice: str = "auto"
-    permission: Permit = "ask"
+    permission: PolicyLike = "ask"
     on_limit: Literal["answer", "stop"] = "answer"
     deps: Any = field(default=None, repr=False)
     max_cost: float | None = None
@@ -75,15 +87,13 @@ class Agent:
         for source in self.tools:
             _check_source(source)
         if self.mcp:
-            from agentmagic.tools.mcp import config
-
-            config.read(self.mcp)
+            _check_servers(self.mcp)
         if not isinstance(cast("object", self.model), (str, Model, type(None))):
             message = f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".'
             raise UsageError(message)
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
-        _ = self.form  # or raises UsageError
+        _ = self.output_schema  # raises UsageError
         check_limit("timeout", self.timeout, "seconds")
         check_limit("max_cost", self.max_cost, "US dollars")
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
@@ -95,9 +105,14 @@ class Agent:
             raise UsageError(message)
 
     @cached_property
-    def form(self) -> Form | None:
-        """The form that answers must have, made of `output` once."""
-        return None if self.output is None else form_of(self.output)
+    def output_schema(self) -> OutputSchema | None:
+        """The schema of answers, made of `output` once."""
+        return None if self.output is None else output_schema(self.output)
+
+    def own_tools(self) -> list[Tool]:
+        """Return the functions and `Tool`s of the recipe as tools; toolsets and servers are not among them."""
+        single = [source for source in self.tools if not isinstance(source, Toolset)]
+        return [source if isinstance(source, Tool) else function_tool(source) for source in single]
 
 
 def check_limit(name: str, value: object, unit: str) -> None:
@@ -120,3 +135,146 @@ def _check_source(source: object) -> None:
         message = f"{source!r} is no tool. Give functions, Tool objects or toolsets; MCP servers go into mcp=[...]."
         raise UsageError(message)
     function_tool(source)
+
+
+def _check_servers(mcp: Any) -> None:
+    """Raise ConfigError for a server that cannot be. Files are left unread: they may change before the first turn."""
+    from agentmagic.tools.mcp import config
+
+    for entry in cast("Sequence[Any]", mcp) if isinstance(mcp, list | tuple) else (mcp,):
+        if not (isinstance(entry, Path) or (isinstance(entry, str) and entry.endswith(".json"))):
+            config.read(entry)
+
+
+# -- the schema of answers -------------------------------------------------------------------------------
+
+_WRAPPED = "value"
+"""Providers take objects only. Any other type is asked for as this one property of an object."""
+_SHARED = ("$defs", "definitions")
+"""The definitions of a schema, which stay at its root, where `$ref` looks for them."""
+
+
+def output_schema(output: Any) -> OutputSchema:
+    """Make the schema of answers from a type that pydantic can validate, or from a JSON Schema.
+
+    Raises UsageError for anything else.
+    """
+    if isinstance(output, Mapping):
+        schema = dict(cast("Mapping[str, Any]", output))
+        name, adapter = str(schema.get("title", "answer")), None
+    else:
+        name, adapter = getattr(output, "__name__", "answer"), _adapter(output)
+        schema = adapter.json_schema()
+    # Providers look at the root, so a root that only refers to a definition is replaced by that definition.
+    target = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    if target in schema.get("$defs", {}):
+        schema = {**schema["$defs"][target], "$defs": schema["$defs"]}
+    wrapped = schema.get("type") != "object"
+    whole = _wrap(schema) if wrapped else schema
+    if problem := check_schema("output", whole):
+        raise UsageError(problem)
+    legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI's rule for names, the strictest
+    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped))
+
+
+def _adapter(output: Any) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        adapter = TypeAdapter(output)
+        adapter.json_schema()
+    except PydanticUserError as error:
+        reason = str(error).splitlines()[0]
+        message = f"output is {output!r:.80}, of which no JSON Schema can be made: {reason}"
+        raise UsageError(message) from None
+    return adapter
+
+
+def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put a schema below the one property of an object; its definitions stay at the root."""
+    inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
+    whole = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], "additionalProperties": False}
+    return cast("dict[str, Any]", _moved(whole | {key: schema[key] for key in _SHARED if key in schema}))
+
+
+def _moved(schema: Any) -> Any:
+    """Change references to the root so that they point to its new place."""
+    if isinstance(schema, list):
+        return [_moved(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    entries = cast("dict[str, Any]", schema)
+    moved = {key: _moved(item) for key, item in entries.items()}
+    return moved | {"$ref": f"#/properties/{_WRAPPED}"} if entries.get("$ref") == "#" else moved
+
+
+def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> Any:
+    """Return the value of an answer's data. Raises ValueError if the type's own validation refuses it."""
+    inner = data[_WRAPPED] if wrapped else data
+    if adapter is None:
+        return inner
+    from pydantic import ValidationError
+
+    try:
+        # From JSON rather than from objects: strict types then still take a date or a tuple.
+        return adapter.validate_json(json.dumps(inner))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(step) for step in first["loc"])
+        message = f"{where or 'the value'}: {first['msg']}"
+        raise ValueError(message) from None
+
+
+# -- what sessions open ----------------------------------------------------------------------------------
+
+
+class Connections:
+    """The models and servers that a session has opened for its agents, each opened once.
+
+    They are apart from the session, so that they can be closed after the session was garbage-collected.
+    """
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._servers: list[tuple[Any, Toolset]] = []
+
+    def model(self, agent: Agent) -> Model:
+        """Return the model that an agent would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
+
+        Raises UnknownModel, MissingExtra, and AuthenticationMissing if none is chosen and no key is set.
+        """
+        chosen = settings.model_override() or agent.model or choose_default()
+        if not isinstance(chosen, str):
+            return chosen
+        if chosen not in self._models:
+            self._models[chosen] = resolve(chosen)
+        return self._models[chosen]
+
+    def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
+        """Return the sources of tools of an agent: functions, toolsets, servers. Raises ConfigError for a bad file."""
+        own = agent.own_tools()
+        sources = [source for source in agent.tools if isinstance(source, Toolset)]
+        servers = [self._opened(agent.mcp)] if agent.mcp else []
+        return (*([Functions(own)] if own else []), *sources, *servers)
+
+    def _opened(self, mcp: Any) -> Toolset:
+        for known, servers in self._servers:
+            if known is mcp or known == mcp:
+                return servers
+        from agentmagic.tools.mcp import McpServers, config
+
+        servers = McpServers(config.read(mcp))
+        self._servers.append((mcp, servers))
+        return servers
+
+    def close_later(self) -> None:
+        """Close everything, from any thread, without waiting."""
+        engine().submit(self.aclose())
+
+    async def aclose(self) -> None:
+        """Close everything; on the engine."""
+        engine().forget(self.aclose)
+        for model in self._models.values():
+            await model.aclose()
+        await asyncio.gather(*(servers.aclose() for _, servers in self._servers))

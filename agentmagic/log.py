@@ -128,7 +128,7 @@ def recent(number: int) -> list[LogEntry]:
 
 
 def event(happened: Event) -> None:
-    """Log an event of a turn in a line, deltas excepted; never above INFO, for a screen shows it too."""
+    """Log an event of a turn in a line, deltas excepted; never above INFO, since a screen shows it too."""
     level = logging.INFO if isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):
         logger.log(level, "%s %s", happened.type, _words(happened))

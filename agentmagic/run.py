@@ -1,4 +1,4 @@
-"""A turn under way, as its caller holds it, from any thread and any event loop."""
+"""A turn under way, as its caller holds it. It can be used from any thread and any event loop."""
 
 import asyncio
 import threading
@@ -7,39 +7,44 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agentmagic.approval.approvals import Ask
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
-from agentmagic.loop.tool_calls import Emit
-from agentmagic.loop.turn import Outcome
-from agentmagic.runtime.engine import engine
-from agentmagic.runtime.listeners import Listeners
+from agentmagic.loop.turn import Channel, Outcome
+from agentmagic.runtime.engine import Listeners, engine
 
 ABORT_POLL = 0.05
-"""Seconds between two looks at an abort event, which may be a threading or an asyncio one."""
+"""Seconds between two checks of an abort event."""
 
-Play = Callable[[Emit, Ask], Awaitable[Outcome]]
-"""Plays the turn: tells its events, puts its questions, returns how it ended. Never raises."""
+Play = Callable[[Channel], Awaitable[Outcome]]
+"""Plays the turn through a channel and returns its outcome. It never raises."""
 
 
 class AbortEvent(Protocol):
     """What `start(abort=...)` takes: a `threading.Event` or an `asyncio.Event`."""
 
     def is_set(self) -> bool:
-        """Whether the run should end."""
+        """Whether to end the run."""
         ...
 
 
 class Run:
     """A turn under way: await it, iterate over its events, cancel it, answer its questions.
 
-    It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the
-    first on, whenever it begins; several may iterate at once.
+    It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the first
+    on, however late it begins, and any number of tasks may iterate. `session_listeners` are told after its own.
     """
 
-    def __init__(self, play: Play, *, attended: bool = False, abort: AbortEvent | None = None) -> None:
+    def __init__(
+        self,
+        play: Play,
+        session_listeners: "Listeners[Any] | None" = None,
+        *,
+        attended: bool = False,
+        abort: AbortEvent | None = None,
+    ) -> None:
         self.settled: Future[None] = Future()
         self._attended = attended
+        self._session_listeners = session_listeners or Listeners()
         self._events: list[Event] = []
         self._outcome: Outcome | None = None
         self._listeners = Listeners[Event]()
@@ -53,7 +58,7 @@ class Run:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What has happened so far."""
+        """The events so far."""
         return tuple(self._events)
 
     @property
@@ -62,7 +67,7 @@ class Run:
         return self.settled.done()
 
     def cancel(self) -> None:
-        """End the turn, from any thread; what was finished stays, and the result says "cancelled"."""
+        """End the turn, from any thread. What was finished is kept, and the result says "cancelled"."""
         self._cancelled = True
         engine().loop.call_soon_threadsafe(self._cancel_task)
 
@@ -74,14 +79,14 @@ class Run:
             engine().loop.call_soon_threadsafe(self._answer, intent)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Have a function called on the engine's thread with every event, from the first on."""
+        """Call a function on the engine's thread with every event, from the first on."""
         engine().loop.call_soon_threadsafe(self._listen, listener)
 
     def wait(self) -> RunResult:
-        """Wait for the result in synchronous code; the main thread does its tools' work meanwhile.
+        """Wait for the result in synchronous code. The main thread runs the turn's synchronous tools meanwhile.
 
-        Raises TurnTimeout, or the error the turn failed of, each with the partial result as `.result`, and
-        KeyboardInterrupt where the person interrupted.
+        Raises TurnTimeout or the error that ended the turn, each with the partial result as `.result`, and
+        KeyboardInterrupt if the user interrupted.
         """
         interrupted = threading.Event()
 
@@ -95,11 +100,11 @@ class Run:
         return self.result()
 
     def result(self) -> RunResult:
-        """Return the result of a turn that is over, or raise what it failed of."""
+        """Return the result of a turn that is over, or raise the error that ended it."""
         if not self.done:
             message = "The turn is not over. Await the run first."
             raise UsageError(message)
-        self.settled.result()
+        self.settled.result()  # raises if the engine could not play the turn at all
         assert self._outcome is not None  # noqa: S101  (set before settled)
         if self._outcome.error is not None:
             raise self._outcome.error
@@ -125,6 +130,7 @@ class Run:
             await asyncio.shield(asyncio.wrap_future(self.settled))
         except asyncio.CancelledError:
             self.cancel()
+            # The caller goes on when the turn is settled, so that its history is whole.
             await asyncio.shield(asyncio.wrap_future(self.settled))
             raise
         return self.result()
@@ -134,7 +140,7 @@ class Run:
         waiter: asyncio.Future[None] = loop.create_future()
         with self._lock:
             self._waiters.append((loop, waiter))
-        # Only now: an event that came before finds no waiter, one that comes after wakes this one.
+        # Checked after the waiter is registered: an event before that is found here, a later one wakes the waiter.
         if len(self._events) == position and not self.done:
             await waiter
 
@@ -146,20 +152,20 @@ class Run:
         if self._cancelled or (abort is not None and abort.is_set()):
             self._cancel_task()
         try:
-            self._outcome = await play(self._emit, self._ask)
+            self._outcome = await play(Channel(self._events, self._emit, self._ask))
             self.settled.set_result(None)
-        except BaseException as error:  # nobody may wait for ever, whatever went wrong
+        except BaseException as error:  # else callers would wait for ever after a defect of ours
             self.settled.set_exception(error)
             raise
         finally:
             if watcher is not None:
                 watcher.cancel()
-            for question in self._open.values():  # of tools that were left behind, in threads that wait
+            for question in self._open.values():  # of tools that were left behind, whose threads wait for an answer
                 question.cancel()
             self._wake()
 
     async def _watch(self, abort: AbortEvent) -> None:
-        while not abort.is_set():  # noqa: ASYNC110  (it may be a threading event, or another loop's)
+        while not abort.is_set():  # noqa: ASYNC110  (it may be a threading event, or one of another loop)
             await asyncio.sleep(ABORT_POLL)
         self.cancel()
 
@@ -170,12 +176,13 @@ class Run:
     def _emit(self, event: Event) -> None:
         self._events.append(event)
         self._listeners.tell(event)
+        self._session_listeners.tell(event)
         if self._waiters and not self._waking:
-            self._waking = True
+            self._waking = True  # one wake for all events of this pass of the loop
             engine().loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        """Wake whoever waits for events: once for all that came in one pass of the engine's loop."""
+        """Wake all iterators."""
         with self._lock:
             waiters, self._waiters = self._waiters, []
             self._waking = False
@@ -186,7 +193,7 @@ class Run:
     def _listen(self, listener: Callable[[Event], None]) -> None:
         self._listeners.add(listener)
         for event in self._events:
-            self._listeners.tell_one(listener, event)
+            self._listeners.tell(event, only=listener)
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

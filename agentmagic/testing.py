@@ -5,7 +5,7 @@
     model.stalled.wait()
     run.cancel()
 
-The model that plays a script is `agentmagic.providers.scripted.Scripted`.
+The model that plays a script is `agentmagic.ScriptedModel`.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.session import Session
 
 PATIENCE = 10.0
-"""Seconds after which what a test waits for has failed to happen."""
+"""Seconds that a test waits for an event before it fails."""
 
 
 class Stalled:
-    """A model that says some words and then never ends its answer.
+    """A model that streams a text and then never ends its answer.
 
-    `stalled` is set while it stands still, `closed` once its stream was given up.
+    `stalled` is set when the text is out, `closed` when its stream was closed.
     """
 
     def __init__(self, text: str = "") -> None:
@@ -37,7 +37,7 @@ class Stalled:
         self._text = text
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:  # noqa: ARG002  (every answer is the same)
-        """Say the words and stand still until the stream is closed."""
+        """Stream the text, then wait until the stream is closed."""
         try:
             if self._text:
                 yield PartStarted(0, "text")
@@ -52,10 +52,9 @@ class Stalled:
 
 
 class Faulty:
-    """A model that fails with the given errors, one a request, and then answers.
+    """A model that fails with the given errors, one for each request, and then answers.
 
-    Every failing request says `text` first, so that its answer breaks off midway. Requests are kept in
-    `requests`.
+    Each failing request streams `text` first, so that its answer breaks off midway. `requests` holds all requests.
     """
 
     def __init__(self, *errors: Exception, text: str = "", answer: str = "Here is the answer.") -> None:
@@ -66,7 +65,7 @@ class Faulty:
         self._answer = answer
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Fail with the next error, or answer where none is left."""
+        """Fail with the next error, or answer if none is left."""
         self.requests.append(request)
         error = self._errors.pop(0) if self._errors else None
         words = self._answer if error is None else self._text
@@ -96,9 +95,9 @@ class Recorder:
             self._changed.notify_all()
 
     def wait_for(self, kind: str, timeout: float = PATIENCE) -> Any:
-        """Return the first event of a type, "tool_started" for example; it may come yet.
+        """Return the first event of a type, "tool_started" for example, and wait for it if need be.
 
-        Blocks the calling thread. Raises TimeoutError where none comes in `timeout` seconds.
+        Blocks the calling thread. Raises TimeoutError if none comes in `timeout` seconds.
         """
 
         def first() -> Event | None:
@@ -113,7 +112,7 @@ class Recorder:
 
 
 def run(session: Session, prompt: str, **options: Any) -> RunResult:
-    """Run a turn and return its result, also that of a turn that failed or ran out of time.
+    """Run a turn and return its result, also if the turn failed or ran out of time.
 
     Takes the options of `Session.start`.
     """
@@ -133,7 +132,7 @@ _PARTS: dict[Role, tuple[type[Part], ...]] = {
 
 
 def invalid_history(messages: Sequence[Message]) -> str | None:
-    """Say in a sentence why a provider would refuse a history, or return None."""
+    """Return in a sentence why a provider would refuse a history, or None."""
     if messages and messages[0].role != "user":
         return f"The history begins with a message of role {messages[0].role}, not with the user's."
     for number, message in enumerate(messages):

@@ -54,20 +54,18 @@ def test_the_kernel_imports_no_sdk_before_it_is_used():
 
 
 def test_the_public_names_are_these():
-    assert agentmagic.__all__ == [
-        "Agent",
-        "AgentMagicError",
-        "Done",
-        "Policy",
-        "Rule",
-        "Run",
-        "RunResult",
-        "Session",
-        "TaskComplete",
-        "ToolContext",
-        "register_secret",
-        "tool",
-    ]
+    names = """
+        Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
+        BadRequest Compacted ConfigError Context ContextTooLong Deny Done EmptyAnswer Event Example HistoryCut
+        Intent InvalidOutput JournalError Limits MalformedCall Media Message MissingExtra Model ModelFinished Notice
+        OutputSchema Part PartDelta PartFinished PartStarted Policy Prompt PromptAdded ProviderData ProviderError
+        QuestionAnswered QuestionAsked RateLimited Reasoning Reply Request Resource Rule Run RunResult Sampled
+        ScriptedModel ServerError Session SessionBusy StepFinished StepRetried StepStarted Stop StreamBroken
+        TaskComplete Text Tool ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult
+        ToolStarted Toolset TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage
+        UsageError call_tool decode_log info preview priced reader register_model register_secret result tool user
+    """
+    assert agentmagic.__all__ == names.split()
 
 
 def test_every_public_name_is_there_and_listed():

@@ -16,7 +16,7 @@ import pytest
 from agentmagic import Agent, Session
 from agentmagic.events import ApprovalAsked, Approve
 from agentmagic.history.journal_reader import read
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history
 from tests.turns import calls, texts
 
@@ -28,8 +28,8 @@ PAY = ("notebook", "pay")
 CHILD = '''
 import os, sys
 from agentmagic import Agent, Session
-from agentmagic.providers.scripted import Scripted
 from agentmagic.events import is_delta
+from agentmagic.providers.scripted import ScriptedModel
 
 path, effects, payments, stall = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
@@ -49,7 +49,7 @@ def announce(event):
         os.write(1, b".")
 
 steps = [{"text": "Now.", "calls": [{"name": "pay", "arguments": {"amount": n}}]} for n in range(payments)]
-session = Session(Agent(Scripted([*steps, "All paid."]), tools=[pay]), path=path)
+session = Session(Agent(ScriptedModel([*steps, "All paid."]), tools=[pay]), path=path)
 os.write(1, b".")
 run = session.start("Pay.")
 run.listen(announce)
@@ -91,7 +91,7 @@ class Place:
                 file.write(f"{amount}\n")
             return f"paid {amount}"
 
-        script = Scripted([calls(("pay", {"amount": 99})), "Done."])
+        script = ScriptedModel([calls(("pay", {"amount": 99})), "Done."])
         return Session.load(path, Agent(script, tools=[pay]))
 
 

@@ -14,7 +14,7 @@ from agentmagic.events import PartFinished, PartStarted
 from agentmagic.json_schema import read_signature
 from agentmagic.messages import Message, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK, redact, register_secret
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
@@ -66,7 +66,7 @@ def test_a_lone_surrogate_reaches_no_provider():
     def name() -> str:
         return "caf\udce9.txt"
 
-    model = Scripted([calls("name"), "done"])
+    model = ScriptedModel([calls("name"), "done"])
     session = Session(Agent(model, tools=[name]))
     session.ask("what is \udce9?")
     for message in session.messages:
@@ -140,7 +140,7 @@ def _nothing() -> None:
 
 
 def test_a_session_that_nobody_holds_goes_away():
-    session = Session(Agent(Scripted(["hello"])))
+    session = Session(Agent(ScriptedModel(["hello"])))
     session.ask("hi")
     gone = weakref.ref(session)
     del session
@@ -159,7 +159,7 @@ def test_a_caller_that_gives_up_finds_the_session_free():
 
 
 def test_asking_on_the_engine_is_refused_before_anything_begins():
-    inner = Session(Scripted(["never"]))
+    inner = Session(ScriptedModel(["never"]))
 
     async def nested() -> str:
         return inner.ask("now").final_text
@@ -209,8 +209,8 @@ def test_a_parameter_may_be_named_properties():
 
 
 def test_another_recipe_brings_its_own_servers():
-    session = Session(Agent(Scripted(["x"])))
-    other = Agent(Scripted(["y"]), mcp={"files": {"command": "no-such-program"}})
+    session = Session(Agent(ScriptedModel(["x"])))
+    other = Agent(ScriptedModel(["y"]), mcp={"files": {"command": "no-such-program"}})
     assert len(session.toolsets(other)) == 1
     assert session.toolsets(other) == session.toolsets(other)
     assert session.toolsets() == ()
@@ -223,9 +223,9 @@ def test_another_recipe_brings_its_own_servers():
         lambda: Agent(max_iterations="5"),
         lambda: Agent(max_iterations=2.5),
         lambda: Agent(timeout="5"),
-        lambda: Session(Scripted(["x"])).ask(123),
-        lambda: Session(Scripted(["x"])).ask(None),
-        lambda: Session(Scripted(["x"])).ask(Message("assistant", (Text("I say"),))),
+        lambda: Session(ScriptedModel(["x"])).ask(123),
+        lambda: Session(ScriptedModel(["x"])).ask(None),
+        lambda: Session(ScriptedModel(["x"])).ask(Message("assistant", (Text("I say"),))),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(make):
@@ -242,7 +242,7 @@ def test_a_key_that_is_not_used_is_hidden_too(monkeypatch):
 def test_a_permission_that_cannot_be_is_told_before_the_turn(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "maybe")
     with pytest.raises(UsageError, match="allow, ask or deny"):
-        Session(Scripted(["x"])).ask("hi")
+        Session(ScriptedModel(["x"])).ask("hi")
 
 
 def test_a_dotenv_that_is_no_text_is_no_key(monkeypatch, tmp_path):

@@ -9,8 +9,8 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
+from agentmagic.agent import output_schema
 from agentmagic.errors import UsageError
-from agentmagic.output_schema import form_of
 
 
 class City(BaseModel):
@@ -25,14 +25,14 @@ class Visit:
 
 
 def test_a_model_is_asked_for_as_its_schema_and_read_as_an_instance():
-    form = form_of(City)
-    assert form.output.name == "City"
-    assert form.output.schema["required"] == ["name", "people"]
-    assert form.read('{"name": "Delft", "people": 106000}') == City(name="Delft", people=106000)
+    schema = output_schema(City)
+    assert schema.name == "City"
+    assert schema.schema["required"] == ["name", "people"]
+    assert schema.read('{"name": "Delft", "people": 106000}') == City(name="Delft", people=106000)
 
 
 def test_a_dataclass_with_a_model_and_a_date_is_read():
-    visit = form_of(Visit).read('{"city": {"name": "Delft", "people": 1}, "on": "2026-11-22"}')
+    visit = output_schema(Visit).read('{"city": {"name": "Delft", "people": 1}, "on": "2026-11-22"}')
     assert visit == Visit(City(name="Delft", people=1), date(2026, 11, 22))
 
 
@@ -47,22 +47,22 @@ def test_a_dataclass_with_a_model_and_a_date_is_read():
     ids=str,
 )
 def test_what_is_no_object_is_wrapped_in_one(kind, value):
-    form = form_of(kind)
-    assert form.output.schema["type"] == "object"
+    schema = output_schema(kind)
+    assert schema.schema["type"] == "object"
     wrapped = value if kind == dict[str, int] else {"value": value}
-    read = form.read(json.dumps(wrapped))
+    read = schema.read(json.dumps(wrapped))
     assert read == ([City(name="Delft", people=1)] if kind == list[City] else value)
 
 
 def test_a_json_schema_gives_plain_data():
     schema = {"title": "a city", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    form = form_of(schema)
-    assert form.output.name == "a_city"
+    form = output_schema(schema)
+    assert form.name == "a_city"
     assert form.read('{"name": "Delft"}') == {"name": "Delft"}
 
 
 def test_a_fenced_answer_is_read_too():
-    assert form_of(City).read('```json\n{"name": "Delft", "people": 1}\n```').name == "Delft"
+    assert output_schema(City).read('```json\n{"name": "Delft", "people": 1}\n```').name == "Delft"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_fenced_answer_is_read_too():
 )
 def test_what_does_not_fit_is_said_in_words(text, words):
     with pytest.raises(ValueError, match=re.escape(words)):
-        form_of(City).read(text)
+        output_schema(City).read(text)
 
 
 def test_a_validator_of_the_model_has_the_last_word():
@@ -91,17 +91,17 @@ def test_a_validator_of_the_model_has_the_last_word():
                 raise ValueError(message)
 
     with pytest.raises(ValueError, match="odd"):
-        form_of(Even).read('{"number": 3}')
+        output_schema(Even).read('{"number": 3}')
 
 
 @pytest.mark.parametrize("output", [{"type": "no such type"}, print], ids=str)
 def test_what_has_no_schema_is_refused(output):
     with pytest.raises(UsageError):
-        form_of(output)
+        output_schema(output)
 
 
 def test_the_form_is_said_in_words_too():
-    assert '"people"' in form_of(City).instructions
+    assert '"people"' in output_schema(City).instructions
 
 
 class Node(BaseModel):
@@ -110,9 +110,9 @@ class Node(BaseModel):
 
 
 def test_a_recursive_model_is_asked_for_as_the_object_it_is():
-    form = form_of(Node)
-    assert form.output.schema["type"] == "object"
-    assert form.read('{"v": 1, "children": [{"v": 2}]}') == Node(v=1, children=[Node(v=2)])
+    schema = output_schema(Node)
+    assert schema.schema["type"] == "object"
+    assert schema.read('{"v": 1, "children": [{"v": 2}]}') == Node(v=1, children=[Node(v=2)])
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_a_recursive_model_is_asked_for_as_the_object_it_is():
     ids=["definitions", "root", "id"],
 )
 def test_references_of_a_wrapped_schema_still_lead_somewhere(schema, value):
-    form = form_of(schema)
+    form = output_schema(schema)
     assert form.read(json.dumps({"value": value})) == value
     with pytest.raises(ValueError, match="value"):
         form.read('{"value": "no"}')
 
 
 def test_an_answer_fenced_among_words_is_read():
-    assert form_of(City).read('Here it is:\n```json\n{"name": "Delft", "people": 1}\n```\nDone.').name == "Delft"
+    assert output_schema(City).read('Here it is:\n```json\n{"name": "Delft", "people": 1}\n```\nDone.').name == "Delft"

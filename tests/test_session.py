@@ -13,7 +13,7 @@ from agentmagic import Agent, Session, ToolContext, tool
 from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
 from agentmagic.events import Approve, Deny, PartDelta, Reply, Stop
 from agentmagic.messages import Media, Usage, user
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
@@ -53,7 +53,7 @@ def recorded(session, **options):
 
 
 def test_a_session_remembers_its_turns():
-    model = Scripted(["Hello.", "Hello again."])
+    model = ScriptedModel(["Hello.", "Hello again."])
     session = Session(Agent(model))
     session.ask("Hi")
     session.ask("Hi again")
@@ -102,7 +102,7 @@ def test_the_tools_of_a_session_are_known_before_the_first_turn():
 
 def test_another_recipe_can_stand_in_for_one_turn():
     session = scripted("Never asked.")
-    other = Agent(Scripted(["From the other."]), instructions="Be another.")
+    other = Agent(ScriptedModel(["From the other."]), instructions="Be another.")
     assert session.ask("a prompt", agent=other).final_text == "From the other."
     assert session.agent is not other
 
@@ -328,11 +328,11 @@ def test_leaving_the_session_cancels_what_runs():
 def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch):
     closed = []
 
-    class Closing(Scripted):
+    class Closing(ScriptedModel):
         async def aclose(self):
             closed.append(self)
 
-    monkeypatch.setattr("agentmagic.loop.connections.resolve", lambda name: Closing(["Hello."]))
+    monkeypatch.setattr("agentmagic.agent.resolve", lambda name: Closing(["Hello."]))
     session = Session("scripted:any")
     session.ask("a prompt")
     session.close()
@@ -406,7 +406,7 @@ def test_an_approval_wait_is_cancelled_at_once():
 
 
 def test_a_run_that_is_cancelled_before_it_began_asks_no_model():
-    model = Scripted(["Hello."])
+    model = ScriptedModel(["Hello."])
     abort = threading.Event()
     abort.set()
     outcome = Session(Agent(model)).start("a prompt", abort=abort).wait()
@@ -475,7 +475,7 @@ import asyncio, signal, threading
 from agentmagic import Agent, Session
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 
 async def never():
@@ -499,7 +499,7 @@ def interrupted(session):
 WAIT = "part_delta"
 interrupted(Session(Agent(Stalled("Half"))))
 WAIT = "tool_started"
-interrupted(Session(Agent(Scripted([{"calls": [{"name": "never", "arguments": {}}]}]), tools=[never])))
+interrupted(Session(Agent(ScriptedModel([{"calls": [{"name": "never", "arguments": {}}]}]), tools=[never])))
 """
 
 

@@ -1,15 +1,18 @@
 """A session's past: saved, taken up again, forked, edited, searched; and one tool called by hand."""
 
+import inspect
+import logging
 import threading
 
 import pytest
 from IPython.lib.pretty import pretty
 
-from agentmagic import Agent, Session, ToolContext, register_secret, tool
+from agentmagic import Agent, Policy, Rule, Session, ToolContext, register_secret, tool
 from agentmagic.errors import JournalError, SessionBusy, UsageError
-from agentmagic.events import TurnFinished
+from agentmagic.events import TurnFinished, is_delta
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.session import TurnOptions
 from agentmagic.testing import Stalled, invalid_history
 from tests.turns import calls, notices, scripted
 
@@ -22,7 +25,7 @@ def add(a: int, b: int) -> int:
 
 
 def recipe(*steps, **options):
-    return Agent(Scripted(steps), tools=[add], **options)
+    return Agent(ScriptedModel(steps), tools=[add], **options)
 
 
 def spoken(*words):
@@ -55,17 +58,26 @@ def test_a_conversation_is_taken_up_where_it_stood(tmp_path):
     third.close()
 
 
-def test_the_events_of_a_session_are_the_same_after_loading_also_of_a_tool_that_tells_its_progress(tmp_path):
-    def count(ctx: ToolContext) -> int:
+def test_the_log_is_the_same_before_and_after_a_reload(tmp_path):
+    @tool
+    async def count(ctx: ToolContext) -> str:
         """Count."""
-        ctx.progress(1, 2, "half")
-        return 2
+        for number in range(3):
+            ctx.progress(number, total=3)
+        return "counted"
 
-    first = Session(Agent(Scripted([calls("count"), "It is 2."]), tools=[count]), path=tmp_path / "talk.jsonl")
-    assert any(event.type == "tool_progress" for event in first.ask("Count.").events)
+    path = tmp_path / "talk.jsonl"
+    script = ScriptedModel([{"text": "Let me see.", **calls("count")}, "It counted."])
+    first = Session(Agent(script, tools=[count]), path=path)
+    heard = []
+    first.listen(heard.append)
+    first.ask("Count.")
     first.close()
-    second = Session.load(tmp_path / "talk.jsonl")
+    assert {"part_started", "part_delta", "tool_progress"} <= {event.type for event in heard}
+    second = Session.load(path)
     assert second.events == first.events
+    assert second.turns[0].result.events == first.turns[0].result.events
+    assert not any(is_delta(event) for event in first.events)
     second.close()
 
 
@@ -302,6 +314,63 @@ def test_a_tool_can_be_called_by_hand():
     assert session.call("pay", amount="much").is_error
 
 
+def pay_tool(paid):
+    @tool(ask=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return f"paid {amount}"
+
+    return pay
+
+
+@pytest.mark.parametrize(
+    ("permission", "variable", "words"),
+    [
+        (Policy([Rule("deny", "pay", reason="No money")]), "", "pay was not run: no money."),
+        (Policy([Rule("deny", "pay", reason="No money")]), "allow", "pay was not run: no money."),
+        ("deny", "", "pay was not run: the user's permission setting denies every tool call."),
+        ("allow", "deny", "pay was not run: the user's permission setting denies every tool call."),
+    ],
+)
+def test_a_call_by_hand_that_the_policy_denies_is_not_run(monkeypatch, permission, variable, words):
+    paid = []
+    if variable:
+        monkeypatch.setenv("AGENTMAGIC_PERMISSION", variable)
+    result = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=permission)).call("pay", amount=3)
+    assert (result.text, result.status, paid) == (words, "denied", [])
+
+
+def test_a_call_by_hand_that_would_be_asked_about_runs_and_leaves_a_line_in_the_audit(caplog):
+    caplog.set_level(logging.INFO, "agentmagic.audit")
+    paid = []
+    policy = Policy([Rule("ask", "pay", reason="It is money")])
+    session = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=policy))
+    session.in_doubt.add(("notebook", "pay"))
+    assert session.call("pay", amount=3).text == "paid 3"
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "agentmagic.audit"]
+    assert 'tool="pay"' in line
+    assert 'decision="by hand" outcome="ok"' in line
+    assert session.in_doubt == {("notebook", "pay")}  # nothing is remembered of a call by hand
+
+
+def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
+    options = {
+        method: [
+            parameter.name
+            for parameter in inspect.signature(getattr(Session, method)).parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        ]
+        for method in ("start", "ask", "edit")
+    }
+    assert options == {method: list(TurnOptions.__annotations__) for method in options}
+
+
+def test_an_option_that_there_is_not_is_refused():
+    with pytest.raises(TypeError, match="'urgent'"):
+        spoken().ask("Hello", urgent=True)
+
+
 def test_a_tool_that_is_not_there_cannot_be_called_by_hand():
     with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: add\."):
         scripted(tools=[add]).call("subtract", a=1)
@@ -310,7 +379,7 @@ def test_a_tool_that_is_not_there_cannot_be_called_by_hand():
 def test_no_value_that_a_cell_shows_says_a_secret():
     key = "sk-" + "a1B2" * 9
     register_secret("pa'ss\nword")
-    session = Session(Scripted([f"It is {key} and pa'ss\nword.", "Yes."]))
+    session = Session(ScriptedModel([f"It is {key} and pa'ss\nword.", "Yes."]))
     result = session.ask(f"Is {key} the key, or pa'ss\nword?")
     shown = (
         result,
@@ -327,7 +396,7 @@ def test_no_value_that_a_cell_shows_says_a_secret():
 
 
 def test_a_match_is_not_cut_in_the_middle_of_a_secret():
-    session = Session(Scripted(["yes"]))
+    session = Session(ScriptedModel(["yes"]))
     session.ask(f"{'x ' * 10}sk-{'a1B2' * 20} found")
     (match,) = session.search("found")
     assert match.excerpt.endswith("[redacted] found")

@@ -1,7 +1,7 @@
 """What the tests of turns share: steps of a script, and what to look for in a result."""
 
 from agentmagic import Agent, Session
-from agentmagic.providers.scripted import Scripted, ScriptedStep
+from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
 from agentmagic.testing import run
 
 AT_ONCE = 0.5
@@ -16,7 +16,7 @@ def calls(*pairs) -> ScriptedStep:
 
 def scripted(*steps, **options):
     """A session whose model plays the steps."""
-    return Session(Agent(Scripted(steps), **options))
+    return Session(Agent(ScriptedModel(steps), **options))
 
 
 def play(*steps, **options):

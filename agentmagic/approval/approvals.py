@@ -1,19 +1,21 @@
-"""Leave for the calls of a turn: decided by the gate, asked of the person where it says so."""
+"""Which tool calls may run: decided by the policy, asked of the user, remembered for the session."""
 
 import asyncio
-import inspect
 import json
+import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from difflib import unified_diff
 from functools import partial
+from typing import Any
 
-from agentmagic.approval.gate import Decision, Gate, denial, doubtful_denial, refusal
-from agentmagic.approval.policy import checked
+from agentmagic import settings
+from agentmagic.approval.policy import Policy, Voice, checked
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, QuestionAsked
-from agentmagic.messages import ResultStatus, Text, ToolCall, ToolResult
-from agentmagic.runtime.engine import engine
+from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
+from agentmagic.runtime.engine import engine, void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
@@ -21,22 +23,89 @@ from agentmagic.settings import Permission
 from agentmagic.tools.base import Tool, check_arguments
 
 EDITS = 3
-"""How often a person is asked again about arguments of theirs that do not fit."""
+"""How often the user is asked again after giving arguments that do not fit."""
+LONGEST_DIFF = 40
+"""Lines that are shown of what changed in a definition."""
+LONGEST_LINE = 300
+"""Characters of one such line. A longer sentence is shown in pieces, so that no change hides behind its beginning."""
+
+DEFAULT = ""
+"""The question about a call that no rule and no hook speaks about."""
+EVERYTHING = "The user's permission setting denies every tool call."
+UNSPOKEN = "The user's permission setting denies every call that no rule allows."
+CHANGED = "Its definition has changed since you approved it:"
+DOUBT = "It was under way when the kernel stopped, and may have done its work already."
+"""Why a tool in doubt is asked about."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?;]) +")
+_PIECE = re.compile(rf".{{1,{LONGEST_LINE}}}", re.DOTALL)
 
 Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
-"""Puts a question to the person; None says that nobody is there."""
+"""Puts a question to the user, and returns None if no user is there."""
+
+
+async def ask_no_one(_question: ApprovalAsked | QuestionAsked) -> None:
+    """Answer like a run that no user watches."""
+
+
+@dataclass(slots=True)
+class Approvals:
+    """What the user has approved in a session.
+
+    An "always" holds for one tool and for the question that was asked: about the default, one rule, or the hook.
+    It is bound to the whole definition of the tool as the user approved it. `in_doubt` are tools that were
+    running when the kernel stopped, and may have done their work.
+    """
+
+    in_doubt: set[ToolKey] = field(default_factory=set[ToolKey])
+    _always: set[tuple[ToolKey, str]] = field(default_factory=set[tuple[ToolKey, str]])
+    _approved: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
+
+    def holds(self, tool: ToolDef, question: str) -> bool:
+        """Whether the user said "always" to this question about the tool as it is now."""
+        key = _key(tool)
+        return (key, question) in self._always and self._approved[key] == _written(tool)
+
+    def change(self, tool: ToolDef) -> str:
+        """Return what has changed in a definition since the user approved a call of it, "" if nothing has."""
+        before, now = self._approved.get(_key(tool)), _written(tool)
+        return "" if before is None or before == now else _difference(before, now)
+
+    def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
+        """Remember that the user approved a call, or with `always` every later call with the same questions."""
+        key, now = _key(tool), _written(tool)
+        if self._approved.get(key) != now:  # an "always" for another definition does not hold for this one
+            self._always = {one for one in self._always if one[0] != key}
+        self._approved[key] = now
+        self.in_doubt.discard(key)
+        if always:
+            self._always.update((key, question) for question in questions)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the policy and earlier answers say of a call.
+
+    `why` says, in sentences, why the user is asked, or why the call is denied. An "always" is bound to
+    `questions`, one of each rule that asks. `default` says that no rule and no hook spoke.
+    """
+
+    verdict: Permission
+    why: str = ""
+    questions: tuple[str, ...] = ()
+    default: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A call may run: `call` is what runs, `how` who let it in a word, `edited` whether the person changed it."""
+    """A call may run. `call` is what runs, `how` a word for the audit, `edited` that the user changed it."""
 
     call: ToolCall
     how: str
     edited: bool = False
 
     def told(self, result: ToolResult) -> ToolResult:
-        """Return the result of the call with what the model has to know of what ran."""
+        """Return the result of the call, with a line for the model if other arguments ran than it wrote."""
         if not self.edited:
             return result
         arguments = json.dumps(dict(self.call.arguments), ensure_ascii=False, default=str)
@@ -46,19 +115,16 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A call may not run: `words` tell model and person why, `how` says who refused it."""
+    """A call may not run. `words` tell model and user why, `how` is a word for the audit."""
 
     words: str
     how: str
     status: ResultStatus = "denied"
 
 
-Permit = Granted | Refused
-
-
 @dataclass(slots=True)
 class _OpenApproval:
-    """A question that waits for the person; `again` decides its call anew."""
+    """A question that the user has not answered yet; `again` decides its call anew."""
 
     task: "asyncio.Future[Intent | None]"
     again: Callable[[], Decision]
@@ -66,21 +132,26 @@ class _OpenApproval:
 
 
 @dataclass(slots=True)
-class Permits:
-    """Decides the calls of a turn, asking the person where the gate says so.
+class Gate:
+    """Decides each call of a turn: by the policy, by what the user approved before, and by asking.
 
-    Calls of one step are asked about side by side; an "always" for one lets the others go that it covers. The
-    turn's `deadline` stands still while a person is asked.
+    `AGENTMAGIC_PERMISSION` stands over the policy: deny lets nothing run, allow replaces the default ask. A tool
+    in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by a rule, a hook or the user's
+    yes only, never by a default. Calls of one step are asked about at the same time, and an "always" for one of
+    them lets the others run that it covers. `deadline` is paused while the user is asked. `by_hand` says that the
+    user makes the calls, so that asking is needless.
     """
 
-    gate: Gate
-    deadline: Deadline
-    emit: Callable[[Event], None]
-    ask: Ask
+    policy: Policy = field(default_factory=Policy)
+    approvals: Approvals = field(default_factory=Approvals)
+    deadline: Deadline = field(default_factory=partial(Deadline, None))
+    emit: Callable[[Event], None] = void
+    ask: Ask = ask_no_one
+    by_hand: bool = False
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
-    async def of(self, tool: Tool, call: ToolCall) -> Permit:
-        """Decide one call. Raises UsageError where `AGENTMAGIC_PERMISSION` says nothing known."""
+    async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
+        """Decide one call, and ask the user if need be. Raises UsageError for a bad `AGENTMAGIC_PERMISSION`."""
         try:
             decide = await self._decider(tool, call)
         except _HookFailed as failed:
@@ -90,15 +161,15 @@ class Permits:
             case "allow":
                 return Granted(call, "allowed")
             case "deny":
-                return Refused(refusal(tool.definition, decision), "policy")
+                return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
             case "ask":
                 pass
         if problem := check_arguments(tool.definition, call.arguments):
-            return Refused(problem, "nobody asked", "error")  # a person would approve what cannot run
-        return await self._asked(tool, call, decide, decision)
+            return Refused(problem, "nobody asked", "error")  # else the user would approve what cannot run
+        return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)
 
-    async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        """Put a question to the person and wait for the answer."""
+    async def put(self, question: QuestionAsked) -> Intent | None:
+        """Put a tool's question to the user and wait for the answer."""
         self.emit(question)
         return await self._wait(question)
 
@@ -106,10 +177,69 @@ class Permits:
         with self.deadline.paused():
             return await self.ask(question)
 
+    # -- deciding ------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        tool: ToolDef,
+        arguments: Mapping[str, Any],
+        *,
+        asks: bool,
+        code: bool = False,
+        said: Permission | None = None,
+    ) -> Decision:
+        """Return what becomes of a call, without asking. `said` is what the policy's hook answered.
+
+        `asks` and `code` are those of the `Tool`. Raises UsageError for a bad `AGENTMAGIC_PERMISSION`.
+        """
+        override = settings.permission_override()
+        if override == "deny":
+            return Decision("deny", EVERYTHING)
+        voices = self.policy.strictest(tool, arguments, said)
+        default = not voices
+        if default:
+            # The variable replaces every default but deny, and no default lets code run.
+            word = self.policy.default if self.policy.default == "deny" else override or self.policy.default
+            if word == "deny":
+                return Decision("deny", UNSPOKEN if self.policy.rules else EVERYTHING)
+            voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
+        elif voices[0].verdict == "deny":
+            return Decision("deny", voices[0].why, default=False)
+        asking = [one for one in voices if one.verdict == "ask" and not self.approvals.holds(tool, one.question)]
+        doubt = DOUBT if _key(tool) in self.approvals.in_doubt else ""
+        questions = tuple(one.question for one in asking or voices)
+        if not (asking or doubt):
+            return Decision("allow", questions=questions, default=default)
+        change = self.approvals.change(tool)
+        changed = f"{CHANGED}\n{change}" if change else ""
+        why = " ".join(filter(None, (doubt, *(one.why for one in asking), changed)))
+        return Decision("ask", why, questions, default=default)
+
+    async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
+        """Return a function that decides a call, now and again after more was approved; the hook is asked once."""
+        said = await self._hook(tool, call)
+        return partial(self.decide, tool.definition, call.arguments, asks=tool.ask, code=tool.code, said=said)
+
+    async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
+        """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""
+        hook = self.policy.hook
+        if hook is None:
+            return None
+        try:
+            given = deepcopy((call, tool.definition))  # so that the hook cannot change what runs
+            return checked(await engine().call_user(hook, *given))
+        except BaseException as error:
+            if being_cancelled():
+                raise
+            words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
+            raise _HookFailed(words) from error
+
     # -- asking --------------------------------------------------------------------------------
 
-    async def _asked(self, tool: Tool, call: ToolCall, again: Callable[[], Decision], decision: Decision) -> Permit:
-        """Ask the person, again where the arguments they gave do not fit."""
+    async def _asked(
+        self, tool: Tool, call: ToolCall, again: Callable[[], Decision], decision: Decision
+    ) -> Granted | Refused:
+        """Ask the user, and ask again if the user gives arguments that do not fit."""
         why = decision.why
         for _ in range(EDITS):
             asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, why)
@@ -129,9 +259,9 @@ class Permits:
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
     async def _answer(self, asked: ApprovalAsked, again: Callable[[], Decision]) -> Granted | Intent | None:
-        """Wait for the person, or until an "always" for another call covers this one, which may then run."""
+        """Wait for the user's answer, or until an "always" for another call covers this one."""
         task = asyncio.ensure_future(self._wait(asked))
-        self.emit(asked)  # only now: whoever answers at once finds the question open
+        self.emit(asked)  # after the task is made: a listener that answers at once finds the question open
         opened = self._open[asked.id] = _OpenApproval(task, again)
         try:
             await asyncio.wait((task,))
@@ -143,21 +273,18 @@ class Permits:
     def _granted(
         self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
-        self.gate.approvals.approve(tool.definition, decision.questions, always=approve.always)
+        self.approvals.approve(tool.definition, decision.questions, always=approve.always)
         if approve.always:
             self._release()
         edited = approve.arguments is not None
-        self.emit(
-            ApprovalGiven(
-                asked.id, approved=True, always=approve.always, arguments=dict(call.arguments) if edited else None
-            )
-        )
+        arguments = dict(call.arguments) if edited else None
+        self.emit(ApprovalGiven(asked.id, approved=True, always=approve.always, arguments=arguments))
         return Granted(call, f"approved{' always' * approve.always}{' edited' * edited}", edited)
 
     def _release(self) -> None:
-        """Answer the questions that an "always" has made needless.
+        """Answer the open questions that an "always" has made needless.
 
-        That is told here, before the answer that did it, so that nobody puts the next of them meanwhile.
+        Their events come before that of the "always" itself, so that no screen shows the next question meanwhile.
         """
         for question, opened in self._open.items():
             if not opened.task.done() and opened.again().verdict == "allow":
@@ -166,19 +293,17 @@ class Permits:
                 self.emit(ApprovalGiven(question, approved=True, always=True))
 
     def _refused(self, tool: Tool, asked: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
-        name = asked.call.name
         if isinstance(intent, Deny):
             self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
             said = f" and said: {intent.reason}" if intent.reason else ""
-            return Refused(f"{name} was not run: the user denied it{said}.", "denied")
+            return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied")
         self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
-        if (tool.definition.server, tool.name) in self.gate.approvals.in_doubt:
+        if _key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), "nobody to ask")
-        words = denial(tool.definition, code=tool.code, default=decision.default)
-        return Refused(words, "nobody to ask")
+        return Refused(denial(tool.definition, code=tool.code, default=decision.default), "nobody to ask")
 
     async def _unfit(self, tool: Tool, call: ToolCall) -> str:
-        """Say why a call cannot run with the arguments that a person gave it, "" if it can."""
+        """Return why a call cannot run with the arguments that the user gave it, "" if it can."""
         if problem := check_arguments(tool.definition, call.arguments):
             return problem
         try:
@@ -187,30 +312,63 @@ class Permits:
             return str(failed)
         return decision.why if decision.verdict == "deny" else ""
 
-    # -- deciding ------------------------------------------------------------------------------
-
-    async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
-        """Return what decides a call, now and again once more was approved; the hook is asked once."""
-        said = await self._hook(tool, call)
-        return partial(self.gate.decide, tool.definition, call.arguments, asks=tool.ask, code=tool.code, said=said)
-
-    async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
-        """Return what the policy's hook says; one that fails lets nothing run."""
-        hook = self.gate.policy.hook
-        if hook is None:
-            return None
-        try:
-            given = deepcopy((call, tool.definition))  # what it does to them changes nothing that runs
-            if inspect.iscoroutinefunction(hook):
-                return checked(await hook(*given))
-            answer = await engine().run_user(partial(hook, *given))
-            return checked(await answer if inspect.isawaitable(answer) else answer)
-        except BaseException as error:
-            if being_cancelled():
-                raise
-            words = redact(f"the permission hook failed: {type(error).__name__}: {error}")
-            raise _HookFailed(words) from error
-
 
 class _HookFailed(Exception):
-    """The policy's hook raised something, or answered with what is no verdict."""
+    """The policy's hook raised an error, or returned something that is no verdict."""
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+def doubtful_denial(tool: ToolDef) -> str:
+    """Return why a tool in doubt was not run when no user could be asked."""
+    return (
+        f"{tool.name} was not run: {_lower(DOUBT)} Nobody is there to say whether it may run again. "
+        "Look whether it did; session.in_doubt.clear() (agent.in_doubt.clear() in a notebook) lets it run."
+    )
+
+
+def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
+    """Return why a call that asks was not run when no user could be asked, and what would allow it.
+
+    `code` says that the tool runs code, `default` that no rule asked.
+    """
+    head = f"{tool.name} was not run: it needs a person's approval, and nobody is there to give it."
+    if not default:
+        return f"{head} A rule or hook of the user's policy asks for it."
+    if code:
+        rule = f'Rule("allow", "{tool.name}", server="{tool.server}")'
+        return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
+    rule = "" if tool.server == NOTEBOOK else f'with %mcp allow {tool.server} or an "allow" entry for that server, '
+    return (
+        f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
+        f"or with {settings.PERMISSION}=allow."
+    )
+
+
+def _lower(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:]}"
+
+
+def _key(tool: ToolDef) -> ToolKey:
+    return tool.server, tool.name
+
+
+def _written(tool: ToolDef) -> str:
+    """Return everything of a definition that a model reads, as text, so that any change shows."""
+    parameters = json.dumps(dict(tool.parameters), indent=1, sort_keys=True, ensure_ascii=False, default=str)
+    return f"{tool.server}: {tool.own_name or tool.name}\n{tool.description}\n{parameters}"
+
+
+def _difference(before: str, now: str) -> str:
+    """Return a short unified diff, without its header and positions."""
+    diff = [*unified_diff(_sentences(before), _sentences(now), lineterm="", n=1)][2:]
+    lines = [line for line in diff if line[:2] != "@@"]
+    more = [f"({len(lines) - LONGEST_DIFF} more lines)"] if len(lines) > LONGEST_DIFF else []
+    return "\n".join([*lines[:LONGEST_DIFF], *more])
+
+
+def _sentences(text: str) -> list[str]:
+    """Split a text into lines, sentences and pieces of these, so that an addition to a long line can be seen."""
+    sentences = [one for line in text.splitlines() for one in _SENTENCE_END.split(line)]
+    return [piece for one in sentences for piece in _PIECE.findall(one) or [one]]

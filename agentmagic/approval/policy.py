@@ -1,4 +1,4 @@
-"""What the user wrote down about calls: which run, which ask a person first, which never run."""
+"""The rules of the user about tool calls: which run, which ask first, which never run."""
 
 import inspect
 import json
@@ -13,26 +13,26 @@ from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.settings import PERMISSIONS, Permission
 
 Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
-"""What a rule looks for in the arguments: patterns by name, all of which must fit, or a function of them."""
+"""What a rule looks for in the arguments: patterns by name, all of which must fit, or a function of the arguments."""
 
 Hook = Callable[[ToolCall, ToolDef], Permission | Awaitable[Permission | None] | None]
-"""Decides in code; None says nothing, and leaves the call to the rules."""
+"""Decides in code. None leaves the call to the rules."""
 
 _STRICTNESS: Mapping[Permission, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What becomes of the calls that it fits.
+    """A verdict on the calls that the rule fits.
 
     `tool` and `server` are names or `fnmatch` patterns, upper and lower case told apart; a function's server is
     "notebook", and a server's tool is known by the name the model sees and by its own. `when` narrows the rule to
-    arguments: {"path": "/etc/*"} fits calls whose argument `path` fits the pattern, any item of a list, however
-    deep, where the rule denies or asks, every item where it allows. A test in code is called on the engine with a
-    copy of the arguments; one that fails counts against the call. `reason` is told to the person who is asked,
-    and to the model where the rule denies.
+    arguments: {"path": "/etc/*"} fits calls whose argument `path` fits the pattern. Of a list, however deep, one
+    item has to fit if the rule denies or asks, and every item if it allows. A function is called on the engine
+    with a copy of the arguments; if it fails, that counts against the call. `reason` is shown to the user who is
+    asked, and told to the model if the rule denies.
 
-    Raises UsageError for a verdict or a test that cannot be.
+    Raises UsageError for an invalid verdict, pattern or test.
     """
 
     verdict: Permission
@@ -55,32 +55,32 @@ class Rule:
             raise UsageError(message)
 
     def fits(self, tool: ToolDef, arguments: Mapping[str, Any]) -> bool:
-        """Whether the rule speaks about a call."""
+        """Whether the rule fits a call."""
         names = {tool.name, tool.own_name or tool.name}
         if not _matches(tool.server, self.server) or not any(_matches(name, self.tool) for name in names):
             return False
         try:
             return self._holds(arguments)
-        except BaseException:  # noqa: BLE001  (whatever a test raises, an exit too, it must not let a call through)
+        except BaseException:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
             return self.verdict != "allow"
 
     def _holds(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments are those that the rule is about."""
+        """Whether the arguments pass the rule's test."""
         if self.when is None:
             return True
         if callable(self.when):
-            return bool(self.when(deepcopy(dict(arguments))))
+            return bool(self.when(deepcopy(dict(arguments))))  # a copy: a test must not change what runs
         return all(self._is_like(arguments.get(name), pattern) for name, pattern in self.when.items())
 
     def _is_like(self, value: Any, pattern: str) -> bool:
-        """Whether an argument fits a pattern; one that is not given, and an empty list, fits none."""
+        """Whether an argument fits a pattern. A missing argument and an empty list fit none."""
         fitting = [_matches(_text(one), pattern) for one in _flat(value)]
         return bool(fitting) and (all(fitting) if self.verdict == "allow" else any(fitting))
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What one rule, or the hook, says of a call: its verdict, why, and the question that an "always" answers."""
+    """What one rule, or the hook, says of a call: a verdict, the question that an "always" answers, and the reason."""
 
     verdict: Permission
     question: str
@@ -89,13 +89,13 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the user wrote down: rules, what becomes of calls that none of them speaks about, and a hook.
+    """Rules, a default for calls that no rule fits, and a hook.
 
-    Of all rules that fit a call, and the hook's answer, the strictest holds: deny over ask over allow. Where
-    none speaks, a tool that does not ask runs, and `default` decides for one that does; a default of "deny"
-    lets nothing run that no rule allows.
+    Of all rules that fit a call, and the hook's answer, the strictest holds: deny over ask over allow. If none
+    speaks, a tool that does not ask runs, and `default` decides for one that asks; a default of "deny" lets
+    nothing run that no rule allows.
 
-    Raises UsageError for a value that cannot be.
+    Raises UsageError for an invalid value.
     """
 
     rules: Sequence[Rule] = ()
@@ -114,7 +114,7 @@ class Policy:
     def strictest(
         self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None
     ) -> tuple[Voice, ...]:
-        """Return the strictest of what the rules and the hook, which `said` its word, say of a call; () for nothing."""
+        """Return the strictest of what the rules and the hook, which answered `said`, say of a call, () for nothing."""
         voices = [Voice(rule.verdict, repr(rule), _by_rule(rule)) for rule in self.rules if rule.fits(tool, arguments)]
         if said is not None:
             voices.append(Voice(said, "hook", f"The user's permission hook says {said}."))
@@ -122,11 +122,11 @@ class Policy:
         return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
 
-Permit = Permission | Policy | Hook
-"""What a recipe may be given as its permission."""
+PolicyLike = Permission | Policy | Hook
+"""What an Agent takes as its permission."""
 
 
-def policy_of(permission: Permit) -> Policy:
+def policy_of(permission: PolicyLike) -> Policy:
     """Return the policy that a word, a hook or a policy means. Raises UsageError for anything else."""
     if isinstance(permission, Policy):
         return permission
@@ -137,7 +137,7 @@ def policy_of(permission: Permit) -> Policy:
 
 
 def checked(answer: object) -> Permission | None:
-    """Return a hook's answer. Raises UsageError where it is none."""
+    """Return a hook's answer. Raises UsageError for anything that is no answer."""
     if answer is None or answer in PERMISSIONS:
         return answer
     raise UsageError(f"The permission hook returned {answer!r:.80}. Return one of {', '.join(PERMISSIONS)}, or None.")
@@ -162,12 +162,13 @@ def _by_rule(rule: Rule) -> str:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """Whether a text fits a pattern, or is it to the letter: a name may hold what means something in a pattern."""
+    """Whether a text fits a pattern or equals it."""
+    # A name may hold characters that mean something in a pattern, such as "[".
     return text == pattern or fnmatchcase(text, pattern)
 
 
 def _flat(value: Any) -> list[Any]:
-    """Return the values of an argument, those of lists within lists too; None is none."""
+    """Return the values of an argument, of lists within lists too, without None."""
     if isinstance(value, list):
         return [one for item in cast("list[Any]", value) for one in _flat(item)]
     return [] if value is None else [value]

@@ -1,4 +1,4 @@
-"""About how many tokens something takes, for as long as no provider has counted them.
+"""Estimates of tokens, used until a provider has counted them.
 
 Four characters a token is the rule of thumb of OpenAI and Google for English; other scripts take more.
 https://help.openai.com/en/articles/4936856 and https://ai.google.dev/gemini-api/docs/tokens
@@ -17,7 +17,7 @@ FRAME = 4
 IMAGE = 1_000
 """Tokens of an image. Providers count by its size in pixels: 258 for a tile at Google, 85 to 1,100 at OpenAI."""
 BYTES = 500
-"""Bytes of sound, film or a document that make one token: a minute of speech as MP3 is about 2,000."""
+"""Bytes of audio, video or a document that make one token: a minute of speech as MP3 is about 2,000 tokens."""
 
 
 def of_text(text: str) -> int:
@@ -31,7 +31,7 @@ def of_message(message: Message) -> int:
 
 
 def of_tools(instructions: str, tools: Sequence[ToolDef]) -> int:
-    """Return the tokens of what every request has beside its messages."""
+    """Return the tokens of the instructions and the tools of a request."""
     listed = (FRAME + of_text(tool.name + tool.description) + _of_json(tool.parameters) for tool in tools)
     return of_text(instructions) + sum(listed)
 
@@ -45,6 +45,7 @@ def _of_part(part: Part) -> int:
         case Resource():
             return of_text(as_text(part))
         case Reasoning(provider_data=data):
+            # Opaque reasoning is sent back in place of its text, and is often much longer.
             return of_text(part.text) if data is None else _of_json(data.data)
         case ToolCall():
             return FRAME + of_text(part.name) + _of_json(part.arguments)

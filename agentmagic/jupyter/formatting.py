@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
-from agentmagic.approval.policy import Permit, policy_of
+from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.display.words import cost, one_line, shown
 from agentmagic.events import Notice, StepFinished, TurnFinished, TurnStarted
 from agentmagic.history.journal_reader import SavedConversation
@@ -46,7 +46,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
 
 
-def permission(given: Permit) -> str:
+def permission(given: PolicyLike) -> str:
     """Say what becomes of calls: by the environment, a word, or a policy."""
     policy = policy_of(given)
     rules = f"{len(policy.rules)} rule{'s' * (len(policy.rules) != 1)}" if policy.rules else ""

@@ -1,7 +1,7 @@
-"""The model requests of a turn: streamed, sent again where that may help, every failure a ProviderError."""
+"""The model requests of a turn: streamed, retried if that may help. Every failure is a ProviderError."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, cast
@@ -24,29 +24,28 @@ from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
 from agentmagic.secrets import redact
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first retry, doubling up to the longest; each with up to a second of jitter."""
+"""Seconds before the first retry, doubled up to the longest, each with up to a second of jitter."""
 LONGEST_RETRY_AFTER = 120.0
-"""Seconds a provider may ask to wait; beyond, the turn fails at once and says so."""
+"""The most seconds that a `Retry-After` may ask for. After a longer one the turn fails at once and says so."""
 REPROMPTS = 2
-"""How often a model is asked again that answered nothing, or something that cannot be read."""
+"""How often a model is asked again after an empty answer, or one that cannot be read."""
 
 _REPROMPTS: dict[type[BaseException], str] = {
     EmptyAnswer: "Your last message was empty. Answer in words, or call a tool.",
     MalformedCall: "Your last message could not be read. Write it again; the arguments of a call are a JSON object.",
 }
-"""What a model is told when it is asked again; it is not kept in the history."""
+"""What a model is told when it is asked again. The message is not kept in the history."""
 
 PartEvent = PartStarted | PartDelta | PartFinished
 Hear = Callable[[PartEvent], None]
 OnRetry = Callable[[int, float, str], None]
-"""Told of a try that failed: its number, the seconds until the next, and what it failed of."""
+"""Called after a failed try with its number, the seconds until the next, and the error."""
 
 
 async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
-    """Send a request, and again where that may help; the usage comes back with its cost.
+    """Send a request, with retries, and return the model's closing event, its usage with the cost.
 
-    `hear` is told the parts of the response as they come. Raises what the last try failed of, a
-    ProviderError.
+    `hear` is called with the parts of the response as they come. Raises the ProviderError of the last try.
     """
     failures: list[ProviderError] = []
 
@@ -77,12 +76,12 @@ async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> 
 
 
 def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
-    """Return what tries took that came to nothing, as far as the provider told it."""
+    """Return the usage of failed tries, as far as the provider reported it."""
     return sum((_counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
 
 
 def _counted(model: Model, usage: Usage) -> Usage:
-    """Return what one request took, with its cost."""
+    """Return the usage of one request, with its cost."""
     return priced(model.name, replace(usage, requests=1), address_of(model))
 
 
@@ -97,12 +96,12 @@ async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
                     spoke = spoke or _says_something(event)
                     hear(event)
     except Exception as error:
-        if being_cancelled():  # a failure that comes of being cut off is no failure to retry
+        if being_cancelled():  # SDKs raise their own errors when their socket is closed under them
             raise asyncio.CancelledError from error
         if isinstance(error, AgentMagicError):
             raise
         raise ProviderError(f"{model.name} failed: {words_of(error)}") from error
-    if finished is None:
+    if finished is None:  # a truncated stream raises nothing in the SDKs
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
     if not spoke:
@@ -131,7 +130,7 @@ def _silence(model: Model, finished: ModelFinished) -> EmptyAnswer:
 
 
 def _reprompted(request: Request, failures: list[ProviderError]) -> Request:
-    """Return the request with a word on what was wrong with the last answer, where it was the model's fault."""
+    """Return the request, with a message on what was wrong with the last answer if that was the model's fault."""
     words = _REPROMPTS.get(type(failures[-1])) if failures else None
     return replace(request, messages=(*request.messages, user(words))) if words else request
 
@@ -158,5 +157,26 @@ def _wait(state: RetryCallState) -> float:
 
 
 def words_of(error: Exception) -> str:
-    """Say what an error is, with every secret blanked."""
+    """Return the type and the text of an error, with every secret blanked."""
     return redact(f"{type(error).__name__}: {said(error)}")
+
+
+def hide_secrets(error: BaseException) -> None:
+    """Remove the causes of an error if one of them holds a secret, since a traceback would show it."""
+    causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None]
+    if any(redact(words) != words for words in map(said, _tree(causes))):
+        error.__cause__, error.__suppress_context__ = None, True
+
+
+def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
+    """Return errors, their causes and the members of their groups, each once."""
+    found: list[BaseException] = []
+    waiting = list(errors)
+    while waiting:
+        error = waiting.pop()
+        if any(error is known for known in found):  # by identity: causes may form a cycle
+            continue
+        found.append(error)
+        members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
+        waiting += [one for one in (error.__cause__, error.__context__, *members) if one is not None]
+    return found

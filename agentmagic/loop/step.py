@@ -1,35 +1,26 @@
-"""What a turn sends a model, step by step, and what comes back, told as events."""
+"""One step of a turn: what the model is sent, and its response, emitted as events."""
 
 import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agentmagic.agent import Agent
-from agentmagic.approval.gate import Gate
+from agentmagic.approval.approvals import Approvals
 from agentmagic.context import tokens
-from agentmagic.context.compaction import Context, Limits, RequestView, accept_all
+from agentmagic.context.compaction import Context, Limits
+from agentmagic.context.request_view import RequestView
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
-from agentmagic.events import (
-    Compacted,
-    Event,
-    Fold,
-    Notice,
-    PartFinished,
-    Sampled,
-    StepFinished,
-    StepRetried,
-    StepStarted,
-)
-from agentmagic.loop.budget import Budget, BudgetExhausted
+from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted
+from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
 from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.catalog import KINDS, ModelInfo
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
@@ -37,79 +28,110 @@ from agentmagic.tools.output_cache import find_result, reader
 Messages = tuple[Message, ...]
 
 
+class BudgetExhausted(Exception):
+    """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A cap on cost (US dollars) and tokens (input and output), and what was spent under it before.
+
+    `of` names what the cap is for: "turn" or "session".
+    """
+
+    of: str
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    before: Usage = Usage()  # noqa: RUF009  (a frozen value)
+
+    def exhausted(self, usage: Usage) -> str | None:
+        """Return in a sentence why no further request may be sent after this usage, or None."""
+        spent = self.before + usage
+        tokens_spent = spent.input_tokens + spent.output_tokens
+        advice = "No further request was sent; raise the limit to go on."
+        if self.max_tokens is not None and tokens_spent >= self.max_tokens:
+            return f"The {self.of} has taken {tokens_spent:,} tokens; max_tokens is {self.max_tokens:,}. {advice}"
+        if self.max_cost is None:
+            return None
+        if spent.cost is None:
+            return (
+                f"What the {self.of} costs is unknown, so max_cost cannot be kept. Register the model's price with "
+                "register_model, or use max_tokens."
+            )
+        if spent.cost >= self.max_cost:
+            return f"The {self.of} has cost ${spent.cost:.4f}; max_cost is ${self.max_cost:.4f}. {advice}"
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class TurnContext:
     """What a turn is made of.
 
-    `past` are the messages of the session so far; `limits`, `view`, `compacted` and `accepts` decide what the
-    model is sent of them, see `Context`. `priced` says whether the model's price is known. `notices` are
-    told as they come, the first right after the start; `budgets` are kept before each request. `call_ids` are
-    those of the calls of the past.
+    `history` is the session's past: the turn adds nothing to it, but its journal records every event. `view` is
+    what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
+    each request. `notices` are emitted as they come, the first right after the turn's start.
     """
 
     agent: Agent
     model: Model
     toolsets: Sequence[Toolset]
-    past: Sequence[Message]
     prompt: Message
-    gate: Gate
-    limits: Limits = Limits()  # noqa: RUF009  (a frozen value)
+    history: History = field(default_factory=History)
+    approvals: Approvals = field(default_factory=Approvals)
+    facts: ModelInfo = ModelInfo("", None, KINDS, priced=True)  # noqa: RUF009  (a frozen value)
     view: RequestView = field(default_factory=RequestView)
-    compacted: Compacted | None = None
-    accepts: Callable[[Media], bool] = accept_all
-    priced: bool = True
     budgets: Sequence[Budget] = ()
     notices: deque[Notice] = field(default_factory=deque[Notice])
-    call_ids: AbstractSet[str] = frozenset()
 
 
 class Steps:
-    """Takes the steps of a turn: each one model request, its response told part by part.
+    """Takes the steps of a turn: each one model request, its response emitted part by part.
 
-    `number` counts them. `tools` are those of the turn; the one that reads on in long results joins them when
-    there is one. `fold` is what the turn has told so far, through `emit`. `unreported` is a guess at the tokens
-    of responses whose provider does not count them.
+    `number` counts them. `tools` are those of the turn; the tool that reads on in long results is added when the
+    first result is shortened. `fold` holds the messages of the turn so far. `unreported` is an estimate of the
+    tokens of responses whose provider does not count them.
     """
 
-    def __init__(self, setup: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit) -> None:
+    def __init__(self, turn: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit) -> None:
         self.number = 0
         self.usage = Usage()
         self.unreported = Usage()
-        self._setup = setup
-        self._model = setup.model
-        self._form = form = setup.agent.form
+        self._turn = turn
+        self._model = turn.model
+        self._schema = schema = turn.agent.output_schema
         self._tools = tools
         self._fold = fold
         self._emit = emit
         self._call_ids: set[str] = set()
-        said = setup.agent.instructions
-        self._instructions = said if form is None else f"{said}\n\n{form.instructions}".lstrip()
+        said = turn.agent.instructions
+        self._instructions = said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+        self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     @cached_property
     def _context(self) -> Context:
-        """What is sent of the history; made when the tools of the turn are known, which count too."""
+        """What is sent of the history. It is made late: the tools count, and are not listed before the first step."""
         return Context(
-            self._setup.limits,
-            self._setup.compacted,
-            view=self._setup.view,
-            accepts=self._setup.accepts,
+            self._limits,
+            self._turn.history.compacted,
+            view=self._turn.view,
+            accepts=self._turn.facts.accepts,
             instructions=self._instructions,
             tools=[tool.definition for tool in self._tools.values()],
         )
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Send one request, again where that may help, and tell its response; `extra` is not kept.
+        """Send one request, with retries, and emit its response. `extra` is sent and not kept.
 
-        Older turns are summarised first where it would be too long. A closing step has no number of its own.
-        Raises ProviderError, and BudgetExhausted before a request that no budget allows.
+        Older turns are summarised first if the request would be too long. A closing step has no number of its own.
+        Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
         """
         self._keep_budgets()
         messages = self._messages
         if self._context.due(messages) and await self._compact(messages):
-            self._keep_budgets()
+            self._keep_budgets()  # the summary was paid for too
         self.number += not closing
         self._emit(StepStarted(self.number, self._model.name, closing))
-        await asyncio.sleep(0)  # a model and tools that never wait must not keep a cancel out
+        await asyncio.sleep(0)  # lets a cancel in, even if the model and the tools never wait
         began = time.monotonic()
         finished = await self._respond(messages, tool_choice, extra)
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
@@ -117,18 +139,49 @@ class Steps:
         self._measure(finished)
         return finished
 
+    def own_id(self, event: PartFinished) -> PartFinished:
+        """Give a call whose id another call has a new one: results find their calls by the id."""
+        if not isinstance(event.part, ToolCall):
+            return event
+        call_id = event.part.id
+        known = call_id in self._turn.history.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)
+        if not known:
+            return event
+        # The provider's own record of the call holds the old id, so it cannot be sent back.
+        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
+
+    async def sample(
+        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
+    ) -> Completion:
+        """Have the model answer a tool, beside the conversation and without tools.
+
+        Raises ProviderError, and ToolError if a budget is used up. No provider is given a limit of tokens: the
+        model is asked to keep to it, and a longer answer is cut.
+        """
+        try:
+            self._keep_budgets()
+        except BudgetExhausted as spent:
+            message = f"The model was not asked. {spent}"
+            raise ToolError(message) from None
+        taken = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
+        said = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
+        text, usage = await self._complete(Request(taken, said), "The answer for a tool")
+        self._emit(Sampled(call_id, server, usage))
+        longest = max_tokens * tokens.CHARACTERS
+        return Completion(text[:longest], self._model.name, cut=len(text) > longest)
+
     async def _respond(self, messages: Messages, tool_choice: str, extra: Messages) -> ModelFinished:
         try:
-            return await self._ask(self._request(messages, tool_choice, extra), self._hear, self._say_retry)
+            return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
         except ContextTooLong as error:
-            if self._setup.agent.compact_at is None or not await self._compact(messages):
+            if self._turn.agent.compact_at is None or not await self._compact(messages):
                 raise
             self._keep_budgets()
             self._say_retry(1, 0.0, str(error))
-        return await self._ask(self._request(messages, tool_choice, extra), self._hear, self._say_retry)
+        return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
-        """Ask the model, and count what it took, in vain or not."""
+        """Ask the model, and count the usage of failed tries too."""
         try:
             finished = await ask(self._model, request, hear, on_retry)
         except ProviderError as error:
@@ -138,83 +191,48 @@ class Steps:
         return finished
 
     def _keep_budgets(self) -> None:
-        """Raise BudgetExhausted where one is used up, or cannot be kept since the model's price is unknown."""
+        """Raise BudgetExhausted if a budget is used up, or cannot be kept because the model's price is unknown."""
         usage = self.usage + self.unreported
-        if not self._setup.priced:
+        if not self._turn.facts.priced:
             usage = replace(usage, cost=None)
-        for budget in self._setup.budgets:
+        for budget in self._turn.budgets:
             if words := budget.exhausted(usage):
                 raise BudgetExhausted(words)
 
     def _measure(self, finished: ModelFinished) -> None:
         if not (finished.usage.input_tokens or finished.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif finished.once:
-            self._context.measured(len(self._setup.past) + len(self._fold.messages) - 1, finished.usage)
-
-    def _hear(self, event: PartEvent) -> None:
-        self._emit(self._with_own_id(event))
-
-    def _with_own_id(self, event: PartEvent) -> Event:
-        """Give a call that has another's id one of its own: results are told apart by it."""
-        if not isinstance(event, PartFinished) or not isinstance(event.part, ToolCall):
-            return event
-        call_id = event.part.id
-        if not (call_id in self._setup.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)):
-            return event
-        return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
+        elif finished.once:  # else the count holds the conversation several times, and says nothing of its length
+            self._context.measured(len(self._messages) - 1, finished.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:
         self._emit(StepRetried(self.number, attempt, delay, redact(error)))
 
-    # -- what the model is sent ----------------------------------------------------------------
-
     @property
     def _messages(self) -> Messages:
-        return (*self._setup.past, *self._fold.messages)
+        return (*self._turn.history.messages, *self._fold.messages)
 
     def _request(self, messages: Messages, tool_choice: str, extra: Messages) -> Request:
         sent = (*self._context.view(messages), *extra)
         if self._context.shortened and self._tools:
-            tool = reader(lambda call_id: find_result(self._messages, call_id), self._setup.limits.result)
+            tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
         definitions = tuple(tool.definition for tool in self._tools.values())
-        return Request(sent, self._instructions, definitions, tool_choice, self._form and self._form.output)
+        return Request(sent, self._instructions, definitions, tool_choice, self._schema)
 
     async def _compact(self, messages: Messages) -> bool:
-        """Have the history sent shorter from now on; whether that could be."""
-        compacted = await self._context.compact(messages, len(self._setup.past), self._complete)
+        """Make the history shorter for the model, if possible. Return whether that was done."""
+        compacted = await self._context.compact(messages, len(self._turn.history.messages), self._complete)
         if compacted is not None:
             self._emit(compacted)
         return compacted is not None
 
-    async def sample(
-        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
-    ) -> Completion:
-        """Have the model answer a tool, beside the conversation and without tools.
-
-        Raises ProviderError, and ToolError where a budget is used up. No provider is told a limit of tokens: the
-        model is asked to keep to it, and what is longer is cut.
-        """
-        try:
-            self._keep_budgets()
-        except BudgetExhausted as spent:
-            message = f"The model was not asked. {spent}"
-            raise ToolError(message) from None
-        taken = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
-        short = f"Answer in at most {max_tokens} tokens."
-        said = f"{instructions}\n\n{short}".lstrip()
-        text, usage = await self._complete(Request(taken, said), "The answer for a tool")
-        self._emit(Sampled(call_id, server, usage))
-        longest = max_tokens * tokens.CHARACTERS
-        return Completion(text[:longest], self._model.name, cut=len(text) > longest)
-
     def _taken(self, part: Part) -> Part:
-        """Name a medium in words that the model does not take."""
-        return Text(as_text(part)) if isinstance(part, Media) and not self._setup.accepts(part) else part
+        """Replace media that the model does not take by text that names them."""
+        return Text(as_text(part)) if isinstance(part, Media) and not self._turn.facts.accepts(part) else part
 
     async def _complete(self, request: Request, what: str = "The summary") -> tuple[str, Usage]:
-        """Have the model write something that nobody sees."""
+        """Have the model write a text that is not part of the conversation."""
         words: list[str] = []
 
         def hear(event: PartEvent) -> None:

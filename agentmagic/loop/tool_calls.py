@@ -1,4 +1,4 @@
-"""The tool calls of a step: decided, carried out together, settled, whatever becomes of them."""
+"""The tool calls of a step: each is decided, run and given a result, the calls of one step in parallel."""
 
 import asyncio
 import json
@@ -12,29 +12,32 @@ from itertools import groupby
 from typing import Any
 
 from agentmagic import log
-from agentmagic.approval.approvals import Granted, Permits, Refused
-from agentmagic.errors import ServerError, ToolError
+from agentmagic.agent import Agent
+from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
+from agentmagic.approval.policy import policy_of
+from agentmagic.errors import ServerError, ToolError, UsageError
 from agentmagic.events import Event, QuestionAnswered, QuestionAsked, Reply, ToolFinished, ToolProgress, ToolStarted
 from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
 from agentmagic.runtime.engine import running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
-from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, call_tool, failure
+from agentmagic.secrets import redact
+from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
-"""Has the model answer a tool: by the id of its call, its server, messages, instructions and a limit of tokens."""
+"""Has the model answer a tool. Takes the call's id, its server, messages, instructions and a limit of tokens."""
 
 
 @dataclass(slots=True)
 class ToolExecutor:
-    """Carries out the calls of a turn and tells of each.
+    """Carries out the calls of a turn and emits their events.
 
-    `permits` decides which run, `sample` has the model answer a tool that asks. `deps` reaches the tools. A call that
-    was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
+    `gate` decides which calls run, `sample` has the model answer a tool that asks it. `deps` is passed to the tools.
+    A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
     """
 
     tools: Mapping[str, Tool]
-    permits: Permits
+    gate: Gate
     deps: Any
     emit: Emit
     max_repeats: int = 3
@@ -44,45 +47,39 @@ class ToolExecutor:
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
-        """Settle calls without running them; the model reads why."""
+        """Give calls a result without running them; the model reads the message."""
         for call in calls:
             self.emit(ToolFinished(failure(call, message)))
 
     async def carry_out(self, calls: Sequence[ToolCall]) -> str | None:
-        """Carry the calls of one step out, together where their tools allow it.
+        """Carry out the calls of one step, in parallel if their tools allow it.
 
-        Returns the message of a tool that ended the turn, else None. Raises ServerError where a tool server
-        is gone for good, once every call is settled.
+        Returns the message of a tool that ended the turn, else None. Raises ServerError if a tool server is gone
+        for good, after every call is settled.
         """
-        self._count_repeats(calls)
+        # In how many steps in a row each call was made; a call that this step does not make is forgotten.
+        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
         for group in self._groups(calls):
-            await self._together(group)
+            tasks = [asyncio.create_task(self._call(call)) for call in group]
+            await await_all_with_grace(tasks)
+            for task in tasks:
+                if error := task.exception():
+                    raise error
         return self._done
 
-    def _count_repeats(self, calls: Sequence[ToolCall]) -> None:
-        """Count for each call in how many steps in a row it was made."""
-        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
-
     def _groups(self, calls: Sequence[ToolCall]) -> Iterator[tuple[ToolCall, ...]]:
-        """Split calls into runs that may go side by side; a tool that must be alone makes a run of its own."""
+        """Split calls into groups that may run in parallel; a tool that must be alone makes a group of its own."""
 
         def alone(call: ToolCall) -> bool:
             tool = self.tools.get(call.name)
             return tool is not None and not tool.parallel
 
-        for is_alone, run in groupby(calls, alone):
-            together = tuple(run)
+        for is_alone, group in groupby(calls, alone):
+            together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _together(self, calls: Sequence[ToolCall]) -> None:
-        tasks = [asyncio.create_task(self._call(call)) for call in calls]
-        await await_all_with_grace(tasks)
-        for task in tasks:
-            if error := task.exception():
-                raise error
-
     async def _call(self, call: ToolCall) -> None:
-        """Settle one call: look it up, ask if need be, run it, tell what came of it; a line of the audit is left."""
+        """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit."""
         tool = self.tools.get(call.name)
         if tool is None:
             log.audit(log.Audit("", call.name, call.arguments, "no such tool", "error"))
@@ -90,7 +87,7 @@ class ToolExecutor:
             return
         entry = log.Audit(tool.definition.server, call.name, call.arguments)
         try:
-            permit = await self.permits.of(tool, call)
+            permit = await self.gate.admit(tool, call)
             entry.decision = permit.how
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
@@ -102,7 +99,7 @@ class ToolExecutor:
             log.audit(entry)
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit) -> None:
-        """Carry out a call that may run."""
+        """Run a call that the gate has let through."""
         call = permit.call
         self.emit(ToolStarted(call, tool.definition.server))
         self._running.add(call.id)
@@ -115,6 +112,7 @@ class ToolExecutor:
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
+            # A call that was stopped gets its result when the turn settles; this one is still running.
             if context.unstoppable:
                 self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
             raise
@@ -150,7 +148,7 @@ class ToolExecutor:
         def progress(call_id: str, done: float, total: float | None, message: str) -> None:
             event = ToolProgress(call_id, done, total, message)
             if running_loop() is loop:
-                self._tell_progress(event)  # at once: later would be after the call's ToolFinished
+                self._tell_progress(event)  # at once: a callback would run after the call's ToolFinished
             else:
                 loop.call_soon_threadsafe(self._tell_progress, event)
 
@@ -158,13 +156,13 @@ class ToolExecutor:
         return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, complete=complete)
 
     def _tell_progress(self, event: ToolProgress) -> None:
-        """Tell how far a call has come, unless it was settled without its tool, which goes on."""
+        """Emit a call's progress, unless the call is settled: a tool in a thread may go on after that."""
         if event.call_id in self._running:
             self.emit(event)
 
     async def _question(self, text: str) -> str:
         asked = QuestionAsked(uuid.uuid4().hex, text)
-        intent = await self.permits.put(asked)
+        intent = await self.gate.put(asked)
         if not isinstance(intent, Reply):
             message = "Nobody is there to answer the question."
             raise ToolError(message)
@@ -173,11 +171,36 @@ class ToolExecutor:
 
 
 def _signed(result: ToolResult, tool: Tool) -> ToolResult:
-    """Note on a result which server wrote it, if one did and nobody noted it yet."""
+    """Note on a result which server wrote it, if a server did and it is not noted yet."""
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
 
 
 def _same(call: ToolCall) -> str:
-    """Return what two calls share that ask for the same."""
+    """Return a key that two calls share if they ask for the same."""
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
+
+
+async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent, approvals: Approvals) -> ToolResult:
+    """Carry out one call that the user makes, without a model and without events; its progress is dropped.
+
+    The gate decides it like any other call, but does not ask: the call itself is the user's yes. Raises UsageError
+    if there is no such tool, and ServerError if its server is gone or the tool may be one of a server that is.
+    """
+    listed = await asyncio.gather(*map(list_source, toolsets))
+    tools = {tool.name: tool for found, _ in reversed(listed) for tool in found}
+    problems = [problem for _, missing in listed for problem in missing]
+    if call.name not in tools and problems:
+        raise ServerError(redact("\n".join(problems)))
+    if call.name not in tools:
+        message = f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
+        raise UsageError(message)
+    results: list[ToolResult] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, ToolFinished):
+            results.append(event.result)
+
+    gate = Gate(policy_of(agent.permission), approvals, by_hand=True)
+    await ToolExecutor(tools, gate, agent.deps, emit).carry_out([call])
+    return results[0]

@@ -1,18 +1,18 @@
 """One turn: ask the model, carry out its calls, give it the results, until it answers.
 
-The loop emits events and nothing else; its own messages are the fold of what it emitted.
+The loop emits events and nothing else. The messages it works with are the fold of those events.
 """
 
 import asyncio
-import inspect
 import time
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from agentmagic.agent import TOOL_CHOICES, Agent, BeforeFinish
-from agentmagic.approval.approvals import Ask, Permits
+from agentmagic import log
+from agentmagic.agent import REPAIRS, TOOL_CHOICES
+from agentmagic.approval.approvals import Ask, Gate, ask_no_one
+from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,
@@ -29,13 +29,11 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.loop.budget import BudgetExhausted
-from agentmagic.loop.retry import words_of
-from agentmagic.loop.step import Steps, TurnContext
+from agentmagic.loop.retry import hide_secrets, words_of
+from agentmagic.loop.step import BudgetExhausted, Steps, TurnContext
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
-from agentmagic.output_schema import REPAIRS, Form
-from agentmagic.providers.base import FewTools, Model, ModelFinished, Preparing
+from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline, await_with_grace
 from agentmagic.secrets import redact
@@ -57,6 +55,18 @@ CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to g
 
 
 @dataclass(frozen=True, slots=True)
+class Channel:
+    """What a run gives its turn: the events so far, a function that adds one, and one that asks the user.
+
+    The run owns `events`. The turn only reads it, and makes its result of it at the end.
+    """
+
+    events: Sequence[Event]
+    emit: Emit
+    ask: Ask = ask_no_one
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How a turn ended: its result, the error it should raise if any, and the tools it had."""
 
@@ -65,22 +75,20 @@ class Outcome:
     tools: tuple[ToolDef, ...] = ()
 
 
-async def run_turn(setup: TurnContext, *, emit: Emit, ask: Ask) -> Outcome:
-    """Run one turn to its end, however it ends.
+async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
+    """Run one turn to its end and return its outcome, also if it failed or was cancelled.
 
-    Events reach `emit` in order, the last one a TurnFinished. Cancelling the task ends the turn within about
-    GRACE seconds, and the outcome is still returned: the cancellation is taken as the answer to it.
+    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about
+    GRACE seconds. The outcome is still returned, and the cancellation does not reach the caller.
     """
-    return await _TurnLoop(setup, emit, ask).run()
+    return await _TurnLoop(turn, channel).run()
 
 
 @dataclass(slots=True)
 class _TurnLoop:
-    setup: TurnContext
-    listener: Emit
-    ask: Ask
+    turn: TurnContext
+    channel: Channel
     tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    events: list[Event] = field(default_factory=list[Event])
     fold: Fold = field(default_factory=Fold)
     prompts: int = 0
     repairs: int = 0
@@ -89,24 +97,25 @@ class _TurnLoop:
     value: Any = None
     spent: str = ""
     started: float = field(default_factory=time.monotonic)
-    agent: Agent = field(init=False)
-    model: Model = field(init=False)
     deadline: Deadline = field(init=False)
-    form: Form | None = field(init=False)
     steps: Steps = field(init=False)
+    executor: ToolExecutor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.agent, self.model = self.setup.agent, self.setup.model
-        self.deadline = Deadline(self.agent.timeout)
-        self.form = self.agent.form
-        self.steps = Steps(self.setup, self.tools, self.fold, self.emit)
+        agent = self.turn.agent
+        self.deadline = Deadline(agent.timeout)
+        self.steps = Steps(self.turn, self.tools, self.fold, self.emit)
+        policy = policy_of(agent.permission)
+        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask)
+        self.executor = ToolExecutor(self.tools, gate, agent.deps, self.emit, agent.max_repeats, self.steps.sample)
 
     async def run(self) -> Outcome:
-        self.emit(TurnStarted(self.setup.prompt, self.model.name))
+        model = self.turn.model
+        self.emit(TurnStarted(self.turn.prompt, model.name))
         error: Exception | None = None
         try:
-            if isinstance(self.model, Preparing):
-                await self.model.prepare()
+            if isinstance(model, Preparing):
+                await model.prepare()  # outside the deadline: the first use may fetch a gigabyte
             async with self.deadline:
                 reason = await self._steps()
         except BudgetExhausted as spent:
@@ -114,14 +123,32 @@ class _TurnLoop:
         except asyncio.CancelledError:
             reason = "cancelled"
             _take_cancellation()
-        except Exception as failed:  # noqa: BLE001  (a turn always ends with TurnFinished, whatever failed)
+        except Exception as failed:  # noqa: BLE001  (a turn ends with TurnFinished after any failure)
             reason, error = self._failed(failed)
         return self._settle(reason, error)
+
+    def emit(self, event: Event) -> None:
+        """Add an event to the turn. Events of a tool that was left behind are dropped."""
+        if self.over:
+            return
+        if isinstance(event, PartFinished):
+            event = self.steps.own_id(event)
+        self.fold.feed(event)
+        self.turn.history.record(event)  # on disk before any listener acts on it
+        log.event(event)
+        self.channel.emit(event)
+        while self.turn.notices and not isinstance(event, TurnFinished):
+            self.emit(self.turn.notices.popleft())
+
+    def _warn(self, words: str) -> None:
+        self.emit(Notice("warning", words))
+
+    # -- the end -------------------------------------------------------------------------------
 
     def _failed(self, error: Exception) -> tuple[StopReason, Exception]:
         if self.deadline.expired:
             message = (
-                f"The turn took longer than {self.agent.timeout:g} s and was stopped; what was finished is kept. "
+                f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
                 f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
@@ -132,9 +159,10 @@ class _TurnLoop:
         return "error", wrapped
 
     def _last_failure(self) -> str:
-        """Say what the last try failed of, where the time ran out between two tries."""
-        steps = [event for event in self.events if isinstance(event, (StepStarted, StepRetried))]
-        return f" The last try failed: {steps[-1].error}" if steps and isinstance(steps[-1], StepRetried) else ""
+        """Return why the last try failed, if the time ran out between two tries."""
+        steps = (event for event in reversed(self.channel.events) if isinstance(event, (StepStarted, StepRetried)))
+        last = next(steps, None)
+        return f" The last try failed: {last.error}" if isinstance(last, StepRetried) else ""
 
     def _settle(self, reason: StopReason, error: Exception | None) -> Outcome:
         for closing in tuple(self.fold.closing()):
@@ -144,7 +172,7 @@ class _TurnLoop:
         result = RunResult(
             final_text=answer if self.final is None else self.final,
             history_delta=delta,
-            events=tuple(self.events),
+            events=tuple(self.channel.events),
             iterations_used=self.steps.number,
             timed_out=reason == "timeout",
             stop_reason=reason,
@@ -156,75 +184,64 @@ class _TurnLoop:
         if isinstance(error, AgentMagicError):
             error.result = result
             error.args = (result.error,)
-            _hide_secrets(error)
+            hide_secrets(error)
         self.emit(TurnFinished(result))
         self.over = True
         return Outcome(result, error, tuple(tool.definition for tool in self.tools.values()))
-
-    def emit(self, event: Event) -> None:
-        """Tell what happened; a tool that was left behind is not heard any more."""
-        if self.over:
-            return
-        self.fold.feed(event)
-        self.events.append(event)
-        self.listener(event)
-        while self.setup.notices and not isinstance(event, TurnFinished):
-            self.emit(self.setup.notices.popleft())
 
     # -- steps ---------------------------------------------------------------------------------
 
     async def _steps(self) -> StopReason:
         await self._list_tools()
-        self._check_tool_choice()
-        permits = Permits(self.setup.gate, self.deadline, self.emit, self.ask)
-        calling = ToolExecutor(
-            self.tools, permits, self.agent.deps, self.emit, self.agent.max_repeats, self.steps.sample
-        )
-        choice = first = self.agent.tool_choice
-        for _ in range(self.agent.max_iterations):
+        choice = first = self.turn.agent.tool_choice
+        if choice not in TOOL_CHOICES and choice not in self.tools:
+            known = ", ".join((*TOOL_CHOICES, *self.tools))
+            message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
+            raise UsageError(message)
+        for _ in range(self.turn.agent.max_iterations):
             response = await self.steps.take(choice)
-            reason = await self._act(calling, response, choice)
+            reason = await self._act(response, choice)
             if reason:
                 return reason
-            choice = "none" if first == "none" else "auto"
-        return await self._limit(calling)
+            choice = "none" if first == "none" else "auto"  # a forced call in every step would never end
+        return await self._limit()
 
-    async def _act(self, calling: ToolExecutor, response: ModelFinished, choice: str) -> StopReason | None:
-        """Do what a response asks for; return why the turn is over, or None where it goes on."""
+    async def _act(self, response: ModelFinished, choice: str) -> StopReason | None:
+        """Do what a response asks for. Return why the turn is over, or None if it goes on."""
         calls = self.fold.unanswered
         if not calls:
             return None if await self._goes_on(response) else "answer"
-        if not self.setup.toolsets:
-            calling.refuse(calls, "There are no tools in this conversation; answer without one.")
+        if not self.turn.toolsets:
+            self.executor.refuse(calls, "There are no tools in this conversation; answer without one.")
             return "no_tools"
         if choice == "none":
-            calling.refuse(calls, "No tool may be called in this turn; answer without one.")
-        elif response.cut:
-            calling.refuse(calls, CUT_CALL)
+            self.executor.refuse(calls, "No tool may be called in this turn; answer without one.")
+        elif response.cut:  # the last call's arguments may be half of what the model meant
+            self.executor.refuse(calls, CUT_CALL)
         else:
-            self.final = await calling.carry_out(calls)
+            self.final = await self.executor.carry_out(calls)
         return None if self.final is None else "done"
 
     async def _goes_on(self, response: ModelFinished) -> bool:
-        """Whether the model is sent on although it has answered: to mend the form, or by the user's hook."""
+        """Whether the model is sent on after an answer: to repair its form, or by the user's hook."""
         answer = self.fold.messages[-1]
         if response.cut:
-            self.emit(Notice("warning", CUT_ANSWER))
+            self._warn(CUT_ANSWER)
         words = self._repair() or await self._hook(answer)
         if words:
             self.emit(PromptAdded(user(words)))
         return bool(words)
 
     def _repair(self) -> str | None:
-        """Take the value from an answer of a given form; return what to say where it has another.
+        """Take the value of an answer that has a schema, or return what to tell the model if it does not fit.
 
-        Raises InvalidOutput where it was said often enough.
+        Raises InvalidOutput after REPAIRS answers that do not fit.
         """
-        if self.form is None:
+        schema, self.value = self.turn.agent.output_schema, None
+        if schema is None:
             return None
-        self.value = None
         try:
-            self.value = self._read(self.form)
+            self.value = self._read(schema)
         except InvalidOutput as error:
             if self.repairs == REPAIRS:
                 raise
@@ -232,19 +249,19 @@ class _TurnLoop:
             return f"{error} Send the whole answer again, as JSON of that form."
         return None
 
-    def _read(self, form: Form) -> Any:
+    def _read(self, schema: OutputSchema) -> Any:
         try:
-            return form.read(self.fold.messages[-1].text)
+            return schema.read(self.fold.messages[-1].text)
         except ValueError as error:
             message = f"The answer does not have the form that was asked for: {redact(str(error))}."
             raise InvalidOutput(message) from None
 
     async def _hook(self, answer: Message) -> str | None:
-        hook = self.agent.before_finish
+        hook = self.turn.agent.before_finish
         if hook is None or self.prompts == FURTHER_PROMPTS:
             return None
         try:
-            words = await await_with_grace(_heard(hook, answer))
+            words = await await_with_grace(engine().call_user(hook, answer))
         except Exception as error:
             raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
         if words is not None and not isinstance(words, str):
@@ -253,56 +270,46 @@ class _TurnLoop:
         return words
 
     async def _list_tools(self) -> None:
-        for tools, problems in await await_with_grace(_all(map(list_source, self.setup.toolsets))):
+        for tools, problems in await await_with_grace(_all(map(list_source, self.turn.toolsets))):
             for problem in problems:
-                self.emit(Notice("warning", redact(f"This turn runs without a tool server. {problem}")))
+                self._warn(redact(f"This turn runs without a tool server. {problem}"))
             for tool in tools:
                 if tool.name == READER:
-                    words = (
+                    self._warn(
                         f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
                     )
-                    self.emit(Notice("warning", words))
                 elif self.tools.setdefault(tool.name, tool) is not tool:
-                    self.emit(Notice("warning", f"Two tools are named {tool.name}; the first of them is used."))
-        if isinstance(self.model, FewTools):
-            definitions = [tool.definition for tool in self.tools.values()]
-            self._keep(self.model.choose(definitions, self.setup.prompt.text))
-
-    def _keep(self, kept: Sequence[ToolDef]) -> None:
-        names = {self.agent.tool_choice, *(definition.name for definition in kept)}
+                    self._warn(f"Two tools are named {tool.name}; the first of them is used.")
+        model = self.turn.model
+        if not isinstance(model, FewTools):
+            return
+        kept = model.choose([tool.definition for tool in self.tools.values()], self.turn.prompt.text)
+        names = {self.turn.agent.tool_choice, *(definition.name for definition in kept)}
         left_out = [name for name in self.tools if name not in names]
         for name in left_out:
             del self.tools[name]
         if left_out:
-            words = f"{self.model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}."
-            self.emit(Notice("warning", words))
-
-    def _check_tool_choice(self) -> None:
-        choice = self.agent.tool_choice
-        if choice not in TOOL_CHOICES and choice not in self.tools:
-            known = ", ".join((*TOOL_CHOICES, *self.tools))
-            message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
-            raise UsageError(message)
+            self._warn(f"{model.name} can handle {len(kept)} tools. Left out: {', '.join(left_out)}.")
 
     # -- the limit -----------------------------------------------------------------------------
 
-    async def _limit(self, calling: ToolExecutor) -> StopReason:
+    async def _limit(self) -> StopReason:
         """Close a turn that used up its steps with a last answer from what was found."""
-        limit = self.agent.max_iterations
-        self.emit(Notice("warning", f"The limit of {limit} steps is reached. Raise max_iterations to allow more."))
-        if self.agent.on_limit == "stop":
+        agent = self.turn.agent
+        self._warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
+        if agent.on_limit == "stop":
             return "limit"
         try:
             await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
-            self.emit(Notice("warning", redact(f"The closing answer failed: {error}")))
+            self._warn(redact(f"The closing answer failed: {error}"))
             self._close_without_answer()
             return "limit"
-        if calls := self.fold.unanswered:
-            calling.refuse(calls, NO_CLOSING)
+        if calls := self.fold.unanswered:  # some models call a tool although none was offered
+            self.executor.refuse(calls, NO_CLOSING)
             self.final = self.fold.messages[-2].text.strip() or NO_CLOSING
-        elif self.form is not None:
-            self.value = self._read(self.form)
+        elif agent.output_schema is not None:
+            self.value = self._read(agent.output_schema)
         return "limit"
 
     def _close_without_answer(self) -> None:
@@ -314,16 +321,8 @@ class _TurnLoop:
         self.emit(StepFinished(self.steps.number, Usage(), "failed"))
 
 
-async def _heard(hook: BeforeFinish, answer: Message) -> object:
-    """Call the hook, in the main thread of a kernel where it is synchronous."""
-    if inspect.iscoroutinefunction(hook):
-        return await hook(answer)
-    words = await engine().run_user(partial(hook, answer))
-    return await words if inspect.isawaitable(words) else words
-
-
 async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
-    """Await all; none goes on where one fails."""
+    """Await all; if one fails, cancel the others."""
     tasks = [asyncio.ensure_future(listing) for listing in listings]
     try:
         return await asyncio.gather(*tasks)
@@ -332,28 +331,8 @@ async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
             task.cancel()
 
 
-def _hide_secrets(error: BaseException) -> None:
-    """Take the causes of an error away where one of them holds a secret: a traceback would show it."""
-    causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None]
-    if any(redact(words) != words for words in map(said, _tree(causes))):
-        error.__cause__, error.__suppress_context__ = None, True
-
-
-def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
-    """Return errors, their causes and the members of their groups, each once."""
-    found: list[BaseException] = []
-    waiting = list(errors)
-    while waiting:
-        error = waiting.pop()
-        if any(error is known for known in found):
-            continue
-        found.append(error)
-        members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()
-        waiting += [one for one in (error.__cause__, error.__context__, *members) if one is not None]
-    return found
-
-
 def _take_cancellation() -> None:
+    """Clear the task's pending cancellations, so that the turn can still await its clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,19 +1,51 @@
 """What every model is: a request goes in, part events and one closing event stream out."""
 
+import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.json_schema import misfit
 from agentmagic.messages import Message, ToolDef, Usage
+
+_FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
+
+
+def _as_it_is(data: Any) -> Any:
+    return data
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The form an answer must have: a JSON Schema of type object, and a name for it that providers take."""
+    """The form of an answer: a JSON Schema of type object, and a name for it that providers take.
+
+    `convert` makes the value of the JSON data, and raises ValueError for data that has none.
+    """
 
     name: str
     schema: Mapping[str, Any]
+    convert: Callable[[Any], Any] = _as_it_is
+
+    @property
+    def instructions(self) -> str:
+        """The form in words, for models that cannot be held to a schema."""
+        schema = json.dumps(self.schema, ensure_ascii=False)
+        return f"Your final answer is one JSON object and nothing else, valid under this JSON Schema: {schema}"
+
+    def read(self, text: str) -> Any:
+        """Return the value of an answer. Raises ValueError, with a text for the model, if it does not fit."""
+        # Models often put JSON into a fenced block, with or without words around it.
+        fenced = _FENCED.search(text)
+        try:
+            data = json.loads(fenced[1] if fenced and not text.lstrip().startswith("{") else text)
+        except (ValueError, RecursionError):
+            message = "it is not JSON"
+            raise ValueError(message) from None
+        if problem := misfit(self.schema, data):
+            raise ValueError(problem)
+        return self.convert(data)
 
 
 @dataclass(frozen=True, slots=True)

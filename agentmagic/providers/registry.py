@@ -21,9 +21,9 @@ __all__ = [
     "FREE",
     "ModelInfo",
     "Provider",
+    "choose_default",
     "default_model",
     "info",
-    "missing_model",
     "priced",
     "providers",
     "register_model",
@@ -158,15 +158,16 @@ def default_model() -> str | None:
     return None
 
 
-def missing_model() -> AuthenticationMissing:
-    """Return the error for a turn without a model: none was chosen, and no key is set."""
-    rows = [row.keys for row in providers().values() if row.keys]
-    first = " or ".join(dict.fromkeys(keys[0] for keys in rows))
+def choose_default() -> str:
+    """Return the default model. Raises AuthenticationMissing, with the keys to set, if no provider's key is set."""
+    if (name := default_model()) is not None:
+        return name
+    keyed = [row.keys for row in providers().values() if row.keys]
     message = (
-        f"No model is chosen and no key is set. Set {first}, or choose the small model of this machine, "
-        'which needs no key: "local:".'
+        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in keyed))}, or choose "
+        'the small model of this machine, which needs no key: "local:".'
     )
-    return AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in rows for key in keys)))
+    raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
 
 
 def usable_models() -> list[str]:

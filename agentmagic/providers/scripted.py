@@ -37,7 +37,7 @@ class ScriptedStep(TypedDict):
 Step = str | ScriptedStep | Exception
 
 
-class Scripted:
+class ScriptedModel:
     """Plays its steps, one a request: a string answers, a dict may call tools, an exception is raised.
 
     Every request is kept in `requests`. Words are counted as tokens. A request after the last step raises
@@ -87,7 +87,7 @@ class Scripted:
             index += 1
 
 
-def make(model: str) -> Scripted:
+def make(model: str) -> ScriptedModel:
     """Make the model of a script file: a JSON list of steps.
 
     Raises ConfigError for a file that is none.
@@ -101,7 +101,7 @@ def make(model: str) -> Scripted:
     if not isinstance(steps, list) or not all(map(_is_step, cast("list[object]", steps))):
         message = f"The script {model} is no list of steps. Write a JSON list of strings and objects."
         raise ConfigError(message)
-    return Scripted(cast("list[Step]", steps), path.stem)
+    return ScriptedModel(cast("list[Step]", steps), path.stem)
 
 
 def _is_step(step: object) -> bool:

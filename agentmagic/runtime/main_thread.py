@@ -1,6 +1,6 @@
 """The queue of work for the main thread: synchronous functions of the notebook, typed questions.
 
-It is done by whoever holds that thread: a blocking cell, or the kernel's loop.
+A cell that blocks works it off, and between cells the kernel's event loop does.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 TICK = 0.25
-"""Seconds after which a blocked main thread looks for signals: lock waits on Windows cannot be interrupted."""
+"""Seconds after which a blocked main thread checks for signals: lock waits on Windows cannot be interrupted."""
 
 
 class Job:
-    """A function for the main thread, and the future of what it returns."""
+    """A function to call in the main thread, and the future of its result."""
 
     def __init__(self, function: Callable[[], Any], on_start: Callable[[], None] | None) -> None:
         self.function = function
@@ -31,7 +31,7 @@ class Job:
         self.given_up = False
 
     def run(self) -> None:
-        """Call the function, in the thread that this is called in; nothing is raised here."""
+        """Call the function in this thread. Its exception goes into the future and is not raised here."""
         if not self.future.set_running_or_notify_cancel():
             return
         if self.on_start is not None:
@@ -39,36 +39,36 @@ class Job:
         try:
             self.interruptible = True
             try:
-                if self.given_up:  # before a signal could have stopped the function
+                if self.given_up:  # before the function was interruptible, so that no signal was sent
                     raise KeyboardInterrupt
                 value = self.function()
             finally:
                 self.interruptible = False
         except StopIteration as error:  # which no asyncio future can carry
             self.future.set_exception(RuntimeError(f"StopIteration: {error}"))
-        except BaseException as error:  # noqa: BLE001  (whatever it raises is the answer, an interrupt too)
+        except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
         else:
             self.future.set_result(value)
 
 
 class Person(Protocol):
-    """Whoever sits before the notebook; called in the main thread."""
+    """The user at the keyboard of the notebook. The methods are called in the main thread."""
 
     def attended(self) -> bool:
-        """Whether somebody can type in the cell under way."""
+        """Whether the user can type an answer in the running cell."""
         ...
 
     def ask(self, question: str) -> str:
-        """Have an answer typed that is not to be seen or kept, "" for none."""
+        """Return an answer that is typed hidden and kept nowhere, "" for none."""
         ...
 
 
 class MainThread:
     """The queue of work for the main thread: one job at a time, in order.
 
-    `holds_tools` says that synchronous tools belong here, as in a kernel; a script leaves it False.
-    `person` is asked what no run asks; a script has none.
+    `holds_tools` says that synchronous tools run here, as in a kernel; a script leaves it False. `person` answers
+    questions that belong to no run; a script has none.
     """
 
     def __init__(self) -> None:
@@ -84,28 +84,28 @@ class MainThread:
 
     @property
     def serving(self) -> bool:
-        """Whether the main thread is blocked in `serve` and does the jobs there."""
+        """Whether the main thread is blocked in `serve`, which runs the jobs."""
         return self._servers > 0
 
     @property
     def reachable(self) -> bool:
-        """Whether a job posted now will be done at all."""
+        """Whether a job that is posted now will be run at all."""
         return self.serving or self._wake is not None
 
     @property
     def takes_tools(self) -> bool:
-        """Whether synchronous tools run here, and can now."""
+        """Whether synchronous tools belong here and can be run now."""
         return self.holds_tools and self.reachable
 
     def attach(self, wake: Callable[[Callable[[], None]], object] | None) -> None:
-        """Say how the main thread's loop is asked to call a function when nobody serves."""
+        """Set the function that schedules a callback on the main thread's event loop, for when no cell blocks it."""
         self._wake = wake
 
     async def run(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
-        """Have the main thread call a function; cancelling interrupts it as a person would.
+        """Call a function in the main thread. Cancelling interrupts it, as the user's interrupt would.
 
-        `on_start` is called in the main thread when the function's turn has come. A function that was
-        interrupted raises KeyboardInterrupt here as `asyncio.CancelledError`.
+        `on_start` is called in the main thread just before the function. If the function is interrupted, this
+        raises `asyncio.CancelledError`.
         """
         job = Job(function, on_start)
         self._post(job)
@@ -115,6 +115,7 @@ class MainThread:
             self._interrupt(job)
             raise
         except KeyboardInterrupt:
+            # The user has interrupted the function: the turn that waits for it ends as well.
             if (task := asyncio.current_task()) is not None:
                 task.cancel()
             raise asyncio.CancelledError from None
@@ -129,7 +130,7 @@ class MainThread:
 
     def _interrupt(self, job: Job) -> None:
         with self._changed:
-            job.given_up = True  # a job that serves another one now is interrupted when that is over
+            job.given_up = True  # a job that is itself serving another one is interrupted after that one
             if self._current is not job:
                 return
             self._target = job
@@ -140,7 +141,7 @@ class MainThread:
             signal.raise_signal(signal.SIGINT)
 
     def drain(self) -> None:
-        """Do the jobs that wait; for the main thread's own loop, when no cell blocks it."""
+        """Run the waiting jobs. The main thread's event loop calls this when no cell blocks it."""
         restore = self._catch_interrupts()
         try:
             while self._step():
@@ -149,10 +150,10 @@ class MainThread:
             restore()
 
     def serve(self, done: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
-        """Block the main thread until `done`, doing its jobs meanwhile.
+        """Block the main thread until `done`, and run its jobs meanwhile.
 
-        The first interrupt calls `on_interrupt`, and stops the job under way if there is one. The second
-        raises KeyboardInterrupt here. May be nested: a job may serve.
+        The first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
+        KeyboardInterrupt here. Calls may be nested, since a job may serve.
         """
         done.add_done_callback(self._notice)
         outer, self._interrupts = self._interrupts, on_interrupt
@@ -164,7 +165,7 @@ class MainThread:
                         with self._changed:
                             self._changed.wait_for(lambda: bool(self._jobs) or done.done(), timeout=TICK)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # not told yet: what was waited for here ends with the waiting
+            if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else will end the work
                 on_interrupt()
             raise
         finally:
@@ -173,10 +174,10 @@ class MainThread:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Count the main thread as serving, also before it does.
+        """Mark the main thread as busy, so that jobs posted before `serve` begins are left for it.
 
-        For code that begins something and then waits for it: what needs the main thread meanwhile must not
-        count on its event loop, which is about to stand still. Does nothing in another thread.
+        For code that starts work and then waits for it: the main thread's event loop is about to block, so jobs must
+        not be scheduled there. Does nothing in another thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -218,7 +219,7 @@ class MainThread:
         if target is not None:
             if target is self._current and in_job:
                 raise KeyboardInterrupt
-            return  # the job was over before the signal came
+            return  # the job had ended before the signal came
         first, self._interrupts = self._interrupts, None
         if first is not None:
             first()

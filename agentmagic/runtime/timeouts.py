@@ -1,4 +1,4 @@
-"""A timeout that stands still while somebody is waited for."""
+"""Waiting with a limit: for cancelled work to end, and a timeout that can be paused."""
 
 import asyncio
 from collections.abc import Collection, Coroutine, Generator
@@ -10,30 +10,30 @@ T = TypeVar("T")
 
 
 def being_cancelled() -> bool:
-    """Whether somebody, or a deadline, has asked the running task to end."""
+    """Whether the running task was asked to end, by a cancel or by a deadline."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 GRACE = 0.25
-"""Seconds that cancelled work gets to clean up before its turn goes on without it."""
+"""Seconds that cancelled work gets to clean up before its turn is settled without it."""
 
 
 async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that somebody else wrote; when cancelled, wait for its end no longer than GRACE seconds."""
+    """Await work of the user or of a library. When cancelled, wait at most GRACE seconds for it to end."""
     task = asyncio.ensure_future(work)
     await await_all_with_grace([task])
     return task.result()
 
 
 async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait until tasks have ended, however; when cancelled, cancel them and wait no longer than GRACE seconds."""
+    """Wait until tasks have ended. When cancelled, cancel them and wait at most GRACE seconds."""
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks, timeout=GRACE)
+        await asyncio.wait(tasks, timeout=GRACE)  # work that ignores its cancellation is left behind
         raise
     finally:
         for task in tasks:
@@ -41,13 +41,13 @@ async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"]) -> None:
 
 
 def _look_at(task: "asyncio.Task[Any]") -> None:
-    """Take a task's exception, so that one left behind does not complain when it ends."""
+    """Retrieve a task's exception, so that asyncio does not report one that was left behind."""
     if not task.cancelled():
         task.exception()
 
 
 class Deadline:
-    """An `asyncio.timeout` that can be paused; leaving it after it ran out raises `TimeoutError`.
+    """An `asyncio.timeout` that can be paused. Leaving the block after the time ran out raises `TimeoutError`.
 
     `seconds` may be None for no limit. Pauses may nest and overlap.
     """
@@ -66,7 +66,7 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._left = None  # a resume that comes late has nothing to move
+        self._left = None  # so that a late `resume` reschedules nothing
         return await self._timeout.__aexit__(kind, error, trace)
 
     @property
@@ -75,7 +75,7 @@ class Deadline:
         return self._timeout.expired()
 
     def pause(self) -> None:
-        """Let no time pass from here on; call it from the deadline's own event loop."""
+        """Stop the clock. Call it on the deadline's own event loop."""
         when = self._timeout.when()
         if self._pauses == 0 and when is not None and not self.expired:
             self._left = when - asyncio.get_running_loop().time()
@@ -83,7 +83,7 @@ class Deadline:
         self._pauses += 1
 
     def resume(self) -> None:
-        """End one pause; time runs again when the last one ends."""
+        """End one pause. The clock runs again when the last one has ended."""
         self._pauses -= 1
         if self._pauses == 0 and self._left is not None and not self.expired:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
@@ -91,7 +91,7 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Let no time pass inside the block."""
+        """Stop the clock inside the block."""
         self.pause()
         try:
             yield

@@ -1,13 +1,12 @@
 """What every tool is, and how one call of it becomes one result, whatever happens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, get_args, runtime_checkable
-from uuid import uuid4
 
 from agentmagic import json_schema
-from agentmagic.errors import ServerError, ToolError, UsageError, said
+from agentmagic.errors import ServerError, ToolError, said
 from agentmagic.messages import (
     Content,
     Media,
@@ -217,35 +216,6 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
             fate = f"was given up. {STILL_RUNNING}" if context.unstoppable else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
         return failure(call, _sentence(error))
-
-
-async def call_by_hand(
-    toolsets: Iterable["Toolset"], name: str, arguments: Mapping[str, Any], deps: Any = None
-) -> ToolResult:
-    """Carry out one tool of some sources without a model; nobody is asked, and its progress is not followed.
-
-    Raises UsageError if there is no such tool, and ServerError if its server is gone, or if the tool is not among
-    those of the servers that can be reached.
-    """
-    listed = await asyncio.gather(*(list_source(source) for source in toolsets))
-    tools = {tool.name: tool for found, _ in reversed(listed) for tool in found}
-    problems = [problem for _, missing in listed for problem in missing]
-    if name not in tools and problems:
-        raise ServerError(redact("\n".join(problems)))
-    if name not in tools:
-        message = f"There is no tool {name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
-        raise UsageError(message)
-    call = ToolCall(f"call_{uuid4().hex}", name, arguments)
-    return await call_tool(tools[name], call, ToolContext(call, deps=deps, ask=_nobody, progress=_unheard))
-
-
-async def _nobody(_question: str) -> str:
-    message = "Nobody is there to answer the question."
-    raise ToolError(message)
-
-
-def _unheard(_call_id: str, _done: float, _total: float | None, _message: str) -> None:
-    """Take progress that nobody follows."""
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import Approve, Deny
 from agentmagic.log import arguments_hash
 from agentmagic.messages import ToolDef, ToolResult, user
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.tools.base import Tool, result
 from tests.turns import calls, kinds, play, results, scripted, texts
 
@@ -190,7 +190,7 @@ def test_an_always_is_for_one_conversation_and_not_for_its_forks_or_another_that
     session.save(tmp_path / "one.jsonl")
     answered(session, lambda asked: Approve(asked.id, always=True))
     fork = session.fork()
-    fork.agent = replace(session.agent, model=Scripted([read, "done"]))
+    fork.agent = replace(session.agent, model=ScriptedModel([read, "done"]))
     assert len(asked_of(answered(fork, lambda asked: Deny(asked.id)))) == 1
     session.restore(tmp_path / "one.jsonl")
     assert len(asked_of(answered(session, lambda asked: Deny(asked.id)))) == 1
@@ -291,7 +291,7 @@ def test_code_does_not_run_because_a_variable_says_allow(monkeypatch):
 
 
 def test_a_servers_result_is_marked_for_the_model_and_nowhere_else():
-    model = Scripted([calls(("read", {"path": "a"})), "Done."])
+    model = ScriptedModel([calls(("read", {"path": "a"})), "Done."])
     session = Session(Agent(model, tools=[Files(ask=False)]))
     outcome = session.ask("a prompt")
     (sent,) = model.requests[-1].messages[-1].parts
@@ -309,7 +309,7 @@ def test_a_functions_result_is_not_marked():
         """Say where."""
         return "here"
 
-    model = Scripted([calls("here"), "Done."])
+    model = ScriptedModel([calls("here"), "Done."])
     Session(Agent(model, tools=[here])).ask("a prompt")
     assert model.requests[-1].messages[-1].parts[0].text == "here"
 
@@ -322,10 +322,10 @@ def test_what_is_read_on_of_a_servers_result_is_marked_too():
 
             return [Tool(self.definition, read)]
 
-    model = Scripted([calls(("read", {"path": "a"})), "Done."])
+    model = ScriptedModel([calls(("read", {"path": "a"})), "Done."])
     session = Session(Agent(model, tools=[Long()], max_result=1000))
     first = results(session.ask("a prompt"))[0].call_id
-    again = Scripted([calls(("read_result", {"id": first, "start": 2000})), "Done."])
+    again = ScriptedModel([calls(("read_result", {"id": first, "start": 2000})), "Done."])
     session.agent = replace(session.agent, model=again)
     outcome = session.ask("go on")
     assert results(outcome)[0].server == "files"
@@ -407,7 +407,7 @@ async def think(ctx: ToolContext) -> str:
 
 
 def test_a_tool_can_have_the_model_answer_beside_the_conversation():
-    model = Scripted([calls("think"), "4", "It is 4."])
+    model = ScriptedModel([calls("think"), "4", "It is 4."])
     outcome = Session(Agent(model, tools=[think])).ask("a prompt")
     assert texts(outcome) == [f"{model.name} says 4"]
     assert outcome.final_text == "It is 4."

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmagic.approval.gate import Approvals, Gate, denial, doubtful_denial
+from agentmagic.approval.approvals import Approvals, Gate, denial, doubtful_denial
 from agentmagic.approval.policy import Policy, Rule, policy_of
 from agentmagic.errors import UsageError
 from agentmagic.messages import ToolDef

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from agentmagic import Agent, Session, tool
 from agentmagic.events import PartDelta
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from tests.benchmarks import long
 from tests.benchmarks.floor import Floor
 
@@ -149,7 +149,7 @@ async def tools_together() -> None:
 
     for function in (sleeper, blocker):
         step = {"calls": [{"name": function.__name__, "arguments": {}}] * 8}
-        async with Session(Agent(Scripted([step, "done"]), tools=[function])) as session:
+        async with Session(Agent(ScriptedModel([step, "done"]), tools=[function])) as session:
             began = time.perf_counter()
             await ask(session, "all of them")
             row(f"8 tools of 0.2 s, {function.__name__}", time.perf_counter() - began, 0.2, "s", "goal 0.25")
@@ -162,8 +162,8 @@ shell = InteractiveShell.instance()
 began = time.process_time()
 shell.run_line_magic("load_ext", "agentmagic")
 loaded = time.process_time() - began
-shell.run_cell("from agentmagic import Agent, Session\nfrom agentmagic.providers.scripted import Scripted")
-shell.run_cell("agent = Session(Agent(Scripted(['Hello.'])))")
+shell.run_cell("from agentmagic import Agent, Session\nfrom agentmagic.providers.scripted import ScriptedModel")
+shell.run_cell("agent = Session(Agent(ScriptedModel(['Hello.'])))")
 began = time.process_time()
 shell.run_cell("%%agent\nhello")
 print(loaded, time.process_time() - began)

@@ -33,7 +33,7 @@ SETUP = """
 %load_ext agentmagic
 import json, os, time
 from agentmagic import Agent, Session, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from tests.benchmarks.paced import Paced, waking
 from agentmagic.runtime.engine import engine
 
@@ -42,13 +42,13 @@ async def run_query(sql: str) -> str:
     "Run a query."
     return '[{"n": 1}]'
 """
-SHORT = "agent = Session(Agent(Scripted(['Yes, **yes**.'])))\nprint(os.getpid())"
+SHORT = "agent = Session(Agent(ScriptedModel(['Yes, **yes**.'])))\nprint(os.getpid())"
 PACED = "model = Paced({rate})\nagent = Session(Agent(model))"
 TURN = "%%agent\nhello"
 LONG = f"""
 calls = {{"calls": [{{"name": "run_query", "arguments": {{"sql": "SELECT 1"}}}}] * {CARDS}}}
 answer = "Answer, with `code` and **stress**, and a\\n\\n- list\\n- of two"
-agent = Session(Agent(Scripted([calls, answer] * {TURNS}), tools=[run_query]))
+agent = Session(Agent(ScriptedModel([calls, answer] * {TURNS}), tools=[run_query]))
 for number in range({TURNS}):
     agent.ask(f"Question {{number}}")
 """

@@ -25,7 +25,7 @@ SETUP = """
 import os, sys, time
 from agentmagic import Agent, Session, ToolContext, tool
 from agentmagic.errors import RateLimited
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Stalled, invalid_history
 
 def calls(name, **arguments):
@@ -33,7 +33,7 @@ def calls(name, **arguments):
 
 def play(*steps):
     global agent
-    agent = Session(Agent(Scripted(list(steps))))
+    agent = Session(Agent(ScriptedModel(list(steps))))
 
 @tool(ask=True)
 def order(what: str) -> str:

@@ -31,7 +31,7 @@ PANEL = """
 %load_ext agentmagic
 import pandas as pd
 from agentmagic import Agent, Session, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 
 products = ["Lamp", "Chair", "Desk"]
 sales = pd.DataFrame({"product": products, "revenue": [48_200, 31_950, 27_400], "returns": [12, 31, 4]})
@@ -64,7 +64,7 @@ sales.assign(rate=sales.returns / sales.revenue).sort_values("rate")
 def calls(name, **arguments):
     return {"calls": [{"name": name, "arguments": arguments}]}
 
-agent = Session(Agent(Scripted([
+agent = Session(Agent(ScriptedModel([
     calls("best_products", year=2025),
     ANSWER,
     calls("send_report", to="ana@example.org", subject="What sold best in 2025", attach=["sales.csv"]),

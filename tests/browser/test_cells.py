@@ -67,7 +67,7 @@ def test_an_interrupt_ends_the_cell_at_once_and_the_conversation_goes_on(
     notebook = open_notebook(
         prepare,
         "%%agent\nhello",
-        "print(invalid_history(agent.messages))\nagent.agent = Agent(Scripted(['second answer']))",
+        "print(invalid_history(agent.messages))\nagent.agent = Agent(ScriptedModel(['second answer']))",
         "%%agent\nagain",
         "print(os.getpid())",
         kernel=kernel,

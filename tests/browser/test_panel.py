@@ -15,7 +15,7 @@ SETUP = """
 %load_ext agentmagic
 import os, sys
 from agentmagic import Agent, Session, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Stalled
 
 year = 2026
@@ -25,7 +25,7 @@ def calls(name, **arguments):
 
 def play(*steps):
     global agent
-    agent = Session(Agent(Scripted(list(steps))))
+    agent = Session(Agent(ScriptedModel(list(steps))))
 
 @tool(ask=True)
 def order(what: str) -> str:

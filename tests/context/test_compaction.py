@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from agentmagic import agent
 from agentmagic.context import tokens
-from agentmagic.context.compaction import Context, Limits, RequestView
-from agentmagic.context.summary import stand_in, written_out
+from agentmagic.context.compaction import Context, Limits, stand_in, written_out
+from agentmagic.context.request_view import RequestView
 from agentmagic.errors import Unavailable
 from agentmagic.events import Compacted
 from agentmagic.messages import (

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from agentmagic import Agent
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE, invalid_history
 from tests.contracts.conversing import GOES_ON, Conversation, api_case, check_events, every_api, tools, words_of
 from tests.providers.strict.script import TOO_LONG, call, fault, say
@@ -88,7 +88,7 @@ def test_a_history_with_a_name_that_the_heir_does_not_take_goes_on(conversation,
 def test_a_history_of_a_server_that_uses_its_call_ids_again_goes_on(conversation, api):
     with conversation(api) as talk:
         for _ in range(2):
-            counting_anew = Scripted([calls(UTC), "Done."])
+            counting_anew = ScriptedModel([calls(UTC), "Done."])
             talk.ask(agent=Agent(counting_anew, tools=tools(talk.ran)))
         assert talk.ran == ["UTC", "UTC"]
         hand_over(talk, talk)

@@ -16,7 +16,7 @@ from agentmagic.errors import BadRequest, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, user
 from agentmagic.providers.base import Model, ModelFinished, Request
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history, run
 from tests.providers.loopback import Exchange, Loopback, sse
@@ -139,7 +139,7 @@ def answering(name, *answers, **options):
     """A model that gives the answers, "calling" or "speaking", one a request."""
     if name == "scripted":
         steps = {"calling": {"text": WORDS, "calls": CALLS}, "speaking": WORDS}
-        yield Scripted([steps[answer] for answer in answers])
+        yield ScriptedModel([steps[answer] for answer in answers])
         return
     case = CASES[name]()
     with Loopback([Exchange("".join(getattr(case, answer)), **options) for answer in answers]) as server:
@@ -284,7 +284,7 @@ def test_cancelling_closes_the_request_at_once(name):
 
 
 def test_cancelling_ends_a_script_at_once():
-    model = Scripted([{"text": WORDS, "pace": PATIENCE}])
+    model = ScriptedModel([{"text": WORDS, "pace": PATIENCE}])
     assert asyncio.run(cancelled(model, lambda _: None)) < AT_ONCE
 
 

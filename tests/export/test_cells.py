@@ -10,7 +10,7 @@ from agentmagic import Agent, Session, ToolContext, secrets, tool
 from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished
 from agentmagic.export import to_notebook
 from agentmagic.messages import Text, ToolCall, ToolResult
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from tests.display.logs import asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
 from tests.display.test_html_attacks import PAYLOADS
 from tests.export.test_document import said
@@ -66,7 +66,7 @@ def called(call, server="notebook", tools=()):
 
 def asked(name, arguments, *tools):
     """A session whose model made one call."""
-    session = Session(Agent(Scripted([{"calls": [{"name": name, "arguments": arguments}]}, "Done."]), tools=tools))
+    session = Session(Agent(ScriptedModel([{"calls": [{"name": name, "arguments": arguments}]}, "Done."]), tools=tools))
     session.ask("a prompt")
     return session
 

@@ -15,7 +15,7 @@ import asyncio, time
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.widgets.view import View
 
 View.patience = 0.0  # no page will say hello
@@ -28,7 +28,7 @@ class Stalled:
     async def stream(self, request):
         self.requests += 1
         if self.requests > 1:
-            async for event in Scripted(["second answer"]).stream(request):
+            async for event in ScriptedModel(["second answer"]).stream(request):
                 yield event
             return
         yield PartStarted(0, "text")
@@ -42,7 +42,7 @@ def calls(name, **arguments):
 
 def play(*steps, **options):
     global agent
-    agent = Session(Agent(Scripted(list(steps)), **options))
+    agent = Session(Agent(ScriptedModel(list(steps)), **options))
 
 def valid():
     "Whether every call of the history is answered by the message after it."

@@ -54,7 +54,7 @@ agent.agent.model.name = "test:dear"
 INNER = """
 def ask_inside() -> str:
     "Ask."
-    return Session(Agent(Scripted(["inner"]))).ask("x").final_text
+    return Session(Agent(ScriptedModel(["inner"]))).ask("x").final_text
 """
 
 
@@ -106,7 +106,7 @@ def test_another_session_takes_the_recipe_of_the_default_one_and_keeps_its_own_h
 
 
 def test_a_name_that_holds_an_agent_becomes_a_session_of_it(kernel):
-    kernel.run("other = Agent(Scripted(['from the recipe']))")
+    kernel.run("other = Agent(ScriptedModel(['from the recipe']))")
     assert "from the recipe" in kernel.run("%%agent other\nhello").text
     assert kernel.value("type(other).__name__") == "'Session'"
 

@@ -23,7 +23,7 @@ PAYING = """
 %load_ext agentmagic
 import os, threading
 from agentmagic import Agent, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 
 stalls = False
 
@@ -42,7 +42,7 @@ def pay(amount: int) -> str:
 
 def paying(*amounts):
     calls = [{"text": "Now.", "calls": [{"name": "pay", "arguments": {"amount": amount}}]} for amount in amounts]
-    return Agent(Scripted([*calls, "All paid."]))
+    return Agent(ScriptedModel([*calls, "All paid."]))
 """
 
 

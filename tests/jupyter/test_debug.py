@@ -11,12 +11,12 @@ SETUP = """
 %load_ext agentmagic
 import logging
 from agentmagic import Agent, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 @tool
 def look(key: str) -> str:
     "Look."
     raise ValueError("refused " + key)
-agent = Agent(Scripted([{"calls": [{"name": "look", "arguments": {"key": KEY}}]}, "It said " + KEY] * 2))
+agent = Agent(ScriptedModel([{"calls": [{"name": "look", "arguments": {"key": KEY}}]}, "It said " + KEY] * 2))
 """
 
 

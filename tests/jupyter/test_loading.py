@@ -45,7 +45,9 @@ def test_loading_again_keeps_the_session(fresh):
 def test_loading_again_keeps_the_servers_and_offers_each_function_once(fresh):
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     fresh.run("%load_ext agentmagic\nimport sys\nfrom agentmagic import Agent, Session, tool")
-    fresh.run("from agentmagic.providers.scripted import Scripted\nagent = Session(Agent(Scripted(['one', 'two'])))")
+    fresh.run(
+        "from agentmagic.providers.scripted import ScriptedModel\nagent = Session(Agent(ScriptedModel(['one', 'two'])))"
+    )
     fresh.run("@tool\ndef add(a: int) -> int:\n    return a")
     fresh.run(f"%mcp add raw {{sys.executable}} {server}")
     fresh.run("%%agent\nhello")
@@ -74,8 +76,8 @@ def test_another_extensions_magic_stays_and_ours_loads_under_another_name(fresh)
     assert "%%agent belongs to another extension and stays" in said
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
     assert fresh.run(said.partition(": ")[2]).ok
-    fresh.run("from agentmagic import Agent, Session\nfrom agentmagic.providers.scripted import Scripted")
-    fresh.run("agent = Session(Agent(Scripted(['ours'])))")
+    fresh.run("from agentmagic import Agent, Session\nfrom agentmagic.providers.scripted import ScriptedModel")
+    fresh.run("agent = Session(Agent(ScriptedModel(['ours'])))")
     assert "ours" in fresh.run("%%magent\nhello").text
     assert "scripted:script" in fresh.run("%magent").stream
     assert fresh.run("%%agent\nhello").stream == "theirs\n"

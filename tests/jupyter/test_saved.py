@@ -12,13 +12,13 @@ from tests.jupyter.harness import BATCH, CONSOLE, Kernel
 LOAD = "%load_ext agentmagic"
 COUNTING = """
 from agentmagic import Agent, Session, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 
 class Counting:
     "Says how many messages it was sent."
     name = "test:counting"
     async def stream(self, request):
-        async for event in Scripted([f"I was sent {len(request.messages)}."]).stream(request):
+        async for event in ScriptedModel([f"I was sent {len(request.messages)}."]).stream(request):
             yield event
     async def aclose(self):
         pass
@@ -331,7 +331,7 @@ def test_what_is_made_of_a_session_says_that_a_turn_is_still_under_way(kernel):
     kernel.run("import threading\ngate = threading.Event()")
     kernel.run("@tool(thread_safe=True)\ndef wait() -> str:\n    'Wait.'\n    gate.wait(20)\n    return 'done'")
     call = "{'calls': [{'name': 'wait', 'arguments': {}}]}"
-    kernel.run(f"other = Session(Agent(Scripted([{call}, 'done'])))\n%agent -s other")
+    kernel.run(f"other = Session(Agent(ScriptedModel([{call}, 'done'])))\n%agent -s other")
     kernel.run("%%agent other --bg\nwait")
     said = kernel.run("%agent -s other export under-way.md --overwrite").stream
     assert said == "Wrote 0 turns to under-way.md. The turn under way is not in it.\n"

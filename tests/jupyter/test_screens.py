@@ -11,7 +11,7 @@ from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted, ToolStarted
 from agentmagic.jupyter.live_screen import FRAME, GRACE, Html
 from agentmagic.jupyter.screens import BatchScreen, TerminalScreen
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 
@@ -26,7 +26,7 @@ CALL = {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "
 
 def events(*steps):
     """The events of a turn, deltas and all."""
-    run = Session(Agent(Scripted(list(steps)), tools=[add])).start("hello")
+    run = Session(Agent(ScriptedModel(list(steps)), tools=[add])).start("hello")
     run.wait()
     return run.events
 

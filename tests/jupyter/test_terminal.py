@@ -12,7 +12,7 @@ from tests.jupyter.harness import ROOT
 SETUP = """
 import time
 from agentmagic import Agent, Session, tool
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 @tool(ask=True)
 def act(what: str) -> str:
     "Act."
@@ -23,7 +23,7 @@ def nap() -> str:
     time.sleep(60)
 def calls(name, **arguments):
     return {"calls": [{"name": name, "arguments": arguments}]}
-agent = Session(Agent(Scripted([calls("act", what="a"), "It is done.", calls("nap"), "second answer"])))
+agent = Session(Agent(ScriptedModel([calls("act", what="a"), "It is done.", calls("nap"), "second answer"])))
 """
 
 

@@ -17,7 +17,7 @@ class Locked:
     name = "test:locked"
     async def stream(self, request):
         settings.require_key("Locked", ("LOCKED_KEY",))
-        async for event in Scripted(["unlocked"]).stream(request):
+        async for event in ScriptedModel(["unlocked"]).stream(request):
             yield event
     async def aclose(self):
         pass

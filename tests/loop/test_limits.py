@@ -9,7 +9,7 @@ from agentmagic.events import PartFinished, PartStarted, PromptAdded
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import register_model
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history, run
 from tests.turns import calls, kinds, notices, play, scripted, texts
 
@@ -282,7 +282,7 @@ def test_a_tool_in_doubt_does_not_run_unasked():
         ran.append(1)
         return "paid"
 
-    session = Session(Agent(Scripted([calls("pay"), "Not paid."]), tools=[pay]))
+    session = Session(Agent(ScriptedModel([calls("pay"), "Not paid."]), tools=[pay]))
     session.in_doubt.add(("notebook", "pay"))
     result = run(session, "Pay.")
     assert not ran

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tenacity import wait_none
 
 from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, secrets, serialization, tool
-from agentmagic.approval.gate import Gate
 from agentmagic.errors import (
     AgentMagicError,
     AuthenticationFailed,
@@ -27,10 +26,10 @@ from agentmagic.errors import (
 from agentmagic.events import PartDelta, PartFinished, PartStarted, fold
 from agentmagic.loop import retry, turn
 from agentmagic.loop.step import TurnContext
-from agentmagic.loop.turn import run_turn
+from agentmagic.loop.turn import Channel, run_turn
 from agentmagic.messages import Media, Text, ToolDef, Usage, user
 from agentmagic.providers.base import ModelFinished
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
@@ -119,7 +118,7 @@ def test_an_answer_without_a_call_ends_the_turn():
 
 
 def test_calls_are_carried_out_and_their_results_go_back():
-    model = Scripted([ADD, "It is 3."])
+    model = ScriptedModel([ADD, "It is 3."])
     outcome = run(Session(Agent(model, tools=[add])), "What is 1 + 2?")
     assert outcome.final_text == "It is 3."
     assert outcome.iterations_used == 2
@@ -129,7 +128,7 @@ def test_calls_are_carried_out_and_their_results_go_back():
 
 
 def test_the_beginning_of_a_request_stays_the_same_from_step_to_step():
-    model = Scripted([ADD, ADD, "It is 3."])
+    model = ScriptedModel([ADD, ADD, "It is 3."])
     run(Session(Agent(model, tools=[add], instructions="Be brief.")), "What is 1 + 2?")
     for before, after in itertools.pairwise(model.requests):
         assert after.messages[: len(before.messages)] == before.messages
@@ -191,7 +190,7 @@ def test_two_tools_of_one_name_are_told_of():
 
 
 def test_a_model_that_can_handle_few_tools_chooses_and_the_rest_are_named():
-    class Small(Scripted):
+    class Small(ScriptedModel):
         def choose(self, tools, prompt):
             return [tool for tool in tools if tool.name in prompt]
 
@@ -202,7 +201,7 @@ def test_a_model_that_can_handle_few_tools_chooses_and_the_rest_are_named():
 
 
 def test_a_model_that_cannot_be_made_ready_fails_the_turn():
-    class Missing(Scripted):
+    class Missing(ScriptedModel):
         async def prepare(self):
             message = "the weights are not to be had"
             raise Unavailable(message)
@@ -216,7 +215,7 @@ def test_a_model_that_cannot_be_made_ready_fails_the_turn():
 
 @pytest.mark.parametrize("choice", ["required", "add"])
 def test_a_required_tool_holds_for_the_first_step_only(choice):
-    model = Scripted([ADD, "It is 3."])
+    model = ScriptedModel([ADD, "It is 3."])
     run(Session(Agent(model, tools=[add], tool_choice=choice)), "a prompt")
     assert [request.tool_choice for request in model.requests] == [choice, "auto"]
 
@@ -225,7 +224,7 @@ def test_a_model_that_calls_although_it_may_not_is_told_so_and_nothing_runs():
     def look() -> str:
         pytest.fail("tool_choice was none")
 
-    model = Scripted([calls("look"), "Sorry."])
+    model = ScriptedModel([calls("look"), "Sorry."])
     outcome = run(Session(Agent(model, tools=[look], tool_choice="none")), "a prompt")
     assert [request.tool_choice for request in model.requests] == ["none", "none"]
     assert texts(outcome) == ["No tool may be called in this turn; answer without one."]
@@ -443,7 +442,7 @@ def test_a_tool_can_end_the_turn(finish):
 
 
 def test_at_the_limit_one_last_request_asks_for_the_best_answer():
-    model = Scripted([ADD, ADD, "About 3."])
+    model = ScriptedModel([ADD, ADD, "About 3."])
     session = Session(Agent(model, tools=[add], max_iterations=2))
     outcome = run(session, "a prompt")
     assert (outcome.stop_reason, outcome.final_text, outcome.iterations_used) == ("limit", "About 3.", 2)
@@ -470,7 +469,7 @@ def test_a_closing_answer_that_calls_again_is_no_answer():
 
 
 def test_the_limit_can_end_the_turn_without_a_last_request():
-    model = Scripted([ADD])
+    model = ScriptedModel([ADD])
     outcome = run(Session(Agent(model, tools=[add], max_iterations=1, on_limit="stop")), "a prompt")
     assert (outcome.stop_reason, outcome.final_text) == ("limit", "")
     assert len(model.requests) == 1
@@ -740,7 +739,7 @@ def test_every_turn_cut_off_anywhere_leaves_a_log_that_folds_to_a_valid_history(
 
 def play_and_cancel(script, cut, limit):
     """One turn of the script, cancelled as soon as event number `cut` is told; its outcome and its events."""
-    model = Scripted(
+    model = ScriptedModel(
         [type(step)(*step.args, **_options(step)) if isinstance(step, Exception) else step for step in script]
     )
     agent = Agent(model, max_iterations=limit)
@@ -758,8 +757,8 @@ def play_and_cancel(script, cut, limit):
 
         task = asyncio.current_task()
         tools = Functions(tools_of_every_kind())
-        setup = TurnContext(agent, model, [tools], (), user("a prompt"), Gate())
-        outcomes.append(await run_turn(setup, emit=emit, ask=nobody))
+        context = TurnContext(agent, model, [tools], user("a prompt"))
+        outcomes.append(await run_turn(context, Channel(events, emit, nobody)))
 
     with contextlib.suppress(asyncio.CancelledError):  # of a cut after the turn's last await
         asyncio.run(main())

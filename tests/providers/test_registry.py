@@ -10,7 +10,7 @@ from agentmagic.errors import ConfigError, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import registry
 from agentmagic.providers.base import Model
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 
 TOKENS = Usage(1_000_000, 0, 1_000_000, 0, 1)
 
@@ -28,7 +28,7 @@ def other_package(monkeypatch):
 
 
 def make(model):
-    return Scripted(["I am another's."], model)
+    return ScriptedModel(["I am another's."], model)
 
 
 def test_the_providers_are_these():

@@ -6,7 +6,7 @@ from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, user
 from agentmagic.providers.base import ModelFinished, Request
-from agentmagic.providers.scripted import Scripted, make
+from agentmagic.providers.scripted import ScriptedModel, make
 
 HELLO = Request((user("Say hello to everybody."),), "Be kind.")
 
@@ -19,7 +19,7 @@ def play(model, request=HELLO):
 
 
 def test_a_string_answers_word_by_word():
-    assert play(Scripted(["Hello you."]))[:4] == [
+    assert play(ScriptedModel(["Hello you."]))[:4] == [
         PartStarted(0, "text"),
         PartDelta(0, "Hello "),
         PartDelta(0, "you."),
@@ -29,32 +29,32 @@ def test_a_string_answers_word_by_word():
 
 def test_a_step_may_think_speak_and_call():
     step = {"reasoning": "hm", "text": "Wait.", "calls": [{"name": "look", "arguments": {"at": 1}}]}
-    parts = [event.part for event in play(Scripted([step])) if isinstance(event, PartFinished)]
+    parts = [event.part for event in play(ScriptedModel([step])) if isinstance(event, PartFinished)]
     assert parts == [Reasoning("hm"), Text("Wait."), ToolCall("call_1", "look", {"at": 1})]
 
 
 def test_the_calls_of_a_script_have_ids_of_their_own():
     step = {"calls": [{"name": "look", "arguments": {}}] * 2}
-    model = Scripted([step, step])
+    model = ScriptedModel([step, step])
     parts = [event.part for _ in range(2) for event in play(model) if isinstance(event, PartFinished)]
     assert len({part.id for part in parts}) == 4
 
 
 @pytest.mark.parametrize("written", ["{not json", "[1, 2]"])
 def test_a_script_can_play_a_model_that_writes_bad_json(written):
-    events = play(Scripted([{"calls": [{"name": "look", "arguments": written}]}]))
+    events = play(ScriptedModel([{"calls": [{"name": "look", "arguments": written}]}]))
     assert events[1] == PartDelta(0, written)
     assert events[2].part.arguments == {"_raw": written}
 
 
 def test_a_script_can_play_an_answer_that_was_cut_off():
-    half, whole = (play(Scripted([step]))[-1] for step in ({"text": "It is", "cut": True}, "It is noon."))
+    half, whole = (play(ScriptedModel([step]))[-1] for step in ({"text": "It is", "cut": True}, "It is noon."))
     assert (half.cut, half.reason, whole.cut, whole.reason) == (True, "length", False, "stop")
 
 
 def test_a_lone_surrogate_of_a_script_becomes_a_replacement_character():
     step = {"text": "a\ud800", "calls": [{"name": "look", "arguments": {"at": "\ud800"}}]}
-    parts = [event.part for event in play(Scripted([step])) if isinstance(event, PartFinished)]
+    parts = [event.part for event in play(ScriptedModel([step])) if isinstance(event, PartFinished)]
     assert parts == [Text("a\ufffd"), ToolCall("call_1", "look", {"at": "\ufffd"})]
 
 
@@ -67,25 +67,25 @@ def test_a_file_that_is_no_script_is_refused(steps, tmp_path):
 
 def test_an_exception_is_raised():
     with pytest.raises(BadRequest, match="no"):
-        play(Scripted([BadRequest("no")]))
+        play(ScriptedModel([BadRequest("no")]))
 
 
 def test_words_are_counted_as_tokens():
     request = Request((user("one two three"), Message("assistant", (Text("four"),))), "five six")
     step = {"reasoning": "a b", "text": "c d e"}
-    (finished,) = [event for event in play(Scripted([step]), request) if isinstance(event, ModelFinished)]
+    (finished,) = [event for event in play(ScriptedModel([step]), request) if isinstance(event, ModelFinished)]
     assert (finished.usage.input_tokens, finished.usage.reasoning_tokens) == (6, 2)
     assert finished.usage.output_tokens >= 5
 
 
 def test_a_request_after_the_last_step_says_what_is_missing():
-    model = Scripted(["once"], "lesson")
+    model = ScriptedModel(["once"], "lesson")
     play(model)
     with pytest.raises(BadRequest, match="The script scripted:lesson has 1 steps, and one more was asked for"):
         play(model)
 
 
 def test_every_request_is_kept():
-    model = Scripted(["once"])
+    model = ScriptedModel(["once"])
     play(model)
     assert model.requests == [HELLO]

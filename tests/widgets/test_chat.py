@@ -9,7 +9,7 @@ import pytest
 
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited, UsageError
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
 from agentmagic.widgets.chat import Chat
@@ -85,7 +85,7 @@ def opened(session, desk=None):
 
 
 def session_of(*steps, **options):
-    return Session(Agent(Scripted(steps), **options))
+    return Session(Agent(ScriptedModel(steps), **options))
 
 
 def settled():
@@ -170,7 +170,7 @@ def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
     page.until(lambda: page.state.get("note") == "“second” waits for the turn under way.")
     page.act("send", text="third")
     page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
-    session.agent = Agent(Scripted(["two", "three"]))
+    session.agent = Agent(ScriptedModel(["two", "three"]))
     turn.cancel()
     page.turns(3)
     assert page.texts("prompt") == ["from a cell", "second", "third"]
@@ -185,7 +185,7 @@ def test_messages_that_wait_are_taken_back_with_their_words():
     page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
     page.act("withdraw")
     page.until(lambda: page.given_back == ["second\n\nthird"] and page.state["note"] == "")
-    session.agent = Agent(Scripted(["four"]))
+    session.agent = Agent(ScriptedModel(["four"]))
     turn.cancel()
     page.turns(1)
     page.act("send", text="fourth")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.listeners import Listeners
+from agentmagic.runtime.engine import Listeners
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import catalogue, names, schemas
 from agentmagic.tools.mcp.asking import LogLine

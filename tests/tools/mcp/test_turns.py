@@ -13,7 +13,7 @@ from agentmagic import Agent, Policy, Rule, Session
 from agentmagic.errors import ServerError
 from agentmagic.events import Approve
 from agentmagic.messages import ToolResult
-from agentmagic.providers.scripted import Scripted
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history
 from tests.tools.mcp.calling import SERVERS
 from tests.turns import calls, notices, results, texts
@@ -29,7 +29,7 @@ def session():
     made = []
 
     def make(*steps, mcp, **options):
-        made.append(Session(Agent(Scripted(list(steps)), mcp=mcp, **options)))
+        made.append(Session(Agent(ScriptedModel(list(steps)), mcp=mcp, **options)))
         return made[-1]
 
     yield make

@@ -1,6 +1,6 @@
 """What may be spent before a request is refused."""
 
-from agentmagic.loop.budget import Budget
+from agentmagic.loop.step import Budget
 from agentmagic.messages import Usage
 
 
