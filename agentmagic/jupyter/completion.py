@@ -1,135 +1,223 @@
-"""Tab behind the magics: options, subcommands, sessions, models, servers and variables, from the same parsers."""
+"""Completes the magics with Tab.
+
+A source is a function that returns what a word may be; `options.Arg` names the source of each argument.
+"""
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from glob import escape, glob
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
 
+from agentmagic.errors import AgentMagicError
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import SUFFIX, folder_of
-from agentmagic.jupyter.offered import Offered
-from agentmagic.jupyter.option_parser import Parser
-from agentmagic.jupyter.options import ask_parser, subparser
-from agentmagic.jupyter.subcommands import SESSION_FLAGS, SUBCOMMANDS
 from agentmagic.providers.registry import providers
+from agentmagic.runtime.engine import engine
 from agentmagic.tools.functions import is_tool
 
-_matches: Any = cast("Any", completer).context_matcher
+if TYPE_CHECKING:
+    from agentmagic.jupyter.options import LineMagic, Parser
+    from agentmagic.tools.mcp import McpServers
+    from agentmagic.tools.mcp.catalogue import Prompt
+
+T = TypeVar("T")
+
+LONGEST_WAIT = 0.5
+"""Seconds that a server has to list its prompts or resources; Tab must not seem to hang."""
+
+# A brace or an @ that is still open at the cursor; an @ behind a word belongs to an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
 _SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
 _RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 
 
-def matcher(magic: str, namespace: Namespace) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """Return the matcher of `%%magic`, `%magic` and `%mcp` for IPython's completer."""
-    words = _Candidates(magic, namespace)
+@dataclass(frozen=True, slots=True)
+class CursorWord:
+    """The word at the cursor: the part that is `typed`, and the positional words `before` it."""
 
-    @_matches(identifier="agentmagic")
+    namespace: Namespace
+    typed: str
+    before: Sequence[str] = ()
+
+
+Source = Callable[[CursorWord], Sequence[str]]
+
+
+# -- sources -------------------------------------------------------------------------------------
+
+
+def models(_word: CursorWord) -> Sequence[str]:
+    """Return the default model of each provider."""
+    return [f"{row.name}:{row.default}" for row in providers().values()]
+
+
+def sessions(word: CursorWord) -> Sequence[str]:
+    """Return the names of the notebook's sessions."""
+    return list(word.namespace.sessions())
+
+
+def functions(word: CursorWord) -> Sequence[str]:
+    """Return the notebook's tools, each behind the names that the word already lists."""
+    listed = word.typed[word.typed.rfind("=") + 1 : word.typed.rfind(",") + 1]
+    return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
+
+
+def conversations(word: CursorWord) -> Sequence[str]:
+    """Return the names of the saved conversations, and the paths of their files."""
+    folder = folder_of(word.namespace.variables)
+    names = sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
+    return [*names, *_paths(word.typed, SUFFIX)]
+
+
+def folders(word: CursorWord) -> Sequence[str]:
+    """Return the folders in which a new file may be written."""
+    return _paths(word.typed, None)
+
+
+def json_files(word: CursorWord) -> Sequence[str]:
+    """Return the paths of JSON files."""
+    return _paths(word.typed, ".json")
+
+
+def servers(word: CursorWord) -> Sequence[str]:
+    """Return the names of the servers."""
+    groups = word.namespace.server_groups()
+    return list(dict.fromkeys(state.name for group in groups for state in group.servers))
+
+
+def server_tools(word: CursorWord) -> Sequence[str]:
+    """Return the tools of the server before the word, by the server's own names."""
+    group = word.namespace.group_of(word.before[0])
+    return group.get(word.before[0]).names if group else ()
+
+
+def server_prompts(word: CursorWord) -> Sequence[str]:
+    """Return the prompts of the server before the word."""
+    return [prompt.name for prompt in _prompts(word)]
+
+
+def prompt_arguments(word: CursorWord) -> Sequence[str]:
+    """Return the arguments of the prompt before the word, each with its equals sign."""
+    chosen = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
+    return [f"{argument.name}=" for prompt in chosen for argument in prompt.arguments]
+
+
+def _prompts(word: CursorWord) -> "Sequence[Prompt]":
+    server = word.before[0]
+    return _listed(word.namespace, server, lambda group: group.prompts(server))
+
+
+def _resources(namespace: Namespace, server: str) -> Sequence[str]:
+    """Return the URIs of a server's resources; the URI of a template ends before its first placeholder."""
+    return [one.uri.partition("{")[0] for one in _listed(namespace, server, lambda group: group.resources(server))]
+
+
+def _listed(
+    namespace: Namespace, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]"
+) -> "list[T]":
+    """Return what a connected server lists, or nothing if it fails: Tab connects no server and shows no error."""
+    group = namespace.group_of(server)
+    if group is None or group.get(server).state != "ready":
+        return []
+    answer = engine().submit(ask(group))
+    try:
+        return answer.result(LONGEST_WAIT)
+    except (TimeoutError, AgentMagicError):
+        answer.cancel()  # otherwise the request would go on
+        return []
+
+
+def _paths(typed: str, suffix: str | None) -> list[str]:
+    """Return the folders, and the files with a suffix if one is given, whose paths begin as typed; hidden ones too."""
+    paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (Path.glob takes no absolute pattern)
+    named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
+    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
+
+
+# -- the matcher ---------------------------------------------------------------------------------
+
+
+def matcher(
+    namespace: Namespace, cell_magic: "Parser", line_magics: "Sequence[LineMagic]"
+) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """Return the matcher of the magics for IPython's completer."""
+    words = _Candidates(namespace, cell_magic, {f"%{magic.name}": magic for magic in line_magics})
+
+    @cast("Any", completer).context_matcher(identifier="agentmagic")  # pyright: ignore[reportUntypedFunctionDecorator]
     def complete(context: CompletionContext) -> SimpleMatcherResult:
         fragment, found = words.at(context)
         completions = [SimpleCompletion(word, type="agentmagic") for word in found if word.startswith(fragment)]
+        # Without "suppress", IPython adds Python names and files, which the line of a magic does not take.
         return {"completions": completions, "matched_fragment": fragment, "suppress": bool(completions)}
 
     return complete
 
 
 class _Candidates:
-    """The words that may stand where the cursor is."""
+    """Finds the words that may stand at the cursor."""
 
-    def __init__(self, magic: str, namespace: Namespace) -> None:
-        self._magic = magic
+    def __init__(self, namespace: Namespace, cell_magic: "Parser", line_magics: "Mapping[str, LineMagic]") -> None:
         self._namespace = namespace
-        self._offered = Offered(namespace)
+        self._cell_magic = cell_magic
+        self._line_magics = line_magics
 
     def at(self, context: CompletionContext) -> tuple[str, Sequence[str]]:
-        """Return what was typed of a word so far, and the words it may become."""
-        first_line = context.full_text.split("\n", 1)[0]
+        """Return the part of a word that is typed, and the words that it may become."""
         until = context.text_until_cursor
-        in_cell = first_line.split()[:1] == [f"%%{self._magic}"]
+        in_cell = context.full_text.split("\n", 1)[0].split()[:1] == [f"%{self._cell_magic.prog}"]
         if in_cell and context.cursor_line > 0:
             return self._in_prompt(until)
-        typed = until.split()[1:] + ([""] if until[-1:].isspace() else [])
+        # A blank before the cursor begins a new, empty word.
+        magic, *typed = [*until.split(), *([""] if until[-1:].isspace() else [])] or [""]
         if not typed:
             return "", ()
-        fragment = typed[-1]
         if in_cell:
-            return fragment, self._of_parser(ask_parser(self._magic), typed)
-        table = {f"%{self._magic}": "agent", "%mcp": "mcp"}.get(until.split()[0])
-        return (fragment, self._of_line(table, typed)) if table else ("", ())
+            return typed[-1], self._of_parser(self._cell_magic, typed)
+        line_magic = self._line_magics.get(magic)
+        return (typed[-1], self._of_line(line_magic, typed)) if line_magic else ("", ())
 
     def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
-        """Return what may stand in a prompt: a variable behind a brace, a server behind an @."""
+        """Return what may stand in a prompt: a variable behind a brace, a server or a resource behind an @."""
         if brace := _BRACE.search(until):
-            return brace[1], self._variables()
+            return brace[1], [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
         if server := _SERVER.search(until):
-            return server[1], [f"{name}:" for name in self._offered.servers()]
+            return server[1], [f"{name}:" for name in servers(CursorWord(self._namespace, server[1]))]
         if resource := _RESOURCE.search(until):
-            return resource[2], self._offered.resources(resource[1])
+            return resource[2], _resources(self._namespace, resource[1])
         return "", ()
 
-    def _of_line(self, table: str, typed: Sequence[str]) -> Sequence[str]:
-        if typed[0] in SESSION_FLAGS and table == "agent":
-            if len(typed) == 2:  # noqa: PLR2004  (the flag, and the name that is being typed)
-                return list(self._namespace.sessions())
-            typed = typed[2:]
-        if len(typed) == 1:
-            return [*SUBCOMMANDS[table], "--help"]
-        if typed[0] not in SUBCOMMANDS[table]:
-            return ()
-        magic = self._magic if table == "agent" else table
-        return self._of_parser(subparser(magic, table, typed[0]), typed[1:])
+    def _of_line(self, magic: "LineMagic", typed: Sequence[str]) -> Sequence[str]:
+        moved, rest = magic.split(typed)
+        if len(moved) == len(typed):  # the cursor is in the name behind -s
+            return sessions(CursorWord(self._namespace, typed[-1]))
+        if len(rest) == 1:
+            return [*magic.commands, "--help"]
+        return self._of_parser(magic.parser(rest[0]), rest[1:]) if rest[0] in magic.commands else ()
 
-    def _of_parser(self, parser: Parser[Any], typed: Sequence[str]) -> Sequence[str]:
-        flags: Mapping[str, argparse.Action] = parser.flags
+    def _of_parser(self, parser: "Parser", typed: Sequence[str]) -> Sequence[str]:
         flag, has_value, _ = typed[-1].partition("=")
-        if has_value and (action := flags.get(flag)) is not None and action.nargs != 0:
-            return [f"{flag}={value}" for value in self._values(action, typed[-1])]
-        before = flags.get(typed[-2]) if len(typed) > 1 else None
+        if has_value and (action := parser.flags.get(flag)) is not None and action.nargs != 0:
+            return [f"{flag}={value}" for value in self._values(parser, action, typed[-1])]
+        # An option without a value, such as --new, has no effect on the word behind it.
+        before = parser.flags.get(typed[-2]) if len(typed) > 1 else None
         if before is not None and before.nargs != 0:
-            return self._values(before, typed[-1])
+            return self._values(parser, before, typed[-1])
         words = parser.free_words(typed[:-1])
         place = parser.positional(len(words))
-        values = self._values(place, typed[-1], words) if place is not None else ()
-        return [*(flag for flag in flags if flag.startswith("--")), *values]
+        values = self._values(parser, place, typed[-1], words) if place is not None else ()
+        return [*(flag for flag in parser.flags if flag.startswith("--")), *values]
 
-    def _values(  # noqa: PLR0911  (one arm for each kind)
-        self, action: argparse.Action, typed: str, before: Sequence[str] = ()
+    def _values(
+        self, parser: "Parser", action: argparse.Action, typed: str, before: Sequence[str] = ()
     ) -> Sequence[str]:
-        """Return the values an argument may have, of which a part is typed, behind the arguments `before`."""
+        """Return the values that an argument may have behind the positional words `before`."""
         if action.choices:
             return [str(choice) for choice in action.choices]
-        match action.metavar:
-            case "PROVIDER:MODEL":
-                return [f"{row.name}:{row.default}" for row in providers().values()]
-            case "A,B":
-                chosen = typed[typed.rfind("=") + 1 : typed.rfind(",") + 1]
-                return [chosen + name for name, value in tuple(self._namespace.variables.items()) if is_tool(value)]
-            case "FILE":
-                return _paths(typed, ".json" if action.dest == "file" else None)
-            case "NAME | FILE":
-                return [*self._conversations(), *_paths(typed, SUFFIX)]
-            case "SERVER":
-                return self._offered.servers()
-            case "NAME":
-                return list(self._namespace.sessions())
-            case kind:
-                return self._offered.words(str(kind), before)
-
-    def _conversations(self) -> Sequence[str]:
-        folder = folder_of(self._namespace.variables)
-        return sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
-
-    def _variables(self) -> Sequence[str]:
-        return [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
-
-
-def _paths(typed: str, suffix: str | None) -> list[str]:
-    """Return the folders whose paths begin so, and the files of a suffix if one is given; hidden ones too."""
-    paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (the path of a pattern that is typed may be absolute or not)
-    named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
-    return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
+        source = parser.declared[action.dest].complete if action.dest in parser.declared else None
+        return source(CursorWord(self._namespace, typed, before)) if source else ()

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
@@ -16,97 +15,44 @@ from agentmagic.log import LogEntry
 from agentmagic.messages import ToolDef, Usage
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.session import Session
+from agentmagic.tools.base import Toolset
+from agentmagic.widgets.commands import count_turns, relative_path
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import ServerState
+    from agentmagic.tools.mcp.catalogue import Prompt, ResourceEntry
 
 MOST_LEFT_OUT = 20
-"""Tools of a server that are named with why they are left out."""
+"""Tools of a server that are named with the reason why the model does not get them."""
 
 WIDTH = 100
-"""Characters of a line that are shown of a prompt, an answer or a description."""
+"""Characters that are shown of a prompt, an answer or a description."""
 
-_NAMES = {"scripted": "FILE.json"}
-"""What is written behind the colon, where it is no model's name."""
+_PLACEHOLDERS = {"scripted": "FILE.json"}
+"""What stands behind the colon of a model if it is not the model's name."""
+
+
+# -- sessions --------------------------------------------------------------------------------------
 
 
 def status(name: str, session: Session, place: SaveFolder) -> str:
-    """Say how a session stands; `place` is where those are saved that the magics make."""
+    """Return the state of a session; `place` is where the sessions that the magics make are saved."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
         ("turns", f"{len(session.turns)}, {len(session.messages)} messages"),
-        ("context", context(session)),
+        ("context", _context(session)),
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
-        ("permission", permission(session.agent.permission)),
-        ("saved", saved(session, place)),
-        ("in doubt", in_doubt(session)),
+        ("permission", _permission(session.agent.permission)),
+        ("saved", _saved(session, place)),
+        ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
 
 
-def permission(given: PolicyLike) -> str:
-    """Say what becomes of calls: by the environment, a word, or a policy."""
-    policy = policy_of(given)
-    rules = f"{len(policy.rules)} rule{'s' * (len(policy.rules) != 1)}" if policy.rules else ""
-    what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
-    override = settings.permission_override()
-    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
-
-
-def context(session: Session) -> str:
-    """Say how much of the model's window the last request took, where both are known."""
-    for turn in reversed(session.turns):
-        steps = [event for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
-        if steps:
-            started = turn.events[0]
-            window = info(started.model).window if isinstance(started, TurnStarted) else None
-            taken = steps[-1].usage.input_tokens + steps[-1].usage.output_tokens
-            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
-            return f"{taken:,} tokens{share}"
-    return ""
-
-
-def saved(session: Session, place: SaveFolder) -> str:
-    """Say where a session is saved, or why it is not."""
-    journal = session.history.journal
-    if journal is None:
-        why = place.why_not or "it was made in code, without a path"
-        return f"nowhere: {why}"
-    if not journal.problem:
-        return path(journal.path)
-    why = "another kernel writes it" if journal.taken else f"it cannot be saved in {path(journal.path)}"
-    return f"in memory only: {why}; %agent save FILE keeps it"
-
-
-def in_doubt(session: Session) -> str:
-    """Name the tools that may have been cut off in their work."""
-    return ", ".join(f"{name} ({server})" for server, name in sorted(session.in_doubt))
-
-
-def path(place: Path) -> str:
-    """Write a path as a person would, from the folder where the kernel is."""
-    whole = place.absolute()
-    return str(whole.relative_to(Path.cwd()) if whole.is_relative_to(Path.cwd()) else whole)
-
-
-def turns(number: int) -> str:
-    """Say how many turns."""
-    return f"{number} turn{'' if number == 1 else 's'}"
-
-
-def ago(seconds: float) -> str:
-    """Say how long ago something was, in its largest unit."""
-    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            number = int(seconds // length)
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
-    return "just now"
-
-
 def model_name(session: Session) -> str:
-    """Say which model the next turn asks, and why."""
+    """Return the model that the next turn asks, and why if the agent does not name it."""
     if override := settings.model_override():
         return f"{override} ({settings.MODEL} says so)"
     chosen = session.agent.model
@@ -117,13 +63,13 @@ def model_name(session: Session) -> str:
 
 
 def usage(spent: Usage) -> str:
-    """Say what requests, tokens and cost came to."""
+    """Return requests, tokens and cost."""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
     return f"{spent.requests} request{'' if spent.requests == 1 else 's'}, {tokens}, {cost(spent.cost)}"
 
 
 def history(session: Session) -> str:
-    """List the turns of a session: what was asked, how it ended, what was answered."""
+    """List the turns of a session: the prompt, the reason of an early end, the answer."""
     lines: list[str] = []
     number = 0
     for event in session.events:
@@ -138,7 +84,7 @@ def history(session: Session) -> str:
 
 
 def found(session: Session, words: Sequence[str]) -> str:
-    """List where words occur in a session: the turn, who said them, what stands around them."""
+    """List where words occur in a session: the turn, the role, the text around them."""
     matches = session.search(" ".join(words))
     lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
     return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
@@ -148,61 +94,84 @@ def sessions(
     bound: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
 ) -> str:
     """List the sessions that variables hold, and the conversations of the notebook's folder, the last used first."""
-    names = (*bound, *(one.name for one in conversations))
-    width = max(map(len, names), default=0) + 2
+    # One width for both lists, so that their columns line up.
+    width = max(map(len, (*bound, *(one.name for one in conversations))), default=0) + 2
     lines = ["Sessions of the notebook:"]
-    lines += [f"  {name:<{width}}{turns(len(one.turns)):<10}{saved(one, place)}" for name, one in bound.items()]
+    lines += [f"  {name:<{width}}{count_turns(len(one.turns)):<10}{_saved(one, place)}" for name, one in bound.items()]
     if place.folder is None:
         return "\n".join([*lines, f"Not saved: {place.why_not}."])
-    lines.append(f"Saved in {path(place.folder)}{':' if conversations else ': nothing yet.'}")
-    lines += [
-        f"  {one.name:<{width}}{turns(one.turns):<10}{ago(now - one.modified):<16}{_line(one.prompt)}"
-        for one in conversations
-    ]
+    lines.append(f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}")
+    for one in conversations:
+        age = ago(now - one.modified)
+        lines.append(f"  {one.name:<{width}}{count_turns(one.turns):<10}{age:<16}{_line(one.prompt)}")
     return "\n".join(lines)
 
 
 def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
-    """Say what came of a saved conversation: how much, its end, what is in doubt, what is wrong with it."""
-    where = path(session.path) if session.path is not None else "memory"
-    rows: list[tuple[str, str]] = []
+    """Return what was loaded of a saved conversation: its length, its end, tools in doubt, damage."""
+    where = relative_path(session.path) if session.path is not None else "memory"
+    lines = [f"{name} goes on with {count_turns(len(session.turns))} of {where}."]
     if session.turns:
         last = session.turns[-1]
-        rows = [("asked last", _line(last.prompt.text)), ("answered", _line(last.answer) or "nothing")]
+        lines += [f"  asked last  {_line(last.prompt.text)}", f"  answered    {_line(last.answer) or 'nothing'}"]
     if session.in_doubt:
-        rows.append(("in doubt", f"{in_doubt(session)}; you are asked before it runs again"))
-    lines = [f"  {label:<12}{value}" for label, value in rows]
-    return "\n".join(
-        [f"{name} goes on with {turns(len(session.turns))} of {where}.", *lines, *(notice.text for notice in notices)]
-    )
+        lines.append(f"  in doubt    {_in_doubt(session)}; you are asked before it runs again")
+    return "\n".join([*lines, *(notice.text for notice in notices)])
 
 
-def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
-    """Show log records, one a line."""
-    head = (
-        "" if detailed else "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
-    )
-    clock = [time.strftime("%H:%M:%S ", time.localtime(line.time)) if times else "" for line in lines]
-    shown_lines = (f"{at}{line.level:<8}{line.logger}: {line.text}" for at, line in zip(clock, lines, strict=True))
-    return head + ("\n".join(shown_lines) or "There are no records yet.")
+def ago(seconds: float) -> str:
+    """Return how long ago something was, in its largest unit."""
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+    return "just now"
 
 
-def tools(definitions: Sequence[ToolDef]) -> str:
-    """List tools by where they live."""
-    if not definitions:
-        return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
-    lines: list[str] = []
-    for server, group in groupby(sorted(definitions, key=_place), key=lambda one: one.server):
-        members = list(group)
-        width = max(len(one.name) for one in members)
-        lines += [shown(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
-    return "\n".join(lines)
+def _permission(given: PolicyLike) -> str:
+    policy = policy_of(given)
+    rules = f"{len(policy.rules)} rule{'s' * (len(policy.rules) != 1)}" if policy.rules else ""
+    what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
+    override = settings.permission_override()
+    return f"{override} ({settings.PERMISSION}), over {what}" if override else what
+
+
+def _context(session: Session) -> str:
+    """Return how much of the model's window the last request took, or "" before the first one."""
+    for turn in reversed(session.turns):
+        steps = [event for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
+        if steps:
+            started = turn.events[0]
+            window = info(started.model).window if isinstance(started, TurnStarted) else None
+            # The input of the last request holds the whole history, and its output is part of the next one.
+            taken = steps[-1].usage.input_tokens + steps[-1].usage.output_tokens
+            share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
+            return f"{taken:,} tokens{share}"
+    return ""
+
+
+def _saved(session: Session, place: SaveFolder) -> str:
+    """Return where a session is saved, or why it is not."""
+    journal = session.history.journal
+    if journal is None:
+        return f"nowhere: {place.why_not or 'it was made in code, without a path'}"
+    if not journal.problem:
+        return relative_path(journal.path)
+    why = "another kernel writes it" if journal.taken else f"it cannot be saved in {relative_path(journal.path)}"
+    return f"in memory only: {why}; %agent save FILE keeps it"
+
+
+def _in_doubt(session: Session) -> str:
+    return ", ".join(f"{name} ({server})" for server, name in sorted(session.in_doubt))
+
+
+# -- models, tools, the log ------------------------------------------------------------------------
 
 
 def models(session: Session) -> str:
     """List the providers, their default models and whether their keys are set."""
     rows = [
-        (f"{row.name}:{row.default or _NAMES.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
+        (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
     ]
     width = max(len(name) for name, _ in rows)
@@ -210,17 +179,51 @@ def models(session: Session) -> str:
     return "\n".join([f"The session's model: {model_name(session)}", *lines])
 
 
-def servers(rows: Iterable[Sequence[str]]) -> str:
-    """List servers: name, state, number of tools, and what went wrong if anything did."""
+def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
+    """List tools under their servers, the notebook's own first, and then the problems of servers that failed."""
+    if not definitions and not problems:
+        return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
+    in_order = sorted(definitions, key=lambda one: (one.server != "notebook", one.server, one.name))
+    lines: list[str] = []
+    for server, group in groupby(in_order, key=lambda one: one.server):
+        members = list(group)
+        width = max(len(one.name) for one in members)
+        lines += [shown(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
+    return "\n".join([*lines, *problems])
+
+
+def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
+    """List log records, one a line."""
+    hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
+    clock = "%H:%M:%S " if times else ""
+    rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
+    return ("" if detailed else hint) + ("\n".join(rows) or "There are no records yet.")
+
+
+def _key(row: Provider) -> str:
+    if not row.keys:
+        return ""
+    return ", key found" if settings.find_key(row.keys) else f", needs {' or '.join(row.keys)}"
+
+
+# -- servers ---------------------------------------------------------------------------------------
+
+
+def servers(toolsets: Iterable[Toolset], name: str | None = None) -> str:
+    """List the servers among toolsets, or one of them: name, state, number of tools, what went wrong."""
+    from agentmagic.tools.mcp import McpServers  # takes a while to load, and many notebooks have no server
+
+    states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
     lines = [
-        f"{name:<16}{state:<16}{count} tools{'  ' + _line(error) if error else ''}"
-        for name, state, count, error in rows
+        f"{one.name:<16}{one.state:<16}{one.tools} tools{'  ' + _line(one.error) if one.error else ''}"
+        for one in states
+        if name in (None, one.name)
     ]
     return "\n".join(lines) or "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
 
 
 def server(state: "ServerState") -> str:
-    """Say all that is known of a server."""
+    """Return all that is known of a server."""
     rows = [
         ("server", state.name),
         ("state", state.state),
@@ -239,7 +242,7 @@ def server(state: "ServerState") -> str:
 
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
-    """Show what a server logged, as level, logger and text, and the end of its stderr."""
+    """List what a server logged, as level, logger and text, and the end of its stderr."""
     said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
     return "\n".join([*said, *([_last_words(stderr)] if stderr else [])]) or "It has logged nothing."
 
@@ -248,26 +251,19 @@ def _last_words(stderr: str) -> str:
     return f"\nIts last words on stderr:\n{shown(stderr)}"
 
 
-def prompts(rows: Iterable[tuple[str, str, str, str]]) -> str:
+def prompts(found: "Iterable[Prompt]") -> str:
     """List prompts of servers: server, name, how the arguments are written, description."""
-    lines = [f"{name}  {prompt}  {arguments}  {_line(about)}" for name, prompt, arguments, about in rows]
+    lines: list[str] = []
+    for one in found:
+        arguments = (f"{given.name}=" if given.required else f"[{given.name}=]" for given in one.arguments)
+        lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
     return shown("\n".join(lines)) or "The servers offer no prompts."
 
 
-def resources(rows: Iterable[tuple[str, str, str]]) -> str:
+def resources(found: "Iterable[ResourceEntry]") -> str:
     """List resources of servers as a cell names them: server, URI, description."""
-    lines = [f"@{name}:{uri}  {_line(about)}" for name, uri, about in rows]
+    lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in found]
     return shown("\n".join(lines)) or "The servers offer no resources."
-
-
-def _place(definition: ToolDef) -> tuple[bool, str, str]:
-    return definition.server != "notebook", definition.server, definition.name
-
-
-def _key(row: Provider) -> str:
-    if not row.keys:
-        return ""
-    return ", key found" if settings.find_key(row.keys) else f", needs {' or '.join(row.keys)}"
 
 
 def _line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which front end runs the cell, and so what it can show and whether somebody is there."""
+"""Which front end runs the cell: what its output can be, and whether a person can answer."""
 
 import sys
 import uuid
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-if TYPE_CHECKING:
-    from agentmagic.jupyter.screens import Publish, Screen
 from agentmagic.display.words import shown
+
+if TYPE_CHECKING:
+    from agentmagic.jupyter.screens import Publish, TurnScreen
 
 
 class Kind(Enum):
@@ -29,28 +30,18 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FrontEnd:
-    """The front end of the cell under way.
-
-    `attended` says that somebody can type an answer, `in_background` that a turn may go on after its cell.
-    """
+    """The front end of the running cell; `attended` tells whether a person can type an answer."""
 
     shell: InteractiveShell
     kind: Kind
     attended: bool
 
-    @property
-    def in_background(self) -> bool:
-        """Whether a turn may go on after its cell has ended; where nobody looks, it would be lost."""
-        return self.kind is not Kind.BATCH
-
-    def screen(self) -> "Screen":
+    def screen(self) -> "TurnScreen":
         """Return a new screen for this cell."""
-        from agentmagic.jupyter.screens import BatchScreen, TerminalScreen
+        from agentmagic.jupyter.screens import BatchScreen, LiveScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:
-                from agentmagic.jupyter.live_screen import LiveScreen
-
                 place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
                 return LiveScreen(place, html, reachable=_has_subshells(self.shell))
             case Kind.BATCH:
@@ -60,36 +51,35 @@ class FrontEnd:
 
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
-    """Find out which front end runs the cell under way.
-
-    A kernel's request says so: JupyterLab, Notebook and VS Code name the cell and take input, a console only
-    takes input, the programs that execute notebooks do neither. Colab names no cell, but is there as a module.
-    """
+    """Return the front end that runs the current cell."""
     captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
-        return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, _has_terminal())
+        # IPython may also run in a script or a pipe, where input() would read something else than answers.
+        has_terminal = sys.stdin is not None and sys.stdin.isatty()
+        return FrontEnd(shell, Kind.BATCH if captured else Kind.TEXT, has_terminal)
     attended, in_cell = _request(shell)
     kind = Kind.LIVE if in_cell else Kind.TEXT
     return FrontEnd(shell, Kind.BATCH if captured or not attended else kind, attended)
 
 
 def in_notebook(shell: InteractiveShell) -> bool:
-    """Whether the cell under way is one of a notebook that somebody works in, `%%capture` or not."""
+    """Return whether the running cell belongs to a notebook that a person has open, under `%%capture` or not."""
     return in_kernel(shell) and all(_request(shell))
 
 
 def in_kernel(shell: InteractiveShell) -> bool:
-    """Whether the shell is that of a Jupyter kernel."""
+    """Return whether the shell is that of a Jupyter kernel."""
+    # IPKernelApp.initialized() is true in a terminal too, once ipykernel was used there.
     return hasattr(shell, "kernel")
 
 
 def say(text: str) -> None:
     """Print into the cell, secrets blanked."""
-    print(shown(text))  # noqa: T201  (that is what a magic does)
+    print(shown(text))  # noqa: T201  (magics print)
 
 
 def agreed(question: str) -> bool:
-    """Ask for a yes; whatever else is typed, and an input that has ended, is a no."""
+    """Ask for a yes; any other answer, and an input that has ended, is a no."""
     try:
         return input(shown(question)).strip().lower() in ("y", "yes")
     except EOFError:
@@ -98,42 +88,26 @@ def agreed(question: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keyboard:
-    """The person at the cell under way, as the engine knows one."""
+    """The person at the running cell, as the engine knows one."""
 
     shell: InteractiveShell
 
     def attended(self) -> bool:
-        """Whether somebody can type."""
+        """Return whether a person can type."""
         return front_end(self.shell).attended
 
     def ask(self, question: str) -> str:
-        """Print a question, and have the answer to its last line typed, hidden: a notebook keeps what is typed."""
+        """Print a question, and return the answer to its last line."""
         *lines, prompt = shown(question).split("\n")
         say("\n".join(lines))
         try:
-            return getpass(prompt)
+            return getpass(prompt)  # hidden: a notebook saves what is typed into input()
         except EOFError:
             return ""
 
 
-def _request(shell: InteractiveShell) -> tuple[bool, bool]:
-    """Return what the request of the cell tells: whether somebody can type, and whether it is a notebook's cell."""
-    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
-    attended = bool(request.get("content", {}).get("allow_stdin"))
-    return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
-
-
-def _has_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
-def _has_subshells(shell: InteractiveShell) -> bool:
-    """Whether messages of a page can reach a kernel whose cell runs; ipykernel says so from 7.0 on."""
-    return bool(getattr(cast("Any", shell).kernel, "_supports_kernel_subshells", False))
-
-
 def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
-    """Return what sends a bundle to this cell, whichever cell runs by then."""
+    """Return a function that sends MIME bundles to this cell, also when another cell runs."""
     to_front_end = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None
 
@@ -141,3 +115,19 @@ def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
         to_front_end.publish(dict(data), {}, transient=transient, update=update)
 
     return publish
+
+
+def _request(shell: InteractiveShell) -> tuple[bool, bool]:
+    """Return whether a person can type, and whether the cell is a notebook's, as the kernel's request tells.
+
+    JupyterLab, Notebook and VS Code name the cell and take input, a console only takes input, and programs that
+    execute notebooks do neither. Colab names no cell, but is loaded as a module.
+    """
+    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
+    attended = bool(request.get("content", {}).get("allow_stdin"))
+    return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
+
+
+def _has_subshells(shell: InteractiveShell) -> bool:
+    """Return whether a page's messages can reach the kernel while a cell runs: from ipykernel 7.0 on."""
+    return bool(getattr(cast("Any", shell).kernel, "_supports_kernel_subshells", False))

@@ -1,141 +1,58 @@
-"""`%%agent`, `%agent` and `%mcp`: each parses, calls and shows."""
+"""`%%agent`, `%agent` and `%mcp`: each parses, calls and prints."""
 
-from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic import log
-from agentmagic.jupyter import formatting, options, subcommands
-from agentmagic.jupyter.cell_errors import one_line
-from agentmagic.jupyter.conversations import Conversations
-from agentmagic.jupyter.frontend import Kind, front_end, say
+from agentmagic.jupyter.agent_commands import AgentCommands, agent_magic
+from agentmagic.jupyter.frontend import front_end, say
+from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.option_parser import Help
+from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, parse_ask
+from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message
-from agentmagic.session import Session
-
-if TYPE_CHECKING:
-    from agentmagic.jupyter.mcp_commands import Servers
-    from agentmagic.jupyter.runner import Runner
-
-SHOWN = 100
-"""How many log records `%agent debug` shows."""
 
 
 class AgentMagics:
-    """The magics of one shell, `%%agent` and `%agent` under the name they were loaded by."""
+    """The magics of one shell; `%%agent` and `%agent` are loaded under the name `name`."""
 
     def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
-        self.name = name
-        self.namespace = namespace
-        self.conversations = Conversations(namespace, name)
-        self._shell = shell
+        self.cell_parser = ask_parser(name)
+        self.agent = agent_magic(name)
+        self.mcp = mcp_magic()
+        self.commands = AgentCommands(shell, namespace, name)
+        self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._put)
+        self._name = name
+        self._runner = Runner(shell, namespace)
 
-    @one_line
-    def cell(self, line: str, cell: str) -> None:
-        """Run `%%agent`."""
-        parsed = options.parse_ask(line, self.name)
-        if isinstance(parsed, Help):
-            say(parsed.text)
-        else:
-            self._runner.ask(parsed, cell)
+    def functions(self) -> list[tuple[str, str, Callable[..., None]]]:
+        """Return the magics to register: kind, name, and a function whose docstring is the help."""
 
-    @cached_property
-    def _runner(self) -> "Runner":
-        """What runs cells, and all that shows them, is loaded with the first cell."""
-        from agentmagic.jupyter.runner import Runner
+        @one_line
+        def ask(line: str, cell: str) -> None:
+            read = parse_ask(line, self._name)
+            say(read.text) if isinstance(read, Help) else self._runner.ask(read, cell)
 
-        return Runner(self._shell, self.namespace)
+        @one_line
+        def agent(line: str) -> None:
+            _carry_out(self.agent, self.commands, line)
 
-    @cached_property
-    def _servers(self) -> "Servers":
-        from agentmagic.jupyter.mcp_commands import Servers
+        @one_line
+        def mcp(line: str) -> None:
+            _carry_out(self.mcp, self._mcp_commands, line)
 
-        return Servers(self.namespace, lambda: front_end(self._shell).attended, self._ask)
+        # IPython shows the docstring for `%%agent?`.
+        ask.__doc__ = self.cell_parser.format_help()
+        agent.__doc__ = self.agent.overview()
+        mcp.__doc__ = self.mcp.overview()
+        return [("cell", self._name, ask), ("line", self._name, agent), ("line", "mcp", mcp)]
 
-    @one_line
-    def line(self, line: str) -> None:
-        """Run `%agent`."""
-        if words := self._agent(options.parse_line(line, "agent", self.name)):
-            say(words)
-
-    @one_line
-    def mcp(self, line: str) -> None:
-        """Run `%mcp`."""
-        parsed = options.parse_line(line, "mcp")
-        if words := parsed.text if isinstance(parsed, Help) else self._servers.answer(parsed):
-            say(words)
-
-    def _agent(self, parsed: Any) -> str:  # noqa: PLR0911  (one arm for each subcommand)
-        match parsed:
-            case Help():
-                return parsed.text
-            case subcommands.OpenChat():
-                self.namespace.session(parsed.name or parsed.session).chat()
-                return ""
-            case subcommands.ListSessions():
-                return self.conversations.listed()
-            case subcommands.Load():
-                return self.conversations.load(parsed)
-            case subcommands.Save():
-                return self.conversations.save(parsed)
-            case subcommands.Fork():
-                return self.conversations.fork(parsed)
-            case subcommands.Export():
-                return self.conversations.export(parsed)
-            case subcommands.Debug():
-                return self._debug(parsed.detail)
-            case subcommands.Models(model=str(model)):
-                return self._choose_model(parsed.session, model)
-            case _:
-                return self._show(parsed, self.namespace.known(parsed.session))
-
-    def _show(self, parsed: Any, session: Session) -> str:  # noqa: PLR0911  (one arm for each subcommand)
-        match parsed:
-            case subcommands.Status():
-                rows = formatting.status(parsed.session, session, self.namespace.place())
-                from agentmagic.jupyter.mcp_commands import listed
-
-                return f"{rows}\n\n{listed(session.toolsets())}"
-            case subcommands.ListHistory():
-                return formatting.found(session, parsed.search) if parsed.search else formatting.history(session)
-            case subcommands.ListTools():
-                from agentmagic.jupyter.mcp_commands import tools_of
-
-                return tools_of(self.namespace.toolsets(session, session.agent))
-            case subcommands.Models():
-                return formatting.models(session)
-            case subcommands.Cost():
-                return formatting.usage(session.usage)
-            case subcommands.Reset():
-                session.clear()
-                return "The conversation is forgotten."
-            case _:
-                return _undo(session)
-
-    def _choose_model(self, name: str, model: str) -> str:
-        session = self.namespace.draft(name)
-        recipe = replace(session.agent, model=model)
-        session.model(recipe)
-        session.agent = recipe
-        self.namespace.bind(name, session)
-        return f"The session's model: {formatting.model_name(session)}"
-
-    def _debug(self, detail: subcommands.Switch | None) -> str:
-        if detail is None:
-            times = front_end(self._shell).kind is not Kind.BATCH
-            return formatting.log(log.recent(SHOWN), detailed=log.is_detailed(), times=times)
-        log.keep(detailed=detail == "on")
-        sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
-        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
-        return f"The log now keeps {kept}. %{self.name} debug shows its last {SHOWN} lines."
-
-    def _ask(self, session: str, prompt: Message) -> None:
-        self._runner.put(options.Ask(session), prompt)
+    def _put(self, session: str, prompt: Message) -> None:
+        self._runner.put(Ask(session), prompt)
 
 
-def _undo(session: Session) -> str:
-    undone = session.undo()
-    return f"Forgotten: {undone.text}" if undone else "There is no turn to undo."
+def _carry_out(magic: LineMagic, commands: object, line: str) -> None:
+    read = magic.read(line)
+    words = read.text if isinstance(read, Help) else magic.commands[read.word](commands, **read.arguments)
+    if words:
+        say(words)

@@ -1,231 +1,243 @@
-"""`%mcp`: what each of its subcommands does; each returns what to say."""
+"""`%mcp`: one method for each subcommand, and the table of them at the end; each returns what to print.
 
-from collections.abc import Callable, Mapping, Sequence
+A method's parameters are the arguments, its docstring is the help.
+"""
+
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from getpass import getpass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from agentmagic.display.words import one_line, shown
 from agentmagic.errors import ServerError, UsageError
-from agentmagic.jupyter import formatting, subcommands
+from agentmagic.jupyter import formatting
+from agentmagic.jupyter.completion import json_files, prompt_arguments, server_prompts, server_tools, servers
 from agentmagic.jupyter.frontend import agreed
-from agentmagic.jupyter.namespace import Namespace
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
-from agentmagic.tools.base import Toolset, list_source
 
 if TYPE_CHECKING:
-    from agentmagic.tools.mcp import McpServers, ServerConfig, ServerState
-    from agentmagic.tools.mcp.catalogue import Argument
+    from agentmagic.tools.mcp import McpServers, ServerConfig
     from agentmagic.tools.mcp.config import Input
 
 MOST_NAMED = 20
 """Tools that a message names."""
 
 LONGEST_INPUT = 500
-"""Characters of what a file says about a value that it asks for."""
+"""Characters that are shown of a file's description of a value that it asks for."""
 
-Put = Callable[[str, Message], None]
-"""Asks a session, named, a prompt."""
+ServerName = Annotated[str, Arg("SERVER", "its name here", complete=servers)]
+OptionalServer = Annotated[str | None, Arg("SERVER", "its name here", complete=servers)]
+Patterns = Annotated[
+    tuple[str, ...], Arg("PATTERN", "names or patterns of its tools (default: all)", complete=server_tools)
+]
 
 
-class Servers:
-    """The servers of the notebook: those of `%mcp`, and those of its sessions' agents.
+class McpCommands:
+    """The subcommands of `%mcp`: the notebook's own servers, and those of its sessions' agents.
 
-    `attended` says whether somebody can type in the cell under way; `put` asks a session.
+    `attended` returns whether a person can type in the running cell; `put` asks the session of a name a prompt.
     """
 
-    def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Put) -> None:
+    def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Callable[[str, Message], None]) -> None:
         self._namespace = namespace
         self._attended = attended
         self._put = put
 
-    def answer(self, command: Any) -> str:
-        """Do what a subcommand says. Raises UsageError and ServerError."""
-        arms: Mapping[type[Any], Callable[[Any], str]] = {
-            subcommands.ListServers: self._list,
-            subcommands.GetServer: self._get,
-            subcommands.AddServer: self._add,
-            subcommands.LoadServers: self._load,
-            subcommands.ApproveServer: self._approve,
-            subcommands.RemoveServer: self._remove,
-            subcommands.RestartServer: self._restart,
-            subcommands.AllowTools: self._allow,
-            subcommands.EnableTools: self._enable,
-            subcommands.DisableTools: self._disable,
-            subcommands.ServerTools: self._tools,
-            subcommands.ServerLog: self._log,
-            subcommands.ListPrompts: self._prompts,
-            subcommands.UsePrompt: self._prompt,
-            subcommands.ListResources: self._resources,
-        }
-        return arms[type(command)](command)
+    # -- connecting ----------------------------------------------------------------------------
 
-    # -- coming and going ----------------------------------------------------------------------
+    def list_servers(self) -> str:
+        """Show the servers and how they are doing."""
+        return formatting.servers(self._namespace.server_groups())
 
-    def _list(self, _: subcommands.ListServers) -> str:
-        return listed(self._namespace.server_groups())
+    def get(self, *, name: ServerName) -> str:
+        """Show all there is to know of a server: address, state, tools, last error, last words."""
+        return formatting.server(self._holding(name).get(name))
 
-    def _get(self, command: subcommands.GetServer) -> str:
-        return formatting.server(self._holding(command.name).get(command.name))
-
-    def _add(self, command: subcommands.AddServer) -> str:
+    def add(
+        self,
+        *,
+        name: Annotated[str, Arg("SERVER", "what it is to be called here", complete=servers)],
+        command: Annotated[tuple[str, ...], Arg("COMMAND... | URL", "its command line, or its web address", rest=True)],
+    ) -> str:
+        """Connect an MCP server for all sessions."""
         from agentmagic.tools.mcp import config
 
-        program, *arguments = command.command
+        if not command:
+            message = f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
+            raise UsageError(message)
+        program, *arguments = command
+        # A URL with words behind it is taken for a program of that name, which then cannot be found.
         is_url = program.lower().startswith(("http://", "https://"))
         entry: Any = program if is_url and not arguments else {"command": program, "args": arguments}
-        servers = self._namespace.need_servers()
-        engine().call(servers.add(command.name, config.parse(entry)))
-        return listed((servers,), command.name)
+        group = self._namespace.need_servers()
+        engine().call(group.add(name, config.parse(entry)))
+        return formatting.servers((group,), name)
 
-    def _load(self, command: subcommands.LoadServers) -> str:
+    def load(
+        self,
+        *,
+        file: Annotated[str, Arg("FILE", "a .mcp.json, or another file of the mcpServers form", complete=json_files)],
+    ) -> str:
+        """Connect the servers of a configuration file."""
         from agentmagic.tools.mcp import config
 
-        servers = self._namespace.need_servers()
-        ask = _typed_input if self._attended() else None
-        found = config.read(path_of(command.file), ask=ask)
-        problems = [self._connect(servers, name, one) for name, one in found.items()]
-        return "\n".join([listed((servers,)), *filter(None, problems)])
+        group = self._namespace.need_servers()
+        found = config.read(path_of(file), ask=_typed_input if self._attended() else None)
+        problems = [self._connect(group, name, one) for name, one in found.items()]
+        return "\n".join([formatting.servers((group,)), *filter(None, problems)])
 
-    def _connect(self, servers: "McpServers", name: str, config: "ServerConfig") -> str:
-        """Connect a server of a file, once a person has let it start; return what went wrong."""
-        try:
-            engine().call(servers.add(name, config))
-        except (ServerError, UsageError) as error:
-            waits = any(one.name == name and one.state == "needs approval" for one in servers.servers)
-            shown = servers.pending(name) if waits else None
-            if shown is None or not self._attended():
-                return str(error)
-            if not agreed(f"Start the MCP server {name!r}, which the project names?\n{shown}\n[y/N] "):
-                return f"{name} was not started. %mcp approve {name} lets it start."
-            return self._approved(servers, name)
-        return ""
-
-    def _approved(self, servers: "McpServers", name: str) -> str:
-        """Approve a server and connect it; return what went wrong."""
-        try:
-            servers.approve(name)
-        except ServerError as error:
-            return str(error)
-        return self._started(servers, name)
-
-    def _started(self, servers: "McpServers", name: str) -> str:
-        """Connect a server; return what went wrong."""
-        try:
-            engine().call(servers.restart(name))
-        except ServerError as error:
-            return str(error)
-        return ""
-
-    def _approve(self, command: subcommands.ApproveServer) -> str:
-        servers, name = self._holding(command.name), command.name
-        shown = servers.pending(name)
-        if shown is None:
+    def approve(self, *, name: ServerName) -> str:
+        """Let a server start that a configuration file names, as it is written there now."""
+        group = self._holding(name)
+        pending = group.pending(name)  # read before the approval: it is the command line that is approved
+        if pending is None:
             return f"{name} needs no approval."
-        servers.approve(name)
-        problem = self._started(servers, name)
-        return "\n".join(filter(None, (f"{name} may start: {shown}", problem, listed((servers,), name))))
+        group.approve(name)
+        problem = _started(group, name)
+        return "\n".join(filter(None, (f"{name} may start: {pending}", problem, formatting.servers((group,), name))))
 
-    def _remove(self, command: subcommands.RemoveServer) -> str:
-        engine().call(self._holding(command.name).remove(command.name))
-        return f"{command.name} is disconnected."
+    def restart(self, *, name: ServerName) -> str:
+        """Disconnect a server and connect it anew."""
+        group = self._holding(name)
+        engine().call(group.restart(name))
+        return formatting.servers((group,), name)
 
-    def _restart(self, command: subcommands.RestartServer) -> str:
-        servers = self._holding(command.name)
-        engine().call(servers.restart(command.name))
-        return listed((servers,), command.name)
+    def remove(self, *, name: ServerName) -> str:
+        """Disconnect a server and forget it."""
+        engine().call(self._holding(name).remove(name))
+        return f"{name} is disconnected."
 
-    # -- their tools ---------------------------------------------------------------------------
+    # -- tools ---------------------------------------------------------------------------------
 
-    def _allow(self, command: subcommands.AllowTools) -> str:
-        servers = self._holding(command.name)
-        _check_patterns(servers.get(command.name), command.patterns)
-        servers.allow(command.name, command.patterns or ("*",))
-        tools = ", ".join(command.patterns) or "every tool"
-        return f"Of {command.name}, {tools} runs without asking, unless the policy of a session says otherwise."
+    def tools(self, *, name: OptionalServer = None) -> str:
+        """Show the tools of the servers, or of one."""
+        definitions, problems = self._namespace.definitions(self._groups(name))
+        return formatting.tools([one for one in definitions if name in (None, one.server)], problems)
 
-    def _enable(self, command: subcommands.EnableTools) -> str:
-        servers = self._holding(command.name)
-        _check_patterns(servers.get(command.name), command.patterns)
-        servers.enable(command.name, command.patterns or ("*",))
-        return _without(command.name, servers.get(command.name).disabled)
+    def allow(self, *, name: ServerName, patterns: Patterns = ()) -> str:
+        """Let tools of a server run without asking."""
+        self._with_tools(name, patterns).allow(name, patterns or ("*",))
+        tools = ", ".join(patterns) or "every tool"
+        return f"Of {name}, {tools} runs without asking, unless the policy of a session says otherwise."
 
-    def _disable(self, command: subcommands.DisableTools) -> str:
-        servers = self._holding(command.name)
-        _check_patterns(servers.get(command.name), command.patterns)
-        servers.disable(command.name, command.patterns)
-        return _without(command.name, servers.get(command.name).disabled)
+    def disable(
+        self,
+        *,
+        name: ServerName,
+        patterns: Annotated[
+            tuple[str, ...], Arg("PATTERN", "names or patterns of its tools; * for all", complete=server_tools)
+        ],
+    ) -> str:
+        """Take tools of a server away from the model."""
+        group = self._with_tools(name, patterns)
+        group.disable(name, patterns)
+        return _without(name, group.get(name).disabled)
 
-    def _tools(self, command: subcommands.ServerTools) -> str:
-        groups = self._namespace.server_groups() if command.name is None else (self._holding(command.name),)
-        return tools_of(groups, command.name)
+    def enable(self, *, name: ServerName, patterns: Patterns = ()) -> str:
+        """Give the model tools back that were disabled."""
+        group = self._with_tools(name, patterns)
+        group.enable(name, patterns or ("*",))
+        return _without(name, group.get(name).disabled)
 
-    def _log(self, command: subcommands.ServerLog) -> str:
-        servers = self._holding(command.name)
-        lines = [(one.level, one.logger, one.text) for one in servers.logs(command.name)]
-        return formatting.server_log(lines, servers.get(command.name).stderr)
+    def logs(self, *, name: ServerName) -> str:
+        """Show what a server logged, and its last words on stderr."""
+        group = self._holding(name)
+        lines = [(one.level, one.logger, one.text) for one in group.logs(name)]
+        return formatting.server_log(lines, group.get(name).stderr)
 
     # -- prompts and resources -----------------------------------------------------------------
 
-    def _prompts(self, command: subcommands.ListPrompts) -> str:
-        found = [one for servers in self._asked(command.name) for one in engine().call(servers.prompts(command.name))]
-        return formatting.prompts(
-            (one.server, one.name, " ".join(map(_written, one.arguments)), one.description) for one in found
-        )
+    def prompts(self, *, name: OptionalServer = None) -> str:
+        """Show the prompts that the servers offer, or one of them."""
+        return formatting.prompts(one for group in self._groups(name) for one in engine().call(group.prompts(name)))
 
-    def _resources(self, command: subcommands.ListResources) -> str:
-        found = [one for servers in self._asked(command.name) for one in engine().call(servers.resources(command.name))]
-        return formatting.resources((one.server, one.uri, one.description or one.name) for one in found)
-
-    def _prompt(self, command: subcommands.UsePrompt) -> str:
-        servers = self._holding(command.name)
-        arguments = dict(_pair(written) for written in command.arguments)
-        messages = engine().call(servers.prompt(command.name, command.prompt, arguments))
-        if not command.ask:
+    def prompt(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: ServerName,
+        prompt: Annotated[str, Arg("PROMPT", "the name of the prompt", complete=server_prompts)],
+        arguments: Annotated[
+            tuple[str, ...], Arg("NAME=VALUE", "what the prompt is to be filled in with", complete=prompt_arguments)
+        ] = (),
+        ask: Annotated[bool, Arg("--ask", "ask the session, instead of showing the prompt")] = False,
+    ) -> str:
+        """Show a prompt of a server, filled in, or ask it."""
+        group = self._holding(name)
+        filled = dict(_pair(written) for written in arguments)
+        messages = engine().call(group.prompt(name, prompt, filled))
+        # Only the text is printed: pictures and files of the messages go to the model alone.
+        if not ask:
             return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
-        self._put(command.session, as_one(messages))
+        self._put(session, _as_one(messages))
         return ""
 
-    # -- which there are -----------------------------------------------------------------------
+    def resources(self, *, name: OptionalServer = None) -> str:
+        """Show what can be attached to a cell as @SERVER:URI."""
+        return formatting.resources(one for group in self._groups(name) for one in engine().call(group.resources(name)))
+
+    # -- the servers meant ---------------------------------------------------------------------
 
     def _holding(self, name: str) -> "McpServers":
-        """Return the servers among which one is, the ones of `%mcp` first. Raises UsageError for an unknown name."""
+        """Return the group that holds a server, the notebook's own first. Raises UsageError for an unknown name."""
         if (group := self._namespace.group_of(name)) is None:
-            names = [state.name for servers in self._namespace.server_groups() for state in servers.servers]
+            names = [state.name for group in self._namespace.server_groups() for state in group.servers]
             message = f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}."
             raise UsageError(message)
         return group
 
-    def _asked(self, name: str | None) -> "Sequence[McpServers]":
+    def _groups(self, name: str | None) -> "Sequence[McpServers]":
         return self._namespace.server_groups() if name is None else (self._holding(name),)
 
+    def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
+        """Return the group that holds a server. Raises UsageError if its tools are known and a pattern fits none."""
+        group = self._holding(name)
+        known = group.get(name).names  # empty before the first connection: then every pattern is taken
+        for pattern in patterns:
+            if known and not any(fnmatchcase(tool, pattern) for tool in known):
+                message = f"The server {name!r} has no tool {pattern!r}. Its tools: {', '.join(known[:MOST_NAMED])}."
+                raise UsageError(message)
+        return group
 
-def listed(toolsets: Sequence[Toolset], name: str | None = None) -> str:
-    """Say how the servers among sources of tools are doing, or one of them."""
-    from agentmagic.tools.mcp import McpServers
-
-    states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
-    return formatting.servers(
-        (one.name, one.state, str(one.tools), one.error) for one in states if name in (None, one.name)
-    )
-
-
-def tools_of(toolsets: Sequence[Toolset], server: str | None = None) -> str:
-    """List the tools of toolsets as a turn would, or those of one server, and say which servers failed.
-
-    Servers are connected if need be.
-    """
-    listings = [engine().call(list_source(toolset)) for toolset in toolsets]
-    definitions = [tool.definition for tools, _ in listings for tool in tools]
-    shown = [one for one in definitions if server in (None, one.server)]
-    problems = [problem for _, missing in listings for problem in missing]
-    return "\n".join([*([formatting.tools(shown)] if shown or not problems else []), *problems])
+    def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
+        """Connect a server of a file, after a person has agreed to its start; return what went wrong."""
+        try:
+            engine().call(group.add(name, config))
+        except (ServerError, UsageError) as error:
+            waits = any(one.name == name and one.state == "needs approval" for one in group.servers)
+            pending = group.pending(name) if waits else None
+            if pending is None or not self._attended():
+                return str(error)
+            if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
+                return f"{name} was not started. %mcp approve {name} lets it start."
+            return _approved(group, name)
+        return ""
 
 
-def as_one(messages: Sequence[Message]) -> Message:
-    """Make one prompt of a server's messages; who speaks is said where there is more than one."""
+def _approved(group: "McpServers", name: str) -> str:
+    """Approve a server and connect it; return what went wrong."""
+    try:
+        group.approve(name)
+    except ServerError as error:  # the file that remembers approvals cannot be written
+        return str(error)
+    return _started(group, name)
+
+
+def _started(group: "McpServers", name: str) -> str:
+    """Connect a server; return what went wrong."""
+    try:
+        engine().call(group.restart(name))
+    except ServerError as error:
+        return str(error)
+    return ""
+
+
+def _as_one(messages: Sequence[Message]) -> Message:
+    """Return a server's messages as one prompt; each part of several says which role spoke."""
     if len(messages) == 1:
         return Message("user", messages[0].parts)
     parts: list[Content] = []
@@ -241,15 +253,6 @@ def _without(name: str, disabled: Sequence[str]) -> str:
     return f"Of {name}, the model does not get: {', '.join(disabled)}."
 
 
-def _check_patterns(server: "ServerState", patterns: Sequence[str]) -> None:
-    """Raise UsageError for a pattern that none of a server's tools fits, where they are known."""
-    for pattern in patterns:
-        if server.names and not any(fnmatchcase(name, pattern) for name in server.names):
-            known = ", ".join(server.names[:MOST_NAMED])
-            message = f"The server {server.name!r} has no tool {pattern!r}. Its tools: {known}."
-            raise UsageError(message)
-
-
 def _pair(written: str) -> tuple[str, str]:
     key, equals, value = written.partition("=")
     if not equals:
@@ -258,17 +261,14 @@ def _pair(written: str) -> tuple[str, str]:
     return key, value
 
 
-def _written(argument: "Argument") -> str:
-    return f"{argument.name}=" if argument.required else f"[{argument.name}=]"
-
-
 def _typed_input(asked: "Input") -> str:
-    """Have a value typed that a file of VS Code asks for, hidden where it is a secret; "" for its default.
+    """Return a value that a file of VS Code asks for, typed by the person; "" stands for its default.
 
-    What the file says is shown on one line, so that it cannot pass for another question.
+    A secret is typed hidden.
     """
     choices = f" ({', '.join(asked.options)})" if asked.options else ""
     default = f", else {asked.default}" if asked.default else ""
+    # The description comes from the file: on one line it cannot pass for another question.
     about = one_line(shown(f"{asked.description or asked.id}{choices}{default}"), LONGEST_INPUT)
     prompt = f"The file asks for {asked.id!r}: {about}: "
     while True:
@@ -278,3 +278,27 @@ def _typed_input(asked: "Input") -> str:
             return ""
         if not (typed and asked.options) or typed in asked.options:
             return typed
+
+
+MCP_COMMANDS: dict[str, Command] = {
+    "list": McpCommands.list_servers,
+    "get": McpCommands.get,
+    "add": McpCommands.add,
+    "load": McpCommands.load,
+    "approve": McpCommands.approve,
+    "restart": McpCommands.restart,
+    "remove": McpCommands.remove,
+    "tools": McpCommands.tools,
+    "allow": McpCommands.allow,
+    "disable": McpCommands.disable,
+    "enable": McpCommands.enable,
+    "logs": McpCommands.logs,
+    "prompts": McpCommands.prompts,
+    "prompt": McpCommands.prompt,
+    "resources": McpCommands.resources,
+}
+
+
+def mcp_magic() -> LineMagic:
+    """Return `%mcp`."""
+    return LineMagic("mcp", "Connect MCP servers, whose tools every session of the notebook may use.", MCP_COMMANDS)

@@ -1,15 +1,17 @@
-"""The notebook's namespace: the sessions that are variables of it, and its functions as tools."""
+"""The notebook's namespace: the sessions that are its variables, its functions as tools, its servers."""
 
 import asyncio
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.notebook_file import SaveFolder
-from agentmagic.jupyter.subcommands import DEFAULT_SESSION
+from agentmagic.messages import ToolDef
+from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_source
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 Variables = MutableMapping[str, Any]
 _UNBOUND: Any = object()
 
+DEFAULT_SESSION = "agent"
+"""The variable that holds the session of `%%agent` without a NAME."""
+
+
+def check_name(name: str | None) -> None:
+    """Raise UsageError for a name that no session can have."""
+    if name is not None and (not name.isidentifier() or iskeyword(name)):
+        message = f"{name!r} cannot name a session, which is a variable: use letters, digits and _, no digit first."
+        raise UsageError(message)
+
 
 class NotebookTools:
     """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
@@ -31,11 +43,12 @@ class NotebookTools:
         self._variables = variables
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the marked functions; names that begin with _ are IPython's and the user's own business."""
+        """Return the marked functions as tools."""
         return [function_tool(function) for function in self.functions()]
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Return them as functions, each once."""
+        """Return the marked functions, each once."""
+        # IPython keeps results under names that begin with _: a function shown by a cell would be found twice.
         found = [value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)]
         return list(dict.fromkeys(found))
 
@@ -51,9 +64,9 @@ class Chosen:
         self._toolsets = toolsets
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools chosen, in the order of the choice.
+        """Return the chosen tools in the order of the choice.
 
-        Raises UsageError if one is not there, and ServersUnreachable if it may be a tool of a server that failed.
+        Raises UsageError if one is missing, and ServersUnreachable if it may be a tool of a server that failed.
         """
         listed = await asyncio.gather(*map(list_source, self._toolsets))
         found: dict[str, Tool] = {}
@@ -73,34 +86,25 @@ class Chosen:
 
 
 class Namespace:
-    """The sessions of a notebook, and what they all share: its functions and the servers of `%mcp`.
+    """The sessions of a notebook, and what all of them share: its functions and the servers of `%mcp`.
 
-    `place` says, in the cell under way, where the sessions it makes are saved.
+    `place` returns, for the running cell, where the sessions that it makes are saved.
     """
 
     def __init__(self, variables: Variables, place: Callable[[], SaveFolder]) -> None:
         self.place = place
-        self._variables = variables
+        self.variables = variables
+        # The session that writes each file, to close the file when another session takes over its name.
         self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
+        # Sessions that have the notebook's tools: a session may have several names, or lose its own.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
         self._functions = NotebookTools(variables)
 
-    @property
-    def variables(self) -> Variables:
-        """The notebook's variables."""
-        return self._variables
-
-    @property
-    def servers(self) -> "McpServers | None":
-        """The servers of `%mcp`, or None where there never was one."""
-        return self._servers
-
     def need_servers(self) -> "McpServers":
-        """Return the servers of `%mcp`, having made the place for them and given it to every session."""
+        """Return the servers of `%mcp`, made and offered to every session if there were none yet."""
         if self._servers is None:
-            from agentmagic.runtime.engine import engine
-            from agentmagic.tools.mcp import McpServers
+            from agentmagic.tools.mcp import McpServers  # takes a while to load
 
             self._servers = McpServers()
             engine().at_close(self._servers.aclose)
@@ -110,7 +114,7 @@ class Namespace:
 
     def server_groups(self) -> "list[McpServers]":
         """Return the servers of `%mcp` and those of the sessions' agents, each group once."""
-        if "agentmagic.tools.mcp" not in sys.modules:  # nobody has named a server yet, and it takes a while to load
+        if "agentmagic.tools.mcp" not in sys.modules:  # it takes a while to load, and without it no server exists
             return []
         from agentmagic.tools.mcp import McpServers
 
@@ -119,33 +123,33 @@ class Namespace:
         return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
 
     def group_of(self, server: str) -> "McpServers | None":
-        """Return the servers among which one is, the ones of `%mcp` first, or None where there is none of the name."""
+        """Return the group that holds a server, that of `%mcp` first, or None."""
         groups = self.server_groups()
         return next((group for group in groups if any(one.name == server for one in group.servers)), None)
 
     def bind_default(self) -> str | None:
-        """Make the default session a variable; return what to say where its name holds something else."""
-        value = self._variables.get(DEFAULT_SESSION, _UNBOUND)
+        """Make the default session a variable; return what to print if its name holds another value."""
+        value = self.variables.get(DEFAULT_SESSION, _UNBOUND)
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
             return None
         return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
-        """Return the session of a name, made and bound where the name is free or an Agent's.
+        """Return the session of a name; make and bind one if the name is free or holds an Agent.
 
-        Raises UsageError where it holds another value.
+        Raises UsageError if it holds another value.
         """
         session = self.draft(name)
         self.bind(name, session)
         return session
 
     def draft(self, name: str) -> Session:
-        """Return the session of a name, or, where the name is free or an Agent's, one that `bind` will give it.
+        """Return the session of a name; make one, without binding it, if the name is free or holds an Agent.
 
-        Raises UsageError where it holds another value.
+        Raises UsageError if it holds another value.
         """
-        value = self._variables.get(name, _UNBOUND)
+        value = self.variables.get(name, _UNBOUND)
         if value is _UNBOUND:
             value = self._make(name, self._recipe())
         elif isinstance(value, Agent):
@@ -157,28 +161,28 @@ class Namespace:
         return value
 
     def bind(self, name: str, session: Session) -> None:
-        """Make a session that `draft` returned the variable of its name."""
-        if self._variables.get(name) is session:
+        """Make a session that `draft` has returned the variable of its name."""
+        if self.variables.get(name) is session:
             return
-        self._variables[name] = session
+        self.variables[name] = session
         if (path := self.place().file(name)) is not None:
             self._saved[path] = session
 
     def fork(self, session: Session, name: str, turns: int | None) -> Session:
-        """Bind a session that begins with the first turns of another, or with all, saved as those made here are.
+        """Bind a session that begins with the first turns of another, or with all; it is saved like every other.
 
-        Raises UsageError where the name is not free, or its conversation cannot be saved.
+        Raises UsageError if the name is not free, or the conversation cannot be saved.
         """
         _check_listed(name)
-        if name in self._variables:
-            message = f"{name} is {a_type(self._variables[name])} of yours and stays. Choose a name that is free."
+        if name in self.variables:
+            message = f"{name} is {a_type(self.variables[name])} of yours and stays. Choose a name that is free."
             raise UsageError(message)
         path = self.place().file(name)
         if path is not None and path_of(path).exists():
             message = f"A conversation of the name {name} is saved already. Choose another name."
             raise UsageError(message)
         forked = session.fork(turns)
-        self._equipped.add(forked)  # it has the toolsets of the other
+        self._equipped.add(forked)  # a fork has the toolsets of its original
         if path is not None:
             forked.save(path)
         self.bind(name, forked)
@@ -189,54 +193,65 @@ class Namespace:
         return self._functions.functions()
 
     def known(self, name: str) -> Session:
-        """Return the session of a name; only the default one is made, where its name is free.
+        """Return the session of a name; only the default session is made if its name is free.
 
-        Raises UsageError for another unbound name, and for an Agent's, which stays one.
+        Raises UsageError for another unbound name, and for a name that holds an Agent, which stays one.
         """
-        if name != DEFAULT_SESSION and name not in self._variables:
+        if name != DEFAULT_SESSION and name not in self.variables:
             message = f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}."
             raise UsageError(message)
-        if isinstance(self._variables.get(name), Agent):
+        if isinstance(self.variables.get(name), Agent):
             message = f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
             raise UsageError(message)
         return self.session(name)
 
     def sessions(self) -> dict[str, Session]:
         """Return the sessions that variables hold, by name."""
-        items = tuple(self._variables.items())
+        items = tuple(self.variables.items())  # a copy: tools in other threads may bind variables
         return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
 
     def toolsets(self, session: Session, agent: Agent, chosen: Sequence[str] | None = None) -> tuple[Toolset, ...]:
-        """Return the sources of tools of a turn, those that are empty left out; of `chosen`, only these tools.
+        """Return the sources of tools of a turn, without empty ones; with `chosen`, one source of these tools.
 
-        Raises UsageError for a chosen name that nothing can have.
+        Raises UsageError for a chosen name that no source can have.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
         if chosen is None:
             return sources
-        functions = {name: self._variables[name] for name in chosen if _is_function(self._variables.get(name))}
+        functions = {name: self.variables[name] for name in chosen if _is_function(self.variables.get(name))}
         if not sources and (missing := [name for name in chosen if name not in functions]):
             message = f"--tools names {missing[0]}, which is no function of the notebook. Define it first."
             raise UsageError(message)
+        # A tool may have another name than its function: the model knows only the tool's.
         names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
         return (Chosen(names, (Functions(functions.values()), *sources)),)
+
+    def definitions(self, toolsets: Iterable[Toolset]) -> tuple[list[ToolDef], list[str]]:
+        """Return the tools of toolsets as a turn would see them, and what is wrong with the servers that failed.
+
+        Servers are connected if needed.
+        """
+        listings = [engine().call(list_source(toolset)) for toolset in toolsets]
+        found = [tool.definition for tools, _ in listings for tool in tools]
+        return found, [problem for _, problems in listings for problem in problems]
 
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:
             return not self._servers.servers
-        return source is self._functions and not any(map(is_tool, tuple(self._variables.values())))
+        return source is self._functions and not any(map(is_tool, tuple(self.variables.values())))
 
     def _recipe(self) -> Agent:
-        default = self._variables.get(DEFAULT_SESSION)
+        default = self.variables.get(DEFAULT_SESSION)
         return default.agent if isinstance(default, Session) else Agent()
 
     def _make(self, name: str, recipe: Agent) -> Session:
-        """Make a session that is saved beside the notebook, if any is."""
+        """Make a session that is saved beside the notebook, if its file is known."""
         _check_listed(name)
         path = self.place().file(name)
         earlier = self._saved.get(path) if path is not None else None
         if earlier is not None and not earlier.running:
-            earlier.history.close()  # it has lost its name, and somebody may hold it still: the file is free again
+            # The session has lost its variable, but other code may hold it: close its file, which the new one takes.
+            earlier.history.close()
         return Session(recipe, path=path)
 
     def equip(self, session: Session) -> None:
@@ -250,7 +265,7 @@ class Namespace:
 
 
 def _check_listed(name: str) -> None:
-    """Raise UsageError for a name that lists leave out: IPython keeps what cells return under such names."""
+    """Raise UsageError for a name that begins with _: lists leave it out, as IPython keeps results under such names."""
     if name.startswith("_"):
         message = f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
         raise UsageError(message)

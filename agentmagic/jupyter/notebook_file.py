@@ -20,14 +20,14 @@ VS_CODE_SAYS = "__vsc_ipynb_file__"
 SUFFIX = ".jsonl"
 
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
-"""What Windows lets no file be called, with whatever ending; a notebook may be taken there."""
+"""Names that no file can have on Windows, with any ending; a notebook may be moved there."""
 
 
 @dataclass(frozen=True, slots=True)
 class SaveFolder:
-    """The folder of a notebook's conversations; where it is None none are saved, and `why_not` is the reason.
+    """The folder of a notebook's conversations, or None and in `why_not` the reason why none are saved.
 
-    `notebook` is the file of the notebook itself, where it is known.
+    `notebook` is the file of the notebook itself, if it is known.
     """
 
     folder: Path | None
@@ -44,10 +44,10 @@ class SaveFolder:
 
 
 def place(shell: InteractiveShell) -> SaveFolder:
-    """Say where the sessions that the cell under way makes are saved."""
+    """Return where the sessions that the running cell makes are saved."""
     notebook = notebook_of(cast("Any", shell).user_ns)
     if not in_notebook(shell):
-        why = "conversations are saved in a notebook that somebody works in; elsewhere give a path"
+        why = "conversations are saved in a notebook that a person works in; elsewhere give a path"
         return SaveFolder(None, why, notebook)
     if notebook is None:
         return SaveFolder(None, "the kernel does not know the file of its notebook, which may be new or renamed")
@@ -61,13 +61,10 @@ def folder_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the file of the notebook, or None where it is unknown.
-
-    A name that is no file here is not believed: the notebook was renamed since the kernel started, or it lies on
-    another machine than the kernel.
-    """
+    """Return the file of the notebook, or None if it is unknown."""
     for said in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)):
         notebook = Path(said) if isinstance(said, str) else Path()
+        # A path without a file is out of date (the notebook was renamed) or that of another machine.
         if notebook.suffix == ".ipynb" and notebook.is_absolute() and notebook.is_file():
             return notebook
     return None

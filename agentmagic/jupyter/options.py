@@ -1,17 +1,90 @@
-"""What is written behind the magics, as a value: `%%agent` here, the line magics in `subcommands`.
+"""Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into an `ParsedLine`.
 
-The parsers, the help and the completion are all made from these dataclasses.
+Parsers, help and completion are all made from signatures: each parameter of a command, or field of `Ask`, is
+annotated with an `Arg`, and the docstring is the help.
 """
 
+import argparse
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Annotated, Any, Literal, Never, cast, get_args, get_origin
+
+from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
+from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each platform has its own)
 
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.option_parser import HELP, Help, Parser, option, switch, words_of
-from agentmagic.jupyter.subcommands import ABOUT, DEFAULT_SESSION, SESSION_FLAGS, SUBCOMMANDS, check_name
-from agentmagic.settings import PERMISSIONS, Permission
+from agentmagic.jupyter.completion import Source, functions, models, sessions
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
+from agentmagic.settings import Permission
+
+SESSION_FLAGS = ("-s", "--session")
+HELP_FLAGS = frozenset({"--help", "-h"})
+
+Command = Callable[..., str]
+"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print."""
+
+
+@dataclass(frozen=True)
+class Arg:
+    """How a parameter is written and explained, completed, converted and checked.
+
+    `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
+    and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
+    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
+    """
+
+    usage: str
+    help: str
+    complete: Source | None = None
+    parse: Callable[[str], Any] | None = None
+    check: Callable[[Any], None] | None = None
+    rest: bool = False
+
+    def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
+        """Add the argument that a parameter stands for to a parser."""
+        flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
+        placeholder = self.usage.removeprefix(", ".join(flags)).strip()
+        kind = parameter.annotation.__origin__
+        optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
+        written: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
+        if kind is bool:
+            parser.add_argument(*flags, **written, action="store_true")
+            return
+        if self.rest:
+            written["nargs"] = argparse.REMAINDER
+        elif get_origin(kind) is tuple:
+            written["nargs"] = "*" if optional and not flags else "+"
+        elif optional and not flags:
+            written["nargs"] = "?"
+        kinds = (kind, *get_args(kind))  # of a union with None, the other member is meant
+        written["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
+        written["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
+        parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **written)
+
+
+@dataclass(frozen=True)
+class Help:
+    """The help that a line asks for."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ParsedLine:
+    """A subcommand and its arguments."""
+
+    word: str
+    arguments: Mapping[str, Any]
+
+
+SessionName = Annotated[
+    str, Arg("-s, --session NAME", "the session meant (default: agent)", complete=sessions, check=check_name)
+]
 
 
 def _names(written: str) -> tuple[str, ...]:
@@ -25,104 +98,203 @@ class Ask:
     The options hold for this turn. %agent models NAME chooses a model for the session.
     """
 
-    name: str = option(
-        default=DEFAULT_SESSION,
-        nargs="?",
-        metavar="NAME",
-        help="the session, a variable of the notebook; made where there is none (default: agent)",
+    name: Annotated[
+        str,
+        Arg(
+            "NAME",
+            "the session, a variable of the notebook; made where there is none (default: agent)",
+            complete=sessions,
+            check=check_name,
+        ),
+    ] = DEFAULT_SESSION
+    model: Annotated[
+        str | None, Arg("-m, --model PROVIDER:MODEL", "the model to ask; see %%agent models", complete=models)
+    ] = None
+    instructions: Annotated[str | None, Arg("--instructions TEXT", "what the model is told before everything")] = None
+    tools: Annotated[
+        tuple[str, ...] | None,
+        Arg(
+            "--tools A,B",
+            "offer only these tools: functions of the notebook, marked @tool or not, or tools of servers",
+            complete=functions,
+            parse=_names,
+        ),
+    ] = None
+    no_tools: Annotated[bool, Arg("--no-tools", "offer no tools at all")] = False
+    max_iterations: Annotated[int | None, Arg("--max-iterations N", "model requests at most")] = None
+    timeout: Annotated[
+        float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
+    ] = None
+    max_cost: Annotated[
+        float | None, Arg("--max-cost DOLLARS", "what the turn may cost; no further request is sent beyond")
+    ] = None
+    permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
+        None
     )
-    model: str | None = option("-m", "--model", metavar="PROVIDER:MODEL", help="the model to ask; see %%agent models")
-    instructions: str | None = option("--instructions", metavar="TEXT", help="what the model is told before everything")
-    tools: tuple[str, ...] | None = option(
-        "--tools",
-        metavar="A,B",
-        type=_names,
-        help="offer only these tools: functions of the notebook, marked @tool or not, or tools of servers",
-    )
-    no_tools: bool = switch("--no-tools", help="offer no tools at all")
-    max_iterations: int | None = option("--max-iterations", metavar="N", type=int, help="model requests at most")
-    timeout: float | None = option(
-        "--timeout", metavar="SECONDS", type=float, help="time for the whole turn; waiting for you does not count"
-    )
-    max_cost: float | None = option(
-        "--max-cost", metavar="DOLLARS", type=float, help="what the turn may cost; no further request is sent beyond"
-    )
-    permission: Permission | None = option(  # noqa: RUF009  (it returns a field)
-        "--permission", choices=PERMISSIONS, help="what becomes of calls that no rule speaks about"
-    )
-    new: bool = switch("--new", help="forget the session's conversation first")
-    keep_going: bool = switch("--keep-going", help="a turn that fails does not fail the cell")
-    bg: bool = switch("--bg", help="return at once, and go on streaming into this cell's output")
+    new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
+    keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
+    bg: Annotated[bool, Arg("--bg", "return at once, and go on streaming into this cell's output")] = False
 
     def __post_init__(self) -> None:
-        check_name(self.name)
         if self.no_tools and self.tools is not None:
             message = "--tools and --no-tools contradict each other. Keep the one that is meant."
             raise UsageError(message)
 
 
 @cache
-def ask_parser(magic: str = "agent") -> Parser[Ask]:
+def ask_parser(magic: str = "agent") -> "Parser":
     """Return the parser of `%%agent`, loaded under the name `magic`."""
     return Parser(f"%{magic}", Ask)
 
 
-@cache
-def subparser(magic: str, table: str, word: str) -> Parser[Any]:
-    """Return the parser of one subcommand: `%magic word`."""
-    return Parser(f"{magic} {word}", SUBCOMMANDS[table][word])
-
-
 def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
-    """Read the line of a `%%agent` cell.
-
-    Raises UsageError in a sentence or two.
-    """
-    return ask_parser(magic).read(words_of(line))
+    """Read the line of a `%%agent` cell. Raises UsageError."""
+    read = ask_parser(magic).read(_words(line))
+    return read if isinstance(read, Help) else Ask(**read)
 
 
-def parse_line(line: str, table: str, magic: str | None = None) -> Any:
-    """Read the line of `%agent` or `%mcp`, `table` saying which; returns the subcommand's dataclass, or Help.
+class LineMagic:
+    """A line magic with subcommands, the first of which is meant if the line names none."""
 
-    `-s NAME` may stand before the subcommand too. Raises UsageError in a sentence or two.
-    """
-    magic = magic or table
-    words = words_of(line)
-    if HELP.intersection(words[:1]):
-        return Help(overview(table, magic))
-    moved, rest = (words[:2], words[2:]) if words and words[0] in SESSION_FLAGS else ([], words)
-    word, *rest = rest or [next(iter(SUBCOMMANDS[table]))]
-    if word not in SUBCOMMANDS[table]:
-        raise UsageError(_no_subcommand(word, table, magic))
-    return subparser(magic, table, word).read([*moved, *rest])
+    def __init__(self, name: str, about: str, commands: Mapping[str, Command], *, redirect: str = "") -> None:
+        self.name = name
+        self.commands = commands
+        self._about = about
+        self._redirect = redirect  # ends the message about an unknown subcommand
+        self._parsers: dict[str, Parser] = {}
+
+    def parser(self, word: str) -> "Parser":
+        """Return the parser of a subcommand; making one takes a millisecond, so each is made once."""
+        if word not in self._parsers:
+            self._parsers[word] = Parser(f"{self.name} {word}", self.commands[word])
+        return self._parsers[word]
+
+    def read(self, line: str) -> ParsedLine | Help:
+        """Return the subcommand that a line names. Raises UsageError."""
+        words = _words(line)
+        if HELP_FLAGS.intersection(words[:1]):
+            return Help(self.overview())
+        moved, rest = self.split(words)
+        word, *rest = rest or [next(iter(self.commands))]
+        if word not in self.commands:
+            raise UsageError(self._no_subcommand(word))
+        read = self.parser(word).read([*moved, *rest])
+        return read if isinstance(read, Help) else ParsedLine(word, read)
+
+    @staticmethod
+    def split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Return a leading `-s NAME` and the other words: `-s` may stand before the subcommand too."""
+        cut = 2 if words and words[0] in SESSION_FLAGS else 0
+        return words[:cut], words[cut:]
+
+    def overview(self) -> str:
+        """Return the help of the magic: its subcommands, one a line."""
+        lines = [f"  {word:<10}{(command.__doc__ or '').splitlines()[0]}" for word, command in self.commands.items()]
+        first = next(iter(self.commands))
+        head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
+        return head + "\n".join(lines) + "\n"
+
+    def _no_subcommand(self, word: str) -> str:
+        # "help" is close to no subcommand, but users of other tools type it.
+        close = get_close_matches(word, self.commands, n=1, cutoff=0.6)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        if word == "help":
+            first = next(iter(self.commands))
+            hint = f" %{self.name} --help tells the subcommands, and %{self.name} {first} --help one of them."
+        return f"%{self.name} has no subcommand {word!r}.{hint} There are {', '.join(self.commands)}.{self._redirect}"
 
 
-def overview(table: str, magic: str) -> str:
-    """Return the help of a line magic: its subcommands, one a line."""
-    first = next(iter(SUBCOMMANDS[table]))
-    lines = [f"  {word:<10}{_about(kind)}" for word, kind in SUBCOMMANDS[table].items()]
-    head = f"%{magic} [SUBCOMMAND] [--help]\n\n{ABOUT[table]}\n\nSubcommands ({first} where none is named):\n"
-    return head + "\n".join(lines) + "\n"
+def _words(line: str) -> list[str]:
+    """Split a line as a shell does, and take the quotes off. Raises UsageError for an open quote."""
+    try:
+        return arg_split(line, posix=os.name == "posix")  # elsewhere a backslash belongs to the path
+    except ValueError as error:
+        message = f"{line.strip()!r} cannot be read: {error}. Close its quotes."
+        raise UsageError(message) from None
 
 
-def help_page(magic: str = "agent") -> dict[str, str]:
-    """Return every help text by what it is the help of, for the page of the magics."""
-    page = {f"%%{magic}": ask_parser(magic).format_help()}
-    for table in SUBCOMMANDS:
-        page[f"%{table}"] = overview(table, table)
-        page |= {f"%{table} {word}": subparser(table, table, word).format_help() for word in SUBCOMMANDS[table]}
-    return page
+class _Formatter(MagicHelpFormatter):
+    """IPython's help of magics, without the markup of its manual."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=100)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = "%") -> None:
+        """Begin with the magic itself."""
+        super().add_usage(usage, actions, groups, prefix or "%")
 
 
-def _about(kind: type[Any]) -> str:
-    return (kind.__doc__ or "").splitlines()[0]
+class Parser(MagicArgumentParser):
+    """The parser of one function or dataclass, with errors that say what to do."""
+
+    def __init__(self, prog: str, function: Callable[..., Any]) -> None:
+        start = cast("Any", super()).__init__  # IPython's class is untyped
+        start(prog, description=function.__doc__, formatter_class=_Formatter)
+        self.allow_abbrev = False  # an abbreviation would change its meaning when an option is added
+        self.declared: dict[str, Arg] = {}
+        """The arguments by their parameters' names."""
+        for parameter in inspect.signature(function).parameters.values():
+            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has none
+                self.declared[parameter.name] = arg
+                arg.declare(self, parameter)
+        self.add_argument("--help", action="store_true", help="show this")
+
+    def error(self, message: str) -> Never:
+        """Raise UsageError with argparse's words."""
+        text = f"{message[:1].upper()}{message[1:]}. {self._hint}"
+        raise UsageError(text)
+
+    def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
+        """Return the arguments that the words mean, or Help. Raises UsageError."""
+        # Behind its first word, the command line of a server has options of its own, --help among them.
+        takes_rest = any(arg.rest for arg in self.declared.values())
+        if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
+            return Help(self.format_help())
+        values, unknown = self.parse_known_args(list(words))
+        if unknown:
+            raise UsageError(self._unknown(unknown[0]))
+        arguments = {name: _frozen(value) for name, value in vars(values).items() if name != "help"}
+        for name, arg in self.declared.items():
+            if arg.check is not None:
+                arg.check(arguments[name])
+        return arguments
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """The options by how they are written."""
+        return dict(self._option_string_actions)
+
+    def free_words(self, words: Sequence[str]) -> list[str]:
+        """Return the positional words: those that are neither options nor the values of options."""
+        free: list[str] = []
+        before: argparse.Action | None = None
+        for word in words:
+            if before is None and not word.startswith("-"):
+                free.append(word)
+            action = None if before is not None else self.flags.get(word)
+            before = action if action is not None and action.nargs != 0 else None
+        return free
+
+    def positional(self, place: int) -> argparse.Action | None:
+        """Return the positional argument at a place, counted from 0, or None; the last one may take many words."""
+        known = [action for action in self._actions if not action.option_strings]
+        if place < len(known):
+            return known[place]
+        return known[-1] if known and known[-1].nargs in ("*", "+") else None
+
+    def _unknown(self, word: str) -> str:
+        flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
+        close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        what = f"has no option {word!r}" if word.startswith("-") else f"cannot place the word {word!r}"
+        return f"%{self.prog} {what}.{hint} {self._hint}"
+
+    @property
+    def _hint(self) -> str:
+        # IPython runs no cell magic without a body, so `%%agent --help` alone would show nothing.
+        ask = "?" if self.prog.startswith("%") else " --help"
+        return f"%{self.prog}{ask} tells the options."
 
 
-def _no_subcommand(word: str, table: str, magic: str) -> str:
-    known = SUBCOMMANDS[table]
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    if word == "help":
-        hint = f" %{magic} --help tells the subcommands, and %{magic} {next(iter(known))} --help one of them."
-    ask = f" To ask the agent, write %%{magic} and the prompt below it." if table == "agent" else ""
-    return f"%{magic} has no subcommand {word!r}.{hint} There are {', '.join(known)}.{ask}"
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[str]", value)) if isinstance(value, list) else value

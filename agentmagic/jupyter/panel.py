@@ -1,4 +1,4 @@
-"""`session.chat()` and `%agent chat`: the panel in the cell under way, and the notebook around it."""
+"""`session.chat()` and `%agent chat`: the panel in the running cell, and the notebook around it."""
 
 import re
 import uuid
@@ -13,18 +13,17 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.figures import FigureOutput
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
-from agentmagic.jupyter.namespace import Namespace
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.notebook_file import notebook_of
 from agentmagic.jupyter.prompt import prompt_of
-from agentmagic.jupyter.subcommands import DEFAULT_SESSION
+from agentmagic.jupyter.runner import FigureOutput
 from agentmagic.messages import Prompt
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.surroundings import Bare, Notebook
+from agentmagic.widgets.commands import Notebook
 
 if TYPE_CHECKING:
     from agentmagic.widgets.chat import Chat
@@ -36,31 +35,26 @@ NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In c
 
 _NUMBERED = re.compile(r"_\d+$")
 
-_notebooks: dict[int, "Around"] = {}
-"""What is around the panels of each shell that has loaded the extension."""
+_namespaces: dict[int, Namespace] = {}
+"""The namespace of each shell that has loaded the extension, by the shell's id."""
 _chats: dict[Session, "Chat"] = {}
-"""The panels; a widget is there until its kernel ends, and so is its session."""
+"""The panels; each keeps its session: a page may show the panel until the kernel ends."""
 
 
-class Around:
-    """The notebook around the panels of a shell with the extension, see `agentmagic.widgets.surroundings.Notebook`."""
+class ShellNotebook(Notebook):
+    """The notebook of a shell, as its panels see it."""
 
     forks = True
 
-    def __init__(self, shell: InteractiveShell, namespace: Namespace) -> None:
-        self._shell = shell
+    def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-
-    def equip(self, session: Session) -> None:
-        """Give a session that was made in code what the notebook's own have."""
-        self._namespace.equip(session)
 
     def name_of(self, session: Session) -> str:
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
     def prepare(self, session: Session, written: str) -> Prompt:
-        """Attach the resources of `@server:uri`; nothing of what was written is evaluated."""
+        """Attach the resources of `@server:uri`; nothing of the text is evaluated."""
         return prompt_of(written, session.toolsets(), evaluate=None)
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
@@ -72,18 +66,18 @@ class Around:
         return self._namespace.functions()
 
     def begun(self, run: Run) -> None:
-        """Have the plots of its tools shown when they have ended."""
+        """Show the figures of the run's tools."""
         run.listen(FigureOutput().feed)
 
     def fork(self, session: Session, turns: int) -> str:
-        """Bind the fork to the session's name with the next number that is free."""
+        """Bind the fork to the session's name with the next free number."""
         stem = _NUMBERED.sub("", self.name_of(session) or DEFAULT_SESSION)
         name = next(name for number in count(2) if self._is_free(name := f"{stem}_{number}"))
         self._namespace.fork(session, name, turns)
         return name
 
     def folder(self) -> Path:
-        """Return the notebook's folder, or where the kernel is."""
+        """Return the notebook's folder, or the kernel's if the notebook is unknown."""
         notebook = notebook_of(self._namespace.variables)
         return notebook.parent if notebook is not None else Path.cwd()
 
@@ -93,12 +87,12 @@ class Around:
 
 
 def load(shell: InteractiveShell, namespace: Namespace) -> None:
-    """Have the panels of a shell know the notebook around them."""
-    _notebooks[id(shell)] = Around(shell, namespace)
+    """Give the panels of a shell the notebook around them."""
+    _namespaces[id(shell)] = namespace
 
 
 def show(session: Session) -> None:
-    """Show a session's panel in the cell under way: what is live where that works, else the conversation so far.
+    """Show a session's panel in the running cell; in a batch run, the conversation so far.
 
     Raises UsageError outside of IPython.
     """
@@ -109,12 +103,12 @@ def show(session: Session) -> None:
         case Kind.TEXT:
             say(ELSEWHERE)
         case Kind.BATCH:
-            _show_written(shell, session)
+            _show_static(shell, session)
         case Kind.LIVE:
             _chat(shell, session).show(publisher(shell, None))
 
 
-def _show_written(shell: InteractiveShell, session: Session) -> None:
+def _show_static(shell: InteractiveShell, session: Session) -> None:
     from agentmagic.widgets.static_html import bundle
 
     transcript = Transcript()
@@ -127,20 +121,20 @@ def _show_written(shell: InteractiveShell, session: Session) -> None:
 
 def _chat(shell: InteractiveShell, session: Session) -> "Chat":
     if session not in _chats:
-        from agentmagic.widgets.chat import Chat
+        from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
-        around: Notebook = _around(shell, session)
-        chat = _chats[session] = Chat(session, around, publisher(shell, uuid.uuid4().hex))
+        chat = _chats[session] = Chat(session, _notebook(shell, session), publisher(shell, uuid.uuid4().hex))
 
         def look(_result: object) -> None:
             chat.look()
 
+        # A cell may have changed the session's variable, its agent, keys or servers.
         cast("Any", shell).events.register("post_run_cell", look)
     return _chats[session]
 
 
-def _around(shell: InteractiveShell, session: Session) -> Notebook:
-    if (around := _notebooks.get(id(shell))) is None:
-        return Bare()
-    around.equip(session)
-    return around
+def _notebook(shell: InteractiveShell, session: Session) -> Notebook:
+    if (namespace := _namespaces.get(id(shell))) is None:
+        return Notebook()
+    namespace.equip(session)  # a session made in code gets the notebook's tools too
+    return ShellNotebook(namespace)

@@ -6,37 +6,44 @@ Braces that hold no expression over the notebook's names (JSON, code, LaTeX, `{}
 import ast
 import builtins
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentmagic.jupyter.attachments import attached
+from agentmagic.errors import UsageError
 from agentmagic.jupyter.frontend import say
-from agentmagic.messages import LONGEST_PROMPT, Prompt
+from agentmagic.messages import LONGEST_PROMPT, Content, Prompt
+from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import Toolset
+from agentmagic.tools.values import describe
 
-LONGEST_VALUE = 20_000
-"""Characters of one value that a prompt takes in."""
+if TYPE_CHECKING:
+    from agentmagic.tools.mcp import McpServers
 
 LONGEST_EXPRESSION = 500
-"""Characters between two braces; what is longer is taken for text."""
+"""Characters between two braces; longer text is no expression. It bounds the search for the closing brace."""
 
 DEEPEST = 20
-"""Braces within braces of an expression; what goes deeper is taken for text."""
+"""Braces within braces of an expression; deeper text is no expression."""
 
-HEAD = 5
-"""Rows of a table that are written out."""
+MOST_ATTACHED = 20
+"""Resources that one prompt may attach."""
 
 _BRACE = re.compile(r"[{}]")
 _WORD = re.compile(r"[^\W\d]\w*")
 _LATEX = re.compile(r"(?:[\^_]|\\[A-Za-z]+(?:\{[^{}]*\})*)$")
 _LOOK_BACK = 100
+"""Characters before a brace in which a LaTeX command may stand."""
+
+_REFERENCE = re.compile(r"(?<![\w@])@([A-Za-z0-9_.-]+):([^\s\"'<>`]+)")
+_AFTER = ".,;:!?)]}"
+"""Punctuation that ends a sentence rather than a URI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A prompt with its values put in; `left` says, for each expression that failed, what it failed of."""
+    """A prompt with its values put in; `left` holds the error of each expression that failed."""
 
     text: str
     left: tuple[str, ...] = ()
@@ -66,8 +73,8 @@ def prompt_of(written: str, sources: Sequence[Toolset], *, evaluate: Mapping[str
 def fill(text: str, namespace: Mapping[str, Any]) -> Filled:
     """Put the values of a namespace into a prompt.
 
-    An expression counts as one when it parses, its names are all bound, and one of them by the notebook;
-    only then is it evaluated. One that raises stays as it is.
+    Text in braces is evaluated only if it parses, all its names are bound, and at least one of them by the
+    notebook. An expression that raises stays as it is.
     """
     pieces: list[str] = []
     left: list[str] = []
@@ -88,16 +95,17 @@ def fill(text: str, namespace: Mapping[str, Any]) -> Filled:
 
 
 def _is_other(text: str, opening: int) -> bool:
-    """Whether a brace is doubled, or the argument of a LaTeX command."""
+    """Return whether a brace is doubled, or begins the argument of a LaTeX command."""
     if text.startswith("{{", opening):
         return True
     return _LATEX.search(text[max(0, opening - _LOOK_BACK) : opening]) is not None
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return the place behind a brace that stays, and behind the whole of a doubled pair."""
+    """Return the place behind a brace that stays, or behind the whole of a doubled pair."""
     if not text.startswith("{{", opening):
         return opening + 1
+    # Within the limit only, so that many open braces take time in proportion.
     closing = text.find("}}", opening, opening + LONGEST_EXPRESSION)
     return closing + 2 if closing > 0 else opening + 2
 
@@ -108,6 +116,7 @@ def _expression(text: str, opening: int, namespace: Mapping[str, Any]) -> tuple[
     if closing < 0:
         return None
     source = text[opening + 1 : closing].strip()
+    # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
     if not any(word in namespace for word in _WORD.findall(source)):
         return None
     try:
@@ -118,7 +127,7 @@ def _expression(text: str, opening: int, namespace: Mapping[str, Any]) -> tuple[
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the place of the brace that closes one, those between them paired; -1 where there is none near."""
+    """Return the place of the brace that closes the one at `opening`, or -1 if none near does."""
     depth = 0
     for brace in _BRACE.finditer(text, opening, opening + LONGEST_EXPRESSION):
         depth += 1 if brace[0] == "{" else -1
@@ -132,6 +141,7 @@ def _closing(text: str, opening: int) -> int:
 def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
     if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(tree)):
         return False
+    # Names that the expression binds itself, in comprehensions and lambdas, need not be the notebook's.
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
@@ -140,45 +150,32 @@ def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
 
 
 def _evaluate(code: CodeType, written: str, namespace: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the value in a form for models, or the text as it was and why."""
+    """Return the value's text for the model and "", or the text as it was and the error."""
     try:
-        return describe(eval(code, dict(namespace))), ""  # noqa: S307  (the person wrote it into a cell of their own)
-    except Exception as error:  # noqa: BLE001  (whatever it raises, the text stays)
+        return describe(eval(code, dict(namespace))), ""  # noqa: S307  (the user typed it into a cell)
+    except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
         return written, f"{written} stays as it is: {type(error).__name__}: {error}"
 
 
-def describe(value: Any) -> str:
-    """Put a value into words for a model: text as it is, a table as its columns and first rows, else its repr."""
-    text = value if isinstance(value, str) else _table(value) or _series(value) or repr(value)
-    if len(text) <= LONGEST_VALUE:
-        return text
-    return f"{text[:LONGEST_VALUE]}\n(cut: {len(text):,} characters in all, the first {LONGEST_VALUE:,} shown)"
+def attached(body: str, sources: Sequence[Toolset]) -> list[Content]:
+    """Read the resources that a cell's body names, as it was typed; a name that is no server's is plain text.
+
+    Raises UsageError if there are too many, and ServerError if a server cannot read one.
+    """
+    written = list(dict.fromkeys(_REFERENCE.findall(body)))
+    if not written:
+        return []
+    known = _servers_by_name(sources)
+    found = [(known[server], server, uri) for server, uri in written if server in known]
+    if len(found) > MOST_ATTACHED:
+        message = f"The cell attaches {len(found)} resources; {MOST_ATTACHED} are the most. Ask in several cells."
+        raise UsageError(message)
+    return [part for group, server, uri in found for part in engine().call(group.read(server, uri.rstrip(_AFTER)))]
 
 
-def _table(value: Any) -> str | None:
-    """Describe a data frame, of pandas or of its kin, without importing any to know one."""
-    columns, dtypes, head = (getattr(value, name, None) for name in ("columns", "dtypes", "head"))
-    if columns is None or dtypes is None or not callable(head) or isinstance(value, type):
-        return None
-    schema = ", ".join(f"{name} ({dtype})" for name, dtype in zip(columns, dtypes, strict=False))
-    rows = len(value)
-    return f"A table of {_count(rows, 'row')} and {_count(len(columns), 'column')}: {schema}\n{_first_rows(head, rows)}"
+def _servers_by_name(sources: Sequence[Toolset]) -> "dict[str, McpServers]":
+    from agentmagic.tools.mcp import McpServers  # takes a while to load, and most prompts name no server
 
-
-def _series(value: Any) -> str | None:
-    dtype, head, name = (getattr(value, attribute, None) for attribute in ("dtype", "head", "name"))
-    if dtype is None or not callable(head) or isinstance(value, type):
-        return None
-    rows = len(value)
-    return f"A column{f' {name}' if name else ''} of {_count(rows, 'value')} ({dtype}):\n{_first_rows(head, rows)}"
-
-
-def _first_rows(head: Callable[[int], Any], rows: int) -> str:
-    shown = head(HEAD)
-    write = getattr(shown, "to_string", None)
-    text = str(write() if callable(write) else shown)
-    return text if rows <= HEAD else f"{text}\n(the first {HEAD})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    # Reversed, so that of two servers of one name the first source's is meant, as it is for tools.
+    groups = [source for source in reversed(sources) if isinstance(source, McpServers)]
+    return {state.name: group for group in groups for state in group.servers}

@@ -1,4 +1,4 @@
-"""Approvals and questions typed: what is asked of the person is put to the main thread's `input`."""
+"""Asks approvals and questions of a turn with `input` in the main thread, if they cannot be clicked."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 
 LONGEST_ARGUMENTS = 20_000
-"""Characters of a call's arguments that are shown, as JSON, before they are edited."""
+"""Characters that are shown of a call's arguments, as JSON, before they are edited."""
 
 Ask = Callable[[str], str]
 
@@ -32,11 +32,11 @@ EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
 
 class Questions:
-    """Answers a run's questions by asking the person at the keyboard, one at a time.
+    """Answers a run's approvals and questions by asking the user at the keyboard, one at a time.
 
-    `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt.
-    `typed` says why the person answers at the keyboard, or None where they do so elsewhere: then nothing is asked
-    here. `brief` leaves the arguments out of the prompt, where the screen shows them.
+    `feed` is called on the engine with every event of the run; `ask` in the main thread, with a prompt. `typed`
+    returns why answers are typed, or None if they are clicked: then nothing is asked here. `brief` leaves the
+    arguments out of the prompt, as the screen shows them.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Questions:
         self._open: set[asyncio.Task[None]] = set()
 
     def feed(self, event: Event) -> None:
-        """Take an event of the run; put a question where it is one."""
+        """Take an event of the run, and ask if it is an approval or a question."""
         match event:
             case ApprovalGiven():
                 self._settled.setdefault(event.id, asyncio.Event()).set()
@@ -67,15 +67,16 @@ class Questions:
                 pass
 
     async def _put(self, event: ApprovalAsked | QuestionAsked) -> None:
-        """Put a question when those before it are settled: an answer may have made it needless."""
+        """Ask when the questions before this one are settled."""
         settled = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
+            # An "always" to an earlier question settles this one too, and so does a click.
             if settled.is_set() or why is None:
                 return
             self._run.send(await engine().main.run(lambda: self._answer(event, why)))
             if isinstance(event, ApprovalAsked):
-                await settled.wait()
+                await settled.wait()  # until the gate has taken the answer, which may settle later questions
 
     def _answer(self, event: ApprovalAsked | QuestionAsked, why: str) -> Intent:
         before = f"({why})\n" if why and not self._told else ""
@@ -92,7 +93,7 @@ class Questions:
                 return Approve(event.id, arguments=edited)
 
     def _edited(self, event: ApprovalAsked, typed: str) -> dict[str, Any] | None:
-        """Have other arguments typed, unless they were at once; None where nothing was."""
+        """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
         typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
         while typed:
             try:
@@ -107,20 +108,20 @@ class Questions:
         return None
 
     def _typed(self, prompt: str) -> str:
-        """Have a line typed; an input that has ended, or that fails, says nothing, which is a no."""
+        """Return a typed line; "", which means no, if the input has ended or fails."""
         try:
             return self._ask(prompt)
         except EOFError:
             return ""
-        except Exception:  # noqa: BLE001  (whatever the front end raises, the turn must not wait for ever)
+        except Exception:  # noqa: BLE001  (front ends raise their own errors, and the turn must not wait for ever)
             logger.exception("a question could not be put")
             return ""
 
 
 def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: why it is asked, the tool, its arguments unless brief, what may be typed."""
+    """Return the prompt for an approval: the reason, the tool, its arguments unless brief, the choices."""
     lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
-    # What has changed in a definition stands on lines of its own.
+    # A reason that lists changes in a definition has several lines.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{shown(event.reason)}{end}" if event.reason else ""
     what = f"{reason}Run {shown(event.call.name)} ({shown(event.server)})"
@@ -128,7 +129,7 @@ def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
 
 
 def approval(question: str, typed: str) -> Approve | Deny:
-    """Return what was meant by what was typed: a yes is that word alone; all else is a no, its words the reason."""
+    """Return the intent of a typed answer: "yes" and "always" stand alone; any other text is a no, and its reason."""
     word, _, rest = typed.strip().partition(" ")
     match word.lower(), rest.strip():
         case (("y" | "yes"), ""):

@@ -1,8 +1,14 @@
-"""One `%%agent` cell: from its command and body to the output it leaves."""
+"""Runs one `%%agent` cell: from its options and body to the output or the error that it leaves."""
 
+import asyncio
+import contextvars
+import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import wraps
 from getpass import getpass
+from typing import Any, ParamSpec, TypeVar, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -10,8 +16,7 @@ from agentmagic import settings
 from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
-from agentmagic.jupyter.cell_errors import TurnInterrupted, check
-from agentmagic.jupyter.figures import FigureOutput
+from agentmagic.events import Event, RunResult, ToolFinished
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.options import Ask
@@ -21,12 +26,53 @@ from agentmagic.messages import Message, Prompt
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
+from agentmagic.secrets import redact
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
 INTERRUPTED = "the turn was cancelled; what was finished is kept, and the next prompt goes on from there."
 ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
+FAILED = {
+    "cancelled": "The turn was cancelled; what was finished is kept.",
+    "no_tools": "The model called a tool, and there are none. Mark a function with @tool, or connect a server.",
+}
+"""The stop reasons that fail a cell although the run raises nothing (API-6)."""
+
+
+class TurnFailed(AgentMagicError):
+    """A turn ended without an answer; `result` is its result."""
+
+
+class TurnInterrupted(KeyboardInterrupt):
+    """The user interrupted a turn."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"Interrupted: {self}"]
+
+
+def one_line(function: Callable[P, T]) -> Callable[P, T]:
+    """Have IPython show the errors of a magic as one line without a traceback; their classes stay."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except AgentMagicError as error:
+            error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
+            line = f"{type(error).__name__}: {error}"
+            cast("Any", error)._render_traceback_ = lambda: [line]
+            raise
+        except TurnInterrupted:
+            raise
+        except (KeyboardInterrupt, CancelledError):  # the engine cancels the work that an interrupted cell waited for
+            message = "what was under way is given up."
+            raise TurnInterrupted(message) from None
+
+    return call
 
 
 class Runner:
@@ -39,12 +85,16 @@ class Runner:
     def ask(self, command: Ask, body: str) -> None:
         """Run a turn and show it; returns when it is over, or at once with `--bg`.
 
-        Raises what the turn failed of, unless `--keep-going`; and TurnInterrupted.
+        Raises the error of the turn, unless `--keep-going` is given; and TurnInterrupted.
         """
-        self.put(command, lambda session, recipe: self._prompt(body, session, recipe))
+
+        def prompt(session: Session, recipe: Agent) -> Prompt:
+            return prompt_of(body, session.toolsets(recipe), evaluate=self._namespace.variables)
+
+        self.put(command, prompt)
 
     def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt]) -> None:
-        """Run a turn of a prompt, or of one that is made when its session and recipe are known."""
+        """Run a turn of a prompt, or of one that is made when its session and agent are known."""
         front = front_end(self._shell)
         session = self._namespace.session(command.name)
         wait_for_turn(session)
@@ -54,21 +104,17 @@ class Runner:
         words = prompt(session, recipe) if callable(prompt) else prompt
         toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
         turn = _CellTurn(session, recipe, words, toolsets, front)
-        if command.bg and front.in_background:
+        if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return
         try:
             turn.run()
         except AgentMagicError as error:
-            if not command.keep_going or error.result is None:
+            if not command.keep_going or error.result is None:  # without a result no turn has run
                 raise
 
-    def _prompt(self, body: str, session: Session, recipe: Agent) -> Prompt:
-        """Make the prompt of a cell's body, in which expressions are evaluated."""
-        return prompt_of(body, session.toolsets(recipe), evaluate=self._namespace.variables)
-
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
-        """Offer the local model where no model is chosen and no key is set."""
+        """Offer the local model if no model is chosen and no key is set."""
         try:
             session.model(recipe)
         except AuthenticationMissing:
@@ -81,7 +127,7 @@ class Runner:
 
 
 class _CellTurn:
-    """A turn, its screen and the person before it."""
+    """A turn, the screen that shows it, and the user who answers its questions."""
 
     def __init__(
         self, session: Session, recipe: Agent, words: Prompt, toolsets: Sequence[Toolset], front: FrontEnd
@@ -96,7 +142,7 @@ class _CellTurn:
         self._run: Run | None = None
 
     def run(self) -> None:
-        """Run the turn to its end, asking for a key where one is missing."""
+        """Run the turn to its end, asking for a key if one is missing."""
         try:
             while not self._attempt():
                 self._session.undo()
@@ -104,18 +150,19 @@ class _CellTurn:
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
         finally:
-            engine().call(_nothing())
+            # A job that does nothing: when the engine has run it, the screen has heard every event before it.
+            engine().call(asyncio.sleep(0))
             self._screen.finish()
 
     def run_in_background(self) -> None:
-        """Start the turn and leave it to itself; nobody is asked anything."""
+        """Start the turn and return; the policy answers what would be asked."""
         self._finish_with(self._start(attended=False))
 
     def _attempt(self) -> bool:
-        """Run the turn; return False where a key was missing that has been typed now."""
+        """Run the turn; return False if a key was missing and has been typed now."""
         try:
             with engine().main.held():
-                check(self._start(attended=self._attended).wait())
+                _check(self._start(attended=self._attended).wait())
         except AuthenticationMissing as error:
             if not (self._attended and _typed_key(error)):
                 raise
@@ -131,7 +178,8 @@ class _CellTurn:
         return ABANDONED
 
     def _finish_with(self, run: Run) -> None:
-        """Leave the static output once the run is over: asked for on the engine, so that all was heard by then."""
+        """Leave the static output when the run is over."""
+        # Asked on the engine: the events that it has told the screen by then are all there are.
         engine().loop.call_soon_threadsafe(run.settled.add_done_callback, self._finish)
 
     def _finish(self, _settled: object) -> None:
@@ -147,12 +195,29 @@ class _CellTurn:
         return run
 
     def _begin(self, *, attended: bool) -> Run:
-        """Begin the turn; a panel may have begun another while the prompt was made."""
         while True:
             try:
                 return self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
-            except SessionBusy:
+            except SessionBusy:  # a panel has begun a turn while the prompt was made
                 wait_for_turn(self._session)
+
+
+class FigureOutput:
+    """Shows the figures of a run's tools when the tool ends, rather than the cell; in the run's output."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Task[None]] = set()
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the run; on the engine."""
+        inline = sys.modules.get("matplotlib_inline.backend_inline")
+        if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
+            return
+        context = contextvars.copy_context()  # it tells IPython which cell's output is meant
+        flushing = engine().main.run(lambda: context.run(inline.flush_figures))
+        task = asyncio.get_running_loop().create_task(flushing)
+        self._open.add(task)  # the loop holds tasks weakly
+        task.add_done_callback(self._open.discard)
 
 
 def wait_for_turn(session: Session) -> None:
@@ -168,22 +233,24 @@ def wait_for_turn(session: Session) -> None:
     engine().wait(running.settled, stop)
 
 
-async def _nothing() -> None:
-    """Run on the engine behind everything that was asked of it before, so that the screen has heard it all."""
+def _check(result: RunResult) -> None:
+    if words := FAILED.get(result.stop_reason):
+        error = TurnFailed(words)
+        error.result = result
+        raise error
 
 
 def _recipe(session: Session, command: Ask) -> Agent:
-    """Return the session's recipe with what the cell's options say in its place."""
+    """Return the session's agent with what the cell's options replace."""
     names = ("model", "instructions", "max_iterations", "timeout", "max_cost", "permission")
-    options = {name: getattr(command, name) for name in names}
-    chosen = {name: value for name, value in options.items() if value is not None}
-    if word := chosen.get("permission"):  # the default of calls that no rule speaks about: the rules stay
+    chosen = {name: value for name in names if (value := getattr(command, name)) is not None}
+    if word := chosen.get("permission"):  # the option replaces the policy's default: its rules stay
         chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
     return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
 
 
 def _typed_key(error: AuthenticationMissing) -> bool:
-    """Ask for a key, hidden; an empty one gives up."""
+    """Ask for a key, hidden; return False if none is typed."""
     if not error.variables:
         return False
     name = error.variables[0]

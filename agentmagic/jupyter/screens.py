@@ -1,66 +1,92 @@
-"""What shows a turn in a cell: a screen is fed the turn's events, and leaves its static output at the end."""
+"""The screens that show a turn in a cell: live, as text, or as one output at the end.
 
+A screen is fed the turn's events, and leaves its static output when the turn is over.
+"""
+
+import asyncio
+import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import Block, PromptBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import Event, Intent, PartDelta, PartStarted
+from agentmagic.events import (
+    ApprovalAsked,
+    Event,
+    Intent,
+    PartDelta,
+    PartStarted,
+    QuestionAsked,
+    ToolFinished,
+    ToolStarted,
+)
 from agentmagic.secrets import RedactedStream
+from agentmagic.widgets.commands import INTENTS
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.page_messages import Action
+
+FRAME = 0.1
+"""Seconds between two updates of a live output at least."""
+
+GRACE = 0.4
+"""Seconds until the first update: by then most pages have said hello, and need none."""
+
+BYTES_PER_SECOND = 2_000_000
+"""Bytes of HTML that a live output sends at most; a long one is updated less often."""
+
+MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
+"""Events at which the HTML is updated even if no page shows it, so that a notebook saved now holds them."""
+
+OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
+UNREACHED = "It is typed: this page sends no clicks to a running cell."
+"""Why an answer is typed in a front end that shows buttons elsewhere."""
 
 Publish = Callable[[Mapping[str, str], bool], None]
-"""Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
+"""Sends a MIME bundle to the cell: with True, as an update of the one sent before."""
 
 Answer = Callable[[Intent], None]
-"""Takes what the person does in a screen."""
-
-
-class Screen(Protocol):
-    """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
-
-    def begin(self, answer: Answer) -> None:
-        """Take a place in the cell's output."""
-        ...
-
-    async def typed(self) -> str | None:
-        """Say why the person answers at the keyboard, "" where that needs no reason; None where they click."""
-        ...
-
-    def feed(self, event: Event) -> None:
-        """Take the next event of the turn."""
-        ...
-
-    def finish(self) -> None:
-        """Leave the output that stays, or none where nothing happened; may be called again once more has."""
-        ...
-
-    def restart(self) -> None:
-        """Forget what was shown: the turn is begun again."""
-        ...
+"""Takes what the user does in a screen."""
 
 
 def bundle(transcript: Transcript, *, times: bool) -> dict[str, str]:
-    """Return the output that stays of a turn: HTML without scripts, and plain text beside it."""
+    """Return the static output of a turn: HTML without scripts, and plain text beside it."""
     return {
         "text/html": html.render(transcript, times=times),
         "text/plain": terminal.render(transcript, times=times),
     }
 
 
-class BatchScreen:
-    """One output at the end, the same whenever the turn is: no times, no updates."""
+class TurnScreen(Protocol):
+    """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
+
+    def begin(self, answer: Answer) -> None:
+        """Take a place in the cell's output, if the screen needs one before the first event."""
+
+    async def typed(self) -> str | None:
+        """Return why answers are typed, "" if that needs no reason, or None if they are clicked."""
+        return ""
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of the turn."""
+        ...
+
+    def finish(self) -> None:
+        """Leave the static output, if the turn had any; may be called again after more events."""
+        ...
+
+    def restart(self) -> None:
+        """Forget what was shown: the turn begins again."""
+        ...
+
+
+class BatchScreen(TurnScreen):
+    """One output at the end, without times or updates, so that every run of a notebook gives the same."""
 
     def __init__(self, publish: Publish) -> None:
         self._publish = publish
         self.restart()
-
-    def begin(self, answer: Answer) -> None:
-        """Do nothing: the output comes at the end."""
-
-    async def typed(self) -> str | None:
-        """Say nothing: nobody is asked."""
-        return ""
 
     def restart(self) -> None:
         """Begin with an empty transcript."""
@@ -78,8 +104,8 @@ class BatchScreen:
             self._publish(bundle(self._transcript, times=False), False)
 
 
-class TerminalScreen:
-    """Text that is printed as it comes: words at once, other blocks when they are done."""
+class TerminalScreen(TurnScreen):
+    """Printed text: words as they come, other blocks when they are done."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -87,16 +113,10 @@ class TerminalScreen:
         self._last: Block | None = None
         self.restart()
 
-    def begin(self, answer: Answer) -> None:
-        """Do nothing: what is printed takes its own place."""
-
-    async def typed(self) -> str | None:
-        """Say nothing: a terminal is typed into."""
-        return ""
-
     def restart(self) -> None:
         """Begin with an empty transcript; what was printed stays."""
         self._transcript = Transcript()
+        # Blocks by id, kept alive here: the id of a block that is gone could be given to another.
         self._begun: dict[int, Block] = {}
         self._printed: dict[int, Block] = {}
         self._text_part = -1
@@ -122,7 +142,7 @@ class TerminalScreen:
         self._stream.flush()
 
     def _print_words(self, piece: str) -> None:
-        """Print what came, except an end that may be the beginning of a secret."""
+        """Print a piece of text, but hold an end that may be the beginning of a secret."""
         block = self._transcript.blocks[-1]
         if id(block) not in self._begun:
             self._begin(block)
@@ -134,6 +154,7 @@ class TerminalScreen:
             if not block.open and id(block) not in self._printed:
                 self._printed[id(block)] = block
                 self._print_rest(block) if begun and isinstance(block, TextBlock) else self._print(block)
+            # A call that runs is printed at once, and again with its result: a terminal cannot change a line.
             elif isinstance(block, ToolCard) and block.state == "running" and not begun:
                 self._print(block)
 
@@ -143,14 +164,14 @@ class TerminalScreen:
             self._write(lines + "\n")
 
     def _print_rest(self, block: TextBlock) -> None:
-        """End words that were printed as they came."""
+        """Print the end that was held, and end a text that was printed as it came."""
         self._write(words.cleaned(self._words.finish()))
         self._end_line()
         if block.interrupted:
             self._write("[interrupted]\n")
 
     def _begin(self, block: Block) -> None:
-        """Go to where a block begins: behind an empty line, but card below card."""
+        """Begin a block: behind an empty line, but a card directly below a card."""
         self._begun[id(block)] = block
         self._end_line()
         if self._last is not None and not (isinstance(self._last, ToolCard) and isinstance(block, ToolCard)):
@@ -168,3 +189,127 @@ class TerminalScreen:
         if self._in_line:
             self._stream.write("\n")
             self._in_line = False
+
+
+class LiveHtml:
+    """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
+
+    `aside` wraps it so that a page hides it while the widget is drawn. While `seen` returns True, it is updated at
+    milestones only: they are in the notebook if the page is reloaded, or the kernel ends, during the turn.
+    """
+
+    def __init__(self, publish: Publish, aside: Callable[[str], str], seen: Callable[[], bool]) -> None:
+        self._publish = publish
+        self._aside = aside
+        self._seen = seen
+        self._lock = threading.Lock()  # fed on the engine, finished in the cell's thread
+        self._pause = GRACE
+        self._waiting = False
+        self._due = False
+        self._begun = False
+        self.restart()
+
+    def begin(self) -> None:
+        """Show the output that is updated later."""
+        with self._lock:
+            self._show()
+
+    def restart(self) -> None:
+        """Begin with an empty transcript, in the same place."""
+        with self._lock:
+            self._transcript = Transcript()
+            self._renderer = html.HtmlRenderer(live=True)
+            self._over = False
+
+    def feed(self, event: Event) -> None:
+        """Take an event in; what it changes is seen at the next frame."""
+        with self._lock:
+            self._transcript.feed(event)
+            self._due |= isinstance(event, MILESTONES)
+            if self._waiting or not self._is_wanted():
+                return
+            self._waiting = True
+        # An update shows all that has happened by then, so one at a time is enough.
+        asyncio.get_running_loop().call_later(self._pause, self._update)
+
+    def finish(self) -> None:
+        """Replace the live output by the static one."""
+        with self._lock:
+            self._over = True  # an update that is already due must not follow the static output
+            if self._begun:
+                self._send(bundle(self._transcript, times=True))
+
+    def _update(self) -> None:
+        with self._lock:
+            self._waiting = False
+            if self._is_wanted():
+                self._due = False
+                # Jupyter's server limits the rate of output: a page twice as long is sent half as often.
+                self._pause = max(FRAME, self._show() / BYTES_PER_SECOND)
+
+    def _is_wanted(self) -> bool:
+        return not self._over and (self._due or not self._seen())
+
+    def _show(self) -> int:
+        page = self._renderer.update(self._transcript)
+        self._send({"text/html": page, "text/plain": "The turn is under way."})
+        return len(page)
+
+    def _send(self, data: Mapping[str, str]) -> None:
+        self._publish({**data, "text/html": self._aside(data["text/html"])}, self._begun)
+        self._begun = True
+
+
+class LiveScreen(TurnScreen):
+    """A view that takes clicks, and the same as HTML for front ends without the widget.
+
+    View and HTML are outputs of their own: a page draws an updated output anew, and closes the cards opened in it.
+    """
+
+    def __init__(self, place: Publish, html: Publish, *, reachable: bool) -> None:
+        from agentmagic.widgets.view import View  # loads anywidget, which the other screens do not need
+
+        self._view = View(self)
+        self._place = place
+        self._html = LiveHtml(html, self._view.aside, self._view.mounted.is_set)
+        self._reachable = reachable
+        self._begun = False
+
+    def begin(self, answer: Answer) -> None:
+        """Show the place of the view, and below it the HTML."""
+        self._answer = answer
+        self._view.tell({"actions": list(INTENTS)})
+        if not self._begun:
+            self._begun = True
+            self._place(self._view.place, False)
+        self._html.begin()
+
+    def act(self, action: "Action") -> None:
+        """Take an action of the page: an answer to the turn, since the view of a cell offers nothing else."""
+        if isinstance(action, Intent):
+            self._answer(action)
+
+    async def typed(self) -> str | None:
+        """Wait for the page's hello, which tells that clicks arrive; at most as long as a page needs."""
+        if self._reachable and await self._view.takes_clicks():
+            return None
+        return UNREACHED if self._reachable else OLDER
+
+    def restart(self) -> None:
+        """Begin with an empty transcript, in the same place."""
+        self._view.replace(())
+        self._html.restart()
+
+    def feed(self, event: Event) -> None:
+        """Take an event; the next frame shows it."""
+        self._view.feed(event)
+        self._html.feed(event)
+
+    def finish(self) -> None:
+        """Leave the static output, and keep the view drawn until several later turns are over."""
+        from agentmagic.widgets.view import keep
+
+        self._view.tell({"actions": []})
+        self._view.flush()  # the page draws the last words while the HTML is made
+        self._html.finish()
+        keep(self._view)

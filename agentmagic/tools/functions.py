@@ -1,11 +1,9 @@
-"""Python functions as tools: what a model sees of them, where they run, what becomes of what they return."""
+"""Python functions as tools: what a model sees of them, where they run, how their values become results."""
 
 import asyncio
 import functools
 import inspect
-import json
 import re
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,9 +12,10 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
 from agentmagic.errors import UsageError
-from agentmagic.messages import Content, Example, Media, Resource, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Example, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import caller, engine, void
 from agentmagic.tools.base import TIMEOUT, Done, Tool, ToolContext, result
+from agentmagic.tools.values import snapshot, to_content
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -26,10 +25,6 @@ BUILT = "__agentmagic_built__"
 """Where a function keeps the `Tool` made of it: reading its signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """What OpenAI and Gemini both take for a function's name."""
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""Where an object lies in memory: it says nothing to a model, and differs from run to run."""
-TABLE_ROWS = 50
-"""Rows of a data frame that are written out for a model; beyond, head and shape must do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,88 +248,9 @@ def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
 
 
 def to_result(call: ToolCall, value: Any) -> ToolResult:
-    """Make a result of whatever a function returned."""
+    """Return the result of a call whose function returned a value."""
     if isinstance(value, Done):
         return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
-    return replace(result(call, *to_content(value)), structured=_snapshot(value))
-
-
-def to_content(value: Any) -> Sequence[Content]:
-    """Put a value into parts a model can read: text, or an image where it draws itself as one."""
-    if isinstance(value, (list, tuple)) and _has_part(items := cast("Sequence[Any]", value)):
-        return tuple(part for item in items for part in to_content(item))
-    return (_part(value),)
-
-
-def _part(value: Any) -> Content:
-    match value:
-        case None:
-            return Text("(no value returned)")
-        case str():
-            return Text(value)
-        case bytes():
-            return Media("application/octet-stream", value)
-        case Text() | Media() | Resource():
-            return value
-        case _:
-            return _image(value) or Text(_table(value) or _json(value))
-
-
-def _has_part(values: Sequence[Any]) -> bool:
-    return any(isinstance(item, (Text, Media, Resource)) for item in values)
-
-
-def _image(value: Any) -> Media | None:
-    draw = getattr(value, "_repr_png_", None) or getattr(value, "savefig", None)
-    if draw is None or isinstance(value, type):
-        return None
-    if draw.__name__ == "savefig":
-        import io
-
-        buffer = io.BytesIO()
-        draw(buffer, format="png")
-        if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
-            pyplot.close(value)  # it is shown as the result, and need not be a second time by the cell
-        return Media("image/png", buffer.getvalue())
-    data = draw()
-    return Media("image/png", data) if isinstance(data, bytes) else None
-
-
-def _table(value: Any) -> str | None:
-    """Write a data frame or series out, without importing pandas to know one."""
-    if not all(hasattr(value, name) for name in ("to_string", "head", "shape")) or isinstance(value, type):
-        return None
-    rows = value.shape[0]
-    if rows <= TABLE_ROWS:
-        return str(value.to_string())
-    return f"{value.head(TABLE_ROWS).to_string()}\n({rows} rows in all, the first {TABLE_ROWS} shown)"
-
-
-def _json(value: Any) -> str:
-    from pydantic_core import to_jsonable_python
-
-    try:
-        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True)
-    except UnicodeDecodeError:  # bytes that are no text
-        data = to_jsonable_python(value, fallback=_plain, serialize_unknown=True, bytes_mode="base64")
-    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    item = getattr(value, "item", None)  # a NumPy scalar knows its Python value
-    if callable(item) and getattr(value, "shape", None) == ():
-        return item()
-    listed = getattr(value, "tolist", None)
-    return listed() if callable(listed) else ADDRESS.sub("", repr(value))
-
-
-def _snapshot(value: Any) -> Any:
-    """Copy a dict or list that JSON can hold, so that a later change to it changes no history; else None."""
-    if not isinstance(value, (dict, list)):
-        return None
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError):
-        return None
+    return replace(result(call, *to_content(value)), structured=snapshot(value))

@@ -1,6 +1,6 @@
-"""What a browser shows of a session, live: its turns in a cell, or the whole of it in a chat panel.
+"""What a browser shows of a session, live: its turns in a cell, or the whole conversation in a chat panel.
 
-`feed` turns events into small numbered messages, `actions` turns what a person clicks back into values, and
-`view` is the widget between the two and the page. `chat` is the panel: it follows a session and carries out what is
-done there, and `notebook` what it needs around it. The page's side is in `js/`, its built form in `static/`.
+`sync` turns events into small numbered messages, `page_messages` decodes what a page sends back, and `view` is the
+widget between them. `chat` is the panel: it follows a session and carries out what the user does. `commands` holds
+what panel and magics share. The page's side is in `js/`, its built form in `static/`.
 """

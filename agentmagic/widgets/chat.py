@@ -1,14 +1,15 @@
-"""The chat panel: a session's conversation in a page, with a box to go on writing in."""
+"""The chat panel: a session's conversation in a page, with a box to continue it and a tab for its servers."""
 
 import asyncio
 import contextvars
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from functools import partial
+from glob import escape
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from agentmagic import export, settings
+from agentmagic import settings
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
@@ -18,37 +19,37 @@ from agentmagic.providers.registry import default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.widgets import commands, servers_tab
+from agentmagic.tools.mcp import McpServers, ServerState
+from agentmagic.widgets import commands
+from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.static_html import Publish, Written
-from agentmagic.widgets.surroundings import Notebook
-from agentmagic.widgets.sync import State
+from agentmagic.widgets.sync import ServerRow, State
 from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
 from agentmagic.widgets.view import View
-
-if TYPE_CHECKING:
-    from agentmagic.tools.mcp import McpServers
 
 T = TypeVar("T")
 
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
-OF_SERVERS = (commands.Connect, commands.Disconnect, commands.EnableTool)
-"""The actions that are there where the session has servers."""
+MOST_TOOLS = 500
+"""Tools of a server that the tab lists."""
+
+ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool
 
 
 class Chat:
     """The panel of a session, drawn in any number of outputs and pages.
 
-    It follows every turn of the session, whoever begins it, and carries out what a person does in it: turns
-    wait for their place in line, prompts are made and turns begun where synchronous tools run, everything else
-    happens on the engine. What cannot be done is said in the panel.
+    The panel follows every turn of the session, and carries out what the user does in it. Turns wait in a queue;
+    their prompts are made and they begin where synchronous tools run, everything else happens on the engine. An
+    action that fails shows its error in the panel.
     """
 
-    def __init__(self, session: Session, notebook: Notebook, publish: Publish) -> None:
+    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish) -> None:
         self.view = View(self, home="panel")
         self._session = session
         self._notebook = notebook
-        self._line = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
+        self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
         self._written = Written(lambda: session.events, self.view.aside, publish)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
@@ -57,26 +58,27 @@ class Chat:
         engine().call(self._begin())
 
     def show(self, publish: Publish) -> None:
-        """Draw the panel in the output of the cell under way; what its turns print goes there from now on."""
+        """Draw the panel in the output of the running cell, and print there what its turns print from now on."""
+        # IPython routes print and display by context variables, which still name this cell when it is over.
         self._context = contextvars.copy_context()
         publish(self.view.place, False)
         engine().call(self._written.show())
         self.look()
 
     def look(self) -> None:
-        """Look anew at what nobody tells of: variables, keys, the session's recipe and servers; from any thread."""
+        """Refresh the state that has no change events: variables, API keys, agent, servers. Thread-safe."""
         engine().submit(self._look())
 
     def refresh(self) -> None:
-        """Tell the pages how things stand; on the engine."""
-        for group in servers_tab.groups_of(self._session):
+        """Send the panel's state to the pages; on the engine."""
+        for group in self._groups():
             if group not in self._known:
                 self._known.add(group)
-                group.listen(self._stir)
+                group.listen(self._refresh_soon)
         self.view.tell(self._state())
 
-    def act(self, action: commands.Action) -> None:
-        """Take what a person did in a page, from any thread."""
+    def act(self, action: page.Action) -> None:
+        """Carry out what the user did in a page. Thread-safe."""
         if not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
         elif (run := self._session.running) is not None:
@@ -85,7 +87,7 @@ class Chat:
     # -- following the session -------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Take what has happened and listen, in one go: on the engine no event comes in between."""
+        # One step of the engine's loop: no event can come between reading the log and listening.
         self.view.replace(self._log())
         self._session.listen(self._hear)
 
@@ -94,12 +96,13 @@ class Chat:
         return (*self._session.events, *(running.events if running else ()))
 
     def _hear(self, event: Event | HistoryCut) -> None:
-        if isinstance(event, HistoryCut):
+        if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
             self.view.replace(self._log())
             engine().loop.call_soon_threadsafe(self._rewrite)
             return
         self.view.feed(event)
-        if isinstance(event, TurnFinished):  # the session takes the turn into its history in this same step
+        if isinstance(event, TurnFinished):
+            # Later in this step the session takes the turn into its history, which `_turn_over` reads.
             asyncio.get_running_loop().call_soon(self._turn_over)
         elif isinstance(event, TurnStarted):
             self.refresh()
@@ -112,12 +115,13 @@ class Chat:
         self.refresh()
         self._written.update()
 
-    def _stir(self, _: None) -> None:
+    def _refresh_soon(self, _: None) -> None:
         engine().loop.call_soon_threadsafe(self.refresh)
 
-    # -- what stands around the conversation -----------------------------------------------------
+    # -- the state around the conversation -------------------------------------------------------
 
     async def _look(self) -> None:
+        # Looking for keys may ask the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(lambda: (usable_models(), default_model()))
         chosen = self._session.agent.model
         self._models = {name: name for name in usable} | self._models
@@ -128,40 +132,40 @@ class Chat:
     def _state(self) -> State:
         override = settings.model_override()
         model = override or _name(self._session.agent.model) or self._default or ""
-        rows = servers_tab.rows(servers_tab.groups_of(self._session))
+        servers = _server_rows(self._groups())
+        spent = self._session.usage
+        cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
         return {
             "title": self._notebook.name_of(self._session) or "Chat",
-            "actions": self._offered(has_servers=bool(rows), fixed=override is not None),
+            "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
             "model": model,
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
-            "cost": self._cost(),
-            "servers": rows,
-            "note": self._line.note,
+            "cost": cost if spent.requests else "",
+            "servers": servers,
+            "note": self._queue.note,
         }
 
     def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
-        """Return the types of the actions that work here."""
-        absent: set[type] = set() if has_servers else set(OF_SERVERS)
+        """Return the types of the actions that work in this panel now; the page offers no others."""
+        absent: set[type] = set() if has_servers else set(ServerAction.__args__)
         if fixed:
-            absent.add(commands.ChooseModel)
+            absent.add(page.ChooseModel)
         if not self._notebook.forks:
-            absent.add(commands.Fork)
-        return [*commands.INTENTS, *(kind.type for kind in commands.SessionAction.__args__ if kind not in absent)]
+            absent.add(page.ForkSession)
+        return [*commands.INTENTS, *(name for name, kind in page.SESSION_ACTIONS.items() if kind not in absent)]
 
-    def _cost(self) -> str:
-        spent = self._session.usage
-        if not spent.requests:
-            return ""
-        return f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
+    def _groups(self) -> list[McpServers]:
+        """Return the groups of servers of the session's next turn."""
+        return [source for source in self._session.toolsets() if isinstance(source, McpServers)]
 
-    # -- what a person does ----------------------------------------------------------------------
+    # -- what the user does ----------------------------------------------------------------------
 
-    async def _carry_out(self, action: commands.SessionAction) -> None:
+    async def _carry_out(self, action: page.SessionAction) -> None:
         try:
             done = await self._do(action)
         except AgentMagicError as error:
             self.view.complain(words.shown(said(error)))
-        except Exception as error:  # noqa: BLE001  (whatever it was, the person is told)
+        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {words.shown(said(error))}")
         else:
@@ -169,30 +173,35 @@ class Chat:
                 self.view.say(words.shown(done))
         self.refresh()
 
-    async def _do(self, action: commands.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
-            case commands.Send(text):
-                return self._line.add(QueuedTurn(self._in_cell(partial(self._send, text)), text, text))
-            case commands.Withdraw():
-                return self.view.give_back(self._line.withdraw())
-            case commands.Retry(turn):
-                return self._line.add(QueuedTurn(self._in_cell(partial(self._run_again, turn)), self._prompt(turn)))
-            case commands.Rewrite(turn, text):
-                return self._line.add(QueuedTurn(self._in_cell(partial(self._run_again, turn, text)), text, text))
-            case commands.Fork(turn):
-                return await self._fork(turn + 1)
-            case commands.Clear():
+            case page.SendPrompt():
+                return self._enqueue(partial(self._send, action.text), action.text, action.text)
+            case page.WithdrawPrompts():
+                return self.view.give_back(self._queue.withdraw())
+            case page.RetryTurn():
+                turns = self._session.turns
+                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
+                return self._enqueue(partial(self._run_again, action.turn), prompt)
+            case page.RewriteTurn():
+                return self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
+            case page.ForkSession():
+                return await self._fork(action.turn + 1)
+            case page.ClearSession():
                 return self._session.clear()
-            case commands.Export(form):
-                return await engine().in_pool(partial(self._export, form))
-            case commands.ChooseModel(name):
-                return self._choose(name)
-            case commands.Connect() | commands.Disconnect() | commands.EnableTool():
-                return await servers_tab.carry_out(action, servers_tab.groups_of(self._session))
+            case page.ExportSession():
+                return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
+            case page.ChooseModel():
+                return self._choose(action.name)
+            case page.ConnectServer() | page.DisconnectServer() | page.EnableTool():
+                return await self._do_with_server(action)
+
+    def _enqueue(self, begin: Callable[[], Run], prompt: str, unsent: str = "") -> None:
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent))
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Have a function print, and its turn save, as the cell would that shows the panel."""
+        """Return a function that prints, and saves its turn, as the cell would that shows the panel."""
         return partial(self._context.copy().run, function)
 
     def _send(self, written: str) -> Run:
@@ -203,52 +212,63 @@ class Chat:
         return self._attend(partial(self._session.edit, turn, prompt))
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
-        """Begin a turn that a page answers; where none ever was there, nobody is waited for."""
+        """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
         toolsets = self._notebook.toolsets(self._session)
         run = begin(toolsets=toolsets, attended=self.view.mounted.is_set())
         self._notebook.begun(run)
         return run
-
-    def _prompt(self, turn: int) -> str:
-        turns = self._session.turns
-        return turns[turn].prompt.text if turn < len(turns) else ""
 
     async def _fork(self, turns: int) -> str:
         fork = self._in_cell(partial(self._notebook.fork, self._session, turns))
         name = await engine().run_user(fork)
         return f"{name} begins with the turns up to this one: {name}.chat() opens its panel, %%agent {name} asks it."
 
-    def _export(self, form: str) -> str:
-        turns = self._session.turns
-        target = _free(self._notebook.folder(), self._notebook.name_of(self._session) or "chat", SUFFIXES[form])
-        tools = (*self._session.agent.tools, *self._notebook.functions())
-        export.save(turns, target, tools=tools)
-        missing = " The turn under way is not in it." if self._session.running else ""
-        return f"Wrote {len(turns)} turn{'' if len(turns) == 1 else 's'} to {_written(target)}.{missing}"
+    def _export(self, suffix: str) -> str:
+        stem = self._notebook.folder() / (self._notebook.name_of(self._session) or "chat")
+        names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
+        target = next(place for name in names if not (place := Path(name)).exists())
+        return commands.export(self._session, target, self._notebook.functions())
 
     def _choose(self, name: str) -> None:
-        if name not in self._models:
+        if name not in self._models:  # the page names models, but makes none
             message = f"{name} is none of the models offered here. Choose one of {', '.join(self._models)}."
             raise UsageError(message)
-        recipe = replace(self._session.agent, model=self._models[name])
-        self._session.model(recipe)
-        self._session.agent = recipe
+        commands.choose_model(self._session, self._models[name])
+
+    async def _do_with_server(self, action: ServerAction) -> None:
+        holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))
+        if (group := next(holding, None)) is None:
+            message = f"There is no server {action.server!r} any more."
+            raise UsageError(message)
+        match action:
+            case page.ConnectServer():
+                await group.restart(action.server)
+            case page.DisconnectServer():
+                await group.disconnect(action.server)
+            case page.EnableTool():
+                change = group.enable if action.enabled else group.disable
+                change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
 
 
 def _name(model: str | Model | None) -> str:
     return "" if model is None else model if isinstance(model, str) else model.name
 
 
-def _free(folder: Path, stem: str, suffix: str) -> Path:
-    """Return a file that is not there yet."""
-    place, number = folder / f"{stem}{suffix}", 1
-    while place.exists():
-        number += 1
-        place = folder / f"{stem}-{number}{suffix}"
-    return place
+def _server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
+    """Return the rows of the servers tab; of two servers of one name, the first."""
+    found: dict[str, ServerRow] = {}
+    for group in groups:
+        for state in group.servers:
+            found.setdefault(state.name, _server_row(state))
+    return list(found.values())
 
 
-def _written(place: Path) -> str:
-    """Write a path as a person would, from the folder where the kernel is."""
-    whole, here = place.absolute(), Path.cwd()
-    return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
+def _server_row(state: ServerState) -> ServerRow:
+    tools = [*((name, True) for name in state.offered), *((name, False) for name in state.disabled)]
+    return {
+        "name": state.name,
+        "state": state.state,
+        "error": words.shown(state.error),
+        "stderr": words.shown(state.stderr),
+        "tools": sorted(tools)[:MOST_TOOLS],
+    }

@@ -47,7 +47,7 @@ class ServerRow(TypedDict):
 class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
-    `actions` are the types of `agentmagic.widgets.commands` that are wired: a view offers no others. `note` says
+    `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
     why something cannot be done by a click. `running` belongs to the feed.
     """
 

@@ -1,4 +1,4 @@
-"""Turns that wait for each other: a session runs one at a time, whether a cell asked for it or a panel."""
+"""The queue of a panel's turns: a session runs one turn at a time, and cells begin turns too."""
 
 import asyncio
 import threading
@@ -14,17 +14,17 @@ from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 
 SOON = 0.3
-"""Seconds that a turn may take to begin before it is said what it waits for."""
+"""Seconds that the main thread has to begin a turn before the panel tells that a cell keeps it busy."""
 
 SHOWN = 60
-"""Characters of a prompt that waits."""
+"""Characters that are shown of a prompt in the queue."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedTurn:
-    """A turn to be begun by a function, which runs where synchronous tools run.
+    """A turn that `begin` begins, called where synchronous tools run.
 
-    `unsent` is what was typed for it, to be given back where it does not begin.
+    `unsent` is the text to give back to the user if the turn does not begin.
     """
 
     begin: Callable[[], Run]
@@ -33,9 +33,9 @@ class QueuedTurn:
 
 
 class TurnQueue:
-    """Begins turns in the order in which they were asked for, each when its session is free; on the engine.
+    """Begins turns in the order in which they were added, each when its session is free; on the engine.
 
-    `changed` is called when what `note` says has changed, and `failed` with a turn that did not begin and why.
+    `changed` is called when `note` may have changed, and `failed` with a turn that did not begin and the reason.
     """
 
     def __init__(
@@ -45,33 +45,33 @@ class TurnQueue:
         self._changed = changed
         self._failed = failed
         self._turns: list[QueuedTurn] = []
-        self._begins: QueuedTurn | None = None
+        self._beginning: QueuedTurn | None = None
         self._lock = threading.Lock()
         self._work: asyncio.Task[None] | None = None
         self._held = False
 
     @property
     def note(self) -> str:
-        """Who waits for what, or "" where nobody does."""
+        """The line that tells which turns wait and for what, or ""."""
         number = len(self._turns)
         if not number or not (self._held or self._session.running):
             return ""
         first = words.one_line(self._turns[0].prompt, SHOWN)
-        who = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
-        return f"{who} for {'the cell that runs' if self._held else 'the turn under way'}."
+        which = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
+        return f"{which} for {'the cell that runs' if self._held else 'the turn under way'}."
 
     def add(self, turn: QueuedTurn) -> None:
-        """Take a turn in."""
+        """Add a turn."""
         self._turns.append(turn)
         self._changed()
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._begin_all())
 
     def withdraw(self) -> str:
-        """Take back the turns that have not begun; return what was typed for them."""
+        """Remove the turns that have not begun; return what was typed for them."""
         with self._lock:
-            taken = [turn for turn in self._turns if turn is not self._begins]
-            self._turns = [turn for turn in self._turns if turn is self._begins]
+            taken = [turn for turn in self._turns if turn is not self._beginning]
+            self._turns = [turn for turn in self._turns if turn is self._beginning]
         self._changed()
         return "\n\n".join(turn.unsent for turn in taken if turn.unsent)
 
@@ -79,25 +79,26 @@ class TurnQueue:
         while turn := await self._next():
             if await self._begun(turn):
                 self._turns = [other for other in self._turns if other is not turn]
-            self._begins = None
+            self._beginning = None
             self._changed()
 
     async def _next(self) -> QueuedTurn | None:
-        """Wait until the session is free; return the turn whose place in line it is by then."""
+        """Wait until the session is free; return the turn that is first in the queue by then."""
         while self._turns and (run := self._session.running) is not None:
-            await asyncio.wait((asyncio.ensure_future(asyncio.wrap_future(run.settled)),))
+            # wait() leaves the future alone when this task is cancelled; awaiting it would cancel the run's future.
+            await asyncio.wait((asyncio.wrap_future(run.settled),))
         return self._turns[0] if self._turns else None
 
     def _begin(self, turn: QueuedTurn) -> None:
-        """Begin a turn, unless it was taken back meanwhile; called where turns are begun."""
+        """Begin a turn in the main thread, unless the user has withdrawn it while it waited for that thread."""
         with self._lock:
             if turn not in self._turns:
                 return
-            self._begins = turn
+            self._beginning = turn
         turn.begin()
 
     async def _begun(self, turn: QueuedTurn) -> bool:
-        """Begin a turn or say why not; return False where somebody else was faster."""
+        """Begin a turn, or tell why it cannot; return False if a cell has begun another turn first."""
         task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:
@@ -114,8 +115,8 @@ class TurnQueue:
 
 
 def _why(error: BaseException) -> str:
-    """Say why a turn did not begin; what nobody foresaw goes to the log, too."""
-    if isinstance(error, asyncio.CancelledError):
+    """Return why a turn did not begin; an error that is not ours goes to the log with its traceback."""
+    if isinstance(error, asyncio.CancelledError):  # the user interrupted the main thread
         return "Interrupted before the turn began."
     if not isinstance(error, AgentMagicError):
         logger.error("a turn of a panel did not begin", exc_info=error)

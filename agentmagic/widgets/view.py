@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from anywidget import AnyWidget
 from traitlets import Unicode
@@ -19,6 +19,9 @@ from agentmagic.events import Event
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import commands
 from agentmagic.widgets.sync import Feed, Message, State, pieces
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.page_messages import Action
 
 logger = logging.getLogger("agentmagic")
 
@@ -45,7 +48,7 @@ Home = Literal["cell", "panel"]
 class Listener(Protocol):
     """Whoever carries out what a person does in a view."""
 
-    def act(self, action: commands.Action) -> None:
+    def act(self, action: "Action") -> None:
         """Carry out an action, from whatever thread the front end's message came in.
 
         A UsageError is shown to the person in the view.
@@ -188,8 +191,10 @@ class View(AnyWidget):
         return False
 
     def _act(self, content: object) -> None:
+        from agentmagic.widgets import page_messages  # loads pydantic, which no page needs before the first click
+
         try:
-            self._listener.act(commands.read(content, self._feed.asked))
+            self._listener.act(page_messages.read(content, self._feed.asked))
         except UsageError as error:
             self.complain(str(error))
 

@@ -5,6 +5,7 @@ import pytest
 from agentmagic.history.journal import FOLDER
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.notebook_file import SERVER_SAYS, VS_CODE_SAYS, SaveFolder, folder_of
+from agentmagic.widgets.commands import relative_path
 
 
 @pytest.fixture
@@ -61,5 +62,5 @@ def test_an_age_is_said_in_its_largest_unit(seconds, said):
 
 def test_a_path_is_written_from_where_the_kernel_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert formatting.path(tmp_path / "a" / "b.jsonl") == str((tmp_path / "a" / "b.jsonl").relative_to(tmp_path))
-    assert formatting.path(tmp_path.parent) == str(tmp_path.parent)
+    assert relative_path(tmp_path / "a" / "b.jsonl") == str((tmp_path / "a" / "b.jsonl").relative_to(tmp_path))
+    assert relative_path(tmp_path.parent) == str(tmp_path.parent)

@@ -1,14 +1,26 @@
 """The line behind a magic as a value."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from IPython.core.completer import CompletionContext
 
 from agentmagic.errors import UsageError
-from agentmagic.jupyter import options, subcommands
-from agentmagic.jupyter.option_parser import Help
+from agentmagic.jupyter import options
+from agentmagic.jupyter.agent_commands import agent_magic
+from agentmagic.jupyter.completion import matcher
+from agentmagic.jupyter.mcp_commands import mcp_magic
+from agentmagic.jupyter.namespace import Namespace
+from agentmagic.jupyter.notebook_file import SaveFolder
+from agentmagic.jupyter.options import Arg, Help, LineMagic, ParsedLine
 
+AGENT, MCP = agent_magic(), mcp_magic()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
+
+
+def parsed_line(word, **arguments):
+    return ParsedLine(word, arguments)
 
 
 def test_an_empty_line_means_the_default_session():
@@ -29,19 +41,22 @@ def test_a_limit_of_cost_is_a_number_of_dollars():
 @pytest.mark.parametrize(
     ("line", "parsed"),
     [
-        ("sessions", subcommands.ListSessions()),
-        ("load", subcommands.Load()),
-        ("load agent.1 -s bob", subcommands.Load(session="bob", saved="agent.1")),
-        ("save talk.jsonl", subcommands.Save(target="talk.jsonl")),
-        ("-s bob fork carol --turns 2", subcommands.Fork(session="bob", name="carol", turns=2)),
-        ("export 'my talk.md' --overwrite", subcommands.Export(target="my talk.md", overwrite=True)),
-        ("debug", subcommands.Debug()),
-        ("debug on", subcommands.Debug(detail="on")),
-        ("history --search two words -s bob", subcommands.ListHistory(session="bob", search=("two", "words"))),
+        ("sessions", parsed_line("sessions")),
+        ("load", parsed_line("load", session="agent", saved=None)),
+        ("load agent.1 -s bob", parsed_line("load", session="bob", saved="agent.1")),
+        ("save talk.jsonl", parsed_line("save", session="agent", target="talk.jsonl")),
+        ("-s bob fork carol --turns 2", parsed_line("fork", session="bob", name="carol", turns=2)),
+        (
+            "export 'my talk.md' --overwrite",
+            parsed_line("export", session="agent", target="my talk.md", overwrite=True),
+        ),
+        ("debug", parsed_line("debug", detail=None)),
+        ("debug on", parsed_line("debug", detail="on")),
+        ("history --search two words -s bob", parsed_line("history", session="bob", search=("two", "words"))),
     ],
 )
 def test_a_subcommand_about_conversations_becomes_a_value(line, parsed):
-    assert options.parse_line(line, "agent") == parsed
+    assert AGENT.read(line) == parsed
 
 
 @pytest.mark.parametrize(
@@ -58,7 +73,7 @@ def test_a_subcommand_about_conversations_becomes_a_value(line, parsed):
 )
 def test_a_subcommand_that_cannot_be_read_says_why(line, said):
     with pytest.raises(UsageError) as error:
-        options.parse_line(line, "agent")
+        AGENT.read(line)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -66,13 +81,13 @@ def test_a_subcommand_that_cannot_be_read_says_why(line, said):
 @pytest.mark.parametrize("line", ["save --plan x", "load --he", "status who"])
 def test_only_what_is_close_is_offered_and_never_the_help(line):
     with pytest.raises(UsageError) as error:
-        options.parse_line(line, "agent")
+        AGENT.read(line)
     assert "Did you mean" not in str(error.value)
 
 
 @pytest.mark.parametrize("line", ["-h", "save -h", "-s bob export -h"])
 def test_help_has_a_short_form_too(line):
-    assert isinstance(options.parse_line(line, "agent"), Help)
+    assert isinstance(AGENT.read(line), Help)
 
 
 @pytest.mark.parametrize("line", ["--help", "tutor --help", "--new --help --modle"])
@@ -100,27 +115,47 @@ def test_a_line_that_cannot_be_read_says_why(line, said):
 
 
 def test_a_session_may_be_named_before_and_behind_the_subcommand():
-    assert options.parse_line("-s bob history", "agent") == subcommands.ListHistory(session="bob")
-    assert options.parse_line("history -s bob", "agent") == subcommands.ListHistory(session="bob")
+    assert AGENT.read("-s bob history") == parsed_line("history", session="bob", search=())
+    assert AGENT.read("history -s bob") == parsed_line("history", session="bob", search=())
 
 
 def test_the_first_subcommand_is_meant_where_none_is_named():
-    assert options.parse_line("", "agent") == subcommands.Status()
-    assert options.parse_line("-s bob", "agent") == subcommands.Status(session="bob")
-    assert options.parse_line("", "mcp") == subcommands.ListServers()
+    assert AGENT.read("") == parsed_line("status", session="agent")
+    assert AGENT.read("-s bob") == parsed_line("status", session="bob")
+    assert MCP.read("") == parsed_line("list")
 
 
 def test_the_command_of_a_server_keeps_its_own_options():
-    parsed = options.parse_line("add files npx -y server --help /data", "mcp")
-    assert parsed == subcommands.AddServer("files", ("npx", "-y", "server", "--help", "/data"))
+    parsed = MCP.read("add files npx -y server --help /data")
+    assert parsed == parsed_line("add", name="files", command=("npx", "-y", "server", "--help", "/data"))
 
 
-def test_every_subcommand_has_help_of_its_own():
-    for table, words in subcommands.SUBCOMMANDS.items():
-        for word in words:
-            assert isinstance(options.parse_line(f"{word} --help", table), Help)
+@pytest.mark.parametrize("magic", [AGENT, MCP], ids=["agent", "mcp"])
+def test_every_subcommand_has_help_of_its_own(magic):
+    for word in magic.commands:
+        assert isinstance(magic.read(f"{word} --help"), Help)
+
+
+def test_a_subcommand_is_one_function_and_one_row():
+    def greet(
+        _commands, *, name: Annotated[str, Arg("NAME", "the person to greet", complete=lambda _: ["Ann", "Bob"])]
+    ):
+        """Greet a person."""
+
+    magic = LineMagic("hello", "About greetings.", {"greet": greet})
+    complete = matcher(Namespace({}, lambda: SaveFolder(None)), options.ask_parser(), [magic])
+    typed = "%hello greet A"
+    found = complete(CompletionContext(token="A", full_text=typed, cursor_position=len(typed), cursor_line=0, limit=9))
+    assert magic.read("greet Ann") == parsed_line("greet", name="Ann")
+    assert "  greet     Greet a person." in magic.overview()
+    assert "the person to greet" in magic.parser("greet").format_help()
+    assert [one.text for one in found["completions"]] == ["Ann"]
 
 
 def test_the_page_of_the_magics_holds_the_help_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
-    assert [magic for magic, help_text in options.help_page().items() if f"```text\n{help_text}```" not in text] == []
+    page = {"%%agent": options.ask_parser().format_help()}
+    for magic in (AGENT, MCP):
+        page[f"%{magic.name}"] = magic.overview()
+        page |= {f"%{magic.name} {word}": magic.parser(word).format_help() for word in magic.commands}
+    assert [magic for magic, help_text in page.items() if f"```text\n{help_text}```" not in text] == []

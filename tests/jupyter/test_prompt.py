@@ -1,9 +1,8 @@
 """What braces mean in a prompt."""
 
-import pandas as pd
 import pytest
 
-from agentmagic.jupyter.prompt import LONGEST_VALUE, describe, fill
+from agentmagic.jupyter.prompt import fill
 
 NAMES = {"x": 3, "a": 1, "b": 2, "name": "Ann", "d": {"k": 5}}
 
@@ -55,29 +54,6 @@ def test_a_name_that_is_not_bound_keeps_the_expression_from_running():
     ran = []
     assert fill("{run(x, later)}", {"run": ran.append, "x": 1}).text == "{run(x, later)}"
     assert ran == []
-
-
-def test_text_goes_in_as_it_is_and_other_values_as_their_repr():
-    assert describe("Ann's") == "Ann's"
-    assert describe([1, "two"]) == "[1, 'two']"
-
-
-def test_a_data_frame_goes_in_as_columns_and_first_rows():
-    text = describe(pd.DataFrame({"city": list("abcdefg"), "sold": range(7)}))
-    assert text.startswith("A table of 7 rows and 2 columns: city (str), sold (int64)\n")
-    assert text.endswith("(the first 5)")
-    assert "f" not in text.splitlines()[-2]
-
-
-def test_a_series_goes_in_with_its_type_and_first_values():
-    text = describe(pd.Series([1.5, 2.5], name="price"))
-    assert text.startswith("A column price of 2 values (float64):\n")
-    assert "2.5" in text
-
-
-def test_a_long_value_is_cut_and_says_so():
-    text = describe("x" * (LONGEST_VALUE + 1))
-    assert text.endswith(f"(cut: {LONGEST_VALUE + 1:,} characters in all, the first {LONGEST_VALUE:,} shown)")
 
 
 class Sliced(str):  # noqa: SLOT000  (it counts)

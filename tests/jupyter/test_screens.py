@@ -9,8 +9,7 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted, ToolStarted
-from agentmagic.jupyter.live_screen import FRAME, GRACE, Html
-from agentmagic.jupyter.screens import BatchScreen, TerminalScreen
+from agentmagic.jupyter.screens import FRAME, GRACE, BatchScreen, LiveHtml, TerminalScreen
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
@@ -42,11 +41,11 @@ class Cell:
 
 
 def live(publish):
-    return Html(publish, lambda page: page, lambda: False)
+    return LiveHtml(publish, lambda page: page, lambda: False)
 
 
 async def _show(screen, happened):
-    screen.begin(*([] if isinstance(screen, Html) else [lambda _: None]))
+    screen.begin(*([] if isinstance(screen, LiveHtml) else [lambda _: None]))
     for event in happened:
         screen.feed(event)
     await asyncio.sleep(0)
@@ -118,7 +117,7 @@ def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
     milestone = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
 
     async def main():
-        screen = Html(cell.publish, lambda page: page, lambda: True)
+        screen = LiveHtml(cell.publish, lambda page: page, lambda: True)
         screen.begin()
         for event in happened[:milestone]:
             screen.feed(event)

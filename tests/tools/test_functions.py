@@ -1,20 +1,17 @@
 import asyncio
-import enum
 import signal
 import threading
 import time
-from dataclasses import dataclass
 
 import pytest
-from pydantic import BaseModel
 
 from agentmagic import Done, Session, ToolContext, tool
 from agentmagic.errors import UsageError
-from agentmagic.messages import Example, Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.messages import Example, Text, ToolCall, ToolResult
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Recorder
 from agentmagic.tools.base import STILL_RUNNING
-from agentmagic.tools.functions import Functions, function_tool, is_tool, to_content, to_result
+from agentmagic.tools.functions import Functions, function_tool, is_tool, to_result
 from tests.turns import AT_ONCE, calls, play, results, scripted, texts
 
 CALL = ToolCall("c1", "work", {})
@@ -100,79 +97,6 @@ def test_a_toolset_of_functions_lists_the_same_tools_each_time():
 
 
 # -- what becomes of what it returns -------------------------------------------------------------
-
-
-class Person(BaseModel):
-    name: str
-
-
-@dataclass
-class Point:
-    x: int
-
-
-class Colour(enum.Enum):
-    RED = "red"
-
-
-class Figure:
-    def savefig(self, file, format):  # noqa: A002  (Matplotlib's name)
-        file.write(PNG)
-
-
-class Drawing:
-    def _repr_png_(self):
-        return PNG
-
-
-class Frame:
-    """As much of a data frame as is looked at."""
-
-    def __init__(self, rows):
-        self.shape = (rows, 1)
-
-    def to_string(self):
-        return f"{self.shape[0]} rows"
-
-    def head(self, rows):
-        return Frame(rows)
-
-
-class Scalar:
-    shape = ()
-
-    def item(self):
-        return 1.5
-
-
-@pytest.mark.parametrize(
-    ("value", "content"),
-    [
-        ("words", (Text("words"),)),
-        (None, (Text("(no value returned)"),)),
-        (3, (Text("3"),)),
-        (True, (Text("true"),)),
-        ({"a": [1, "ü"]}, (Text('{"a": [1, "ü"]}'),)),
-        ((1, 2), (Text("[1, 2]"),)),
-        (Person(name="Ada"), (Text('{"name": "Ada"}'),)),
-        (Point(1), (Text('{"x": 1}'),)),
-        (Colour.RED, (Text("red"),)),
-        (Scalar(), (Text("1.5"),)),
-        (Media("image/png", PNG), (Media("image/png", PNG),)),
-        (["Look:", Media("image/png", PNG)], (Text("Look:"), Media("image/png", PNG))),
-        (Resource("file:///a"), (Resource("file:///a"),)),
-        (Figure(), (Media("image/png", PNG),)),
-        (Drawing(), (Media("image/png", PNG),)),
-        (Frame(3), (Text("3 rows"),)),
-        (Frame(300), (Text("50 rows\n(300 rows in all, the first 50 shown)"),)),
-    ],
-)
-def test_a_value_is_put_into_parts_a_model_can_read(value, content):
-    assert tuple(to_content(value)) == content
-
-
-def test_a_class_is_not_drawn():
-    assert "Drawing" in to_content(Drawing)[0].text
 
 
 def test_a_value_that_json_can_hold_is_kept_beside_its_text():

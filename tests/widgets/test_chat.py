@@ -13,8 +13,8 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
 from agentmagic.widgets.chat import Chat
-from agentmagic.widgets.commands import Send
-from agentmagic.widgets.surroundings import Bare
+from agentmagic.widgets.commands import Notebook
+from agentmagic.widgets.page_messages import SendPrompt
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
 
@@ -25,7 +25,7 @@ def order(what: str) -> str:
     return f"ordered {what}"
 
 
-class Desk(Bare):
+class Desk(Notebook):
     """A notebook that knows names and a value; turns that it holds begin when `go` is set."""
 
     forks = True
@@ -274,7 +274,7 @@ def test_a_call_is_denied_where_no_page_ever_was():
     session = session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order])
     heard = Recorder()
     session.listen(heard)
-    Chat(session, Desk(), Outputs().write).act(Send("tea please"))
+    Chat(session, Desk(), Outputs().write).act(SendPrompt(text="tea please"))
     assert heard.wait_for("tool_finished").result.status == "denied"
     heard.wait_for("turn_finished")
 
@@ -379,7 +379,7 @@ def test_a_model_that_the_environment_chose_is_fixed(monkeypatch):
 
 
 def test_without_the_extension_a_prompt_is_sent_as_it_is_and_nothing_is_forked():
-    page, _, _ = opened(session_of("fine"), Bare())
+    page, _, _ = opened(session_of("fine"), Notebook())
     page.act("send", text="hello {year}")
     page.turns(1)
     assert page.texts("prompt") == ["hello {year}"]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from playwright.sync_api import Browser, Page, Route, ViewportSize
 
-from agentmagic.widgets import commands
+from agentmagic.widgets import commands, page_messages
 from agentmagic.widgets.sync import Feed, State
 from tests.browser.axe import findings, violations
 from tests.browser.lab import ROOT
@@ -19,7 +19,7 @@ TIMEOUT = 10_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
-ALL_ACTIONS = {*commands.KINDS, commands.EDIT}
+ALL_ACTIONS = {*commands.INTENTS, *page_messages.SESSION_ACTIONS}
 
 
 class Stage:

@@ -10,8 +10,8 @@ from agentmagic import secrets
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import ToolCall
-from agentmagic.widgets import commands
-from agentmagic.widgets.commands import read
+from agentmagic.widgets import page_messages as page
+from agentmagic.widgets.page_messages import read
 from tests.logs import json_values
 
 SECRET = "sk-" + "a" * 40
@@ -30,16 +30,19 @@ GOOD = [
     ({"type": "deny", "id": "a1", "reason": "no"}, Deny("a1", "no")),
     ({"type": "reply", "id": "q", "text": "yes"}, Reply("q", "yes")),
     ({"type": "stop"}, Stop()),
-    ({"type": "send", "text": "hello"}, commands.Send("hello")),
-    ({"type": "retry", "turn": 3}, commands.Retry(3)),
-    ({"type": "rewrite", "turn": 0, "text": "again"}, commands.Rewrite(0, "again")),
-    ({"type": "fork", "turn": 1}, commands.Fork(1)),
-    ({"type": "clear"}, commands.Clear()),
-    ({"type": "export", "form": "json"}, commands.Export("json")),
-    ({"type": "model", "name": "openai:x"}, commands.ChooseModel("openai:x")),
-    ({"type": "connect", "server": "s"}, commands.Connect("s")),
-    ({"type": "disconnect", "server": "s"}, commands.Disconnect("s")),
-    ({"type": "tool", "server": "s", "name": "t", "enabled": False}, commands.EnableTool("s", "t", enabled=False)),
+    ({"type": "send", "text": "hello"}, page.SendPrompt(text="hello")),
+    ({"type": "retry", "turn": 3}, page.RetryTurn(turn=3)),
+    ({"type": "rewrite", "turn": 0, "text": "again"}, page.RewriteTurn(turn=0, text="again")),
+    ({"type": "fork", "turn": 1}, page.ForkSession(turn=1)),
+    ({"type": "clear"}, page.ClearSession()),
+    ({"type": "export", "form": "json"}, page.ExportSession(form="json")),
+    ({"type": "model", "name": "openai:x"}, page.ChooseModel(name="openai:x")),
+    ({"type": "connect", "server": "s"}, page.ConnectServer(server="s")),
+    ({"type": "disconnect", "server": "s"}, page.DisconnectServer(server="s")),
+    (
+        {"type": "tool", "server": "s", "name": "t", "enabled": False},
+        page.EnableTool(server="s", name="t", enabled=False),
+    ),
 ]
 BAD = [
     None,
@@ -81,6 +84,17 @@ def test_a_message_of_the_page_becomes_a_value(message, action):
 def test_what_is_no_action_is_refused(message):
     with pytest.raises(UsageError):
         read(message, asked)
+
+
+def test_half_a_character_is_taken_as_it_was_typed():
+    assert read({"type": "send", "text": "a\ud800"}, asked) == page.SendPrompt(text="a\ud800")
+
+
+def test_a_refusal_repeats_little_of_what_the_page_sent():
+    with pytest.raises(UsageError) as error:
+        read({"type": "send", "text": "x", "\x1b[31mred" * 100: 1}, asked)
+    assert "\x1b" not in str(error.value)
+    assert len(str(error.value)) < 250
 
 
 @given(st.dictionaries(st.sampled_from(["type", "id", "turn", "text", "__proto__"]), json_values))

@@ -1,0 +1,283 @@
+"""`%agent`: one method for each subcommand, and the table of them at the end; each returns what to print.
+
+A method's parameters are the arguments, its docstring is the help.
+"""
+
+import shlex
+import time
+from keyword import iskeyword
+from pathlib import Path
+from typing import Annotated, Literal
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic import log
+from agentmagic.errors import UsageError
+from agentmagic.history.journal_reader import saved_in
+from agentmagic.jupyter import formatting
+from agentmagic.jupyter.completion import conversations, folders, models, sessions
+from agentmagic.jupyter.frontend import Kind, front_end
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, check_name
+from agentmagic.jupyter.notebook_file import SUFFIX
+from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
+from agentmagic.session import Session
+from agentmagic.settings import file_of, path_of
+from agentmagic.widgets import commands
+from agentmagic.widgets.commands import count_turns, relative_path
+
+RECORDS = 100
+"""How many log records `%agent debug` shows."""
+
+
+def _check_turns(turns: int | None) -> None:
+    if turns is not None and turns < 0:
+        message = f"--turns is {turns}. Give how many of the first turns to take."
+        raise UsageError(message)
+
+
+class AgentCommands:
+    """The subcommands of `%agent`, which is loaded under the name `magic`."""
+
+    def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str) -> None:
+        self._shell = shell
+        self._namespace = namespace
+        self._magic = magic
+
+    def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show the session: model, turns, tokens, cost, where it is saved, servers."""
+        known = self._namespace.known(session)
+        rows = formatting.status(session, known, self._namespace.place())
+        return f"{rows}\n\n{formatting.servers(known.toolsets())}"
+
+    def history(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only where these words stand together")] = (),
+    ) -> str:
+        """Show the turns of the session, or where words occur in them."""
+        known = self._namespace.known(session)
+        return formatting.found(known, search) if search else formatting.history(known)
+
+    def chat(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: Annotated[
+            str | None,
+            Arg("NAME", "the session, as of %%%%agent (default: agent)", complete=sessions, check=check_name),
+        ] = None,
+    ) -> str:
+        """Show the chat panel of a session, which is made where there is none."""
+        self._namespace.session(name or session).chat()
+        return ""
+
+    def tools(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show the tools the next turn would have, connecting servers where need be."""
+        known = self._namespace.known(session)
+        return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
+
+    def models(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        model: Annotated[str | None, Arg("PROVIDER:MODEL", "the session's model from now on", complete=models)] = None,
+    ) -> str:
+        """Show the providers, or choose the model of the session."""
+        if model is None:
+            return formatting.models(self._namespace.known(session))
+        chosen = self._namespace.draft(session)
+        commands.choose_model(chosen, model)
+        self._namespace.bind(session, chosen)
+        return f"The session's model: {formatting.model_name(chosen)}"
+
+    def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show requests, tokens and cost of the session."""
+        return formatting.usage(self._namespace.known(session).usage)
+
+    def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Forget the conversation; model, servers and approvals stay."""
+        self._namespace.known(session).clear()
+        return "The conversation is forgotten."
+
+    def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Forget the last turn, and show its prompt."""
+        undone = self._namespace.known(session).undo()
+        return f"Forgotten: {undone.text}" if undone else "There is no turn to undo."
+
+    def sessions(self) -> str:
+        """Show the sessions of the notebook, and the conversations saved for it."""
+        place = self._namespace.place()
+        saved = saved_in(place.folder) if place.folder is not None else []
+        return formatting.sessions(self._namespace.sessions(), saved, place, time.time())
+
+    def load(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        saved: Annotated[
+            str | None,
+            Arg(
+                "NAME | FILE",
+                "its name in %%agent sessions, or its file (default: the session's own)",
+                complete=conversations,
+            ),
+        ] = None,
+    ) -> str:
+        """Go on with a saved conversation: the session's own, or another one."""
+        draft = self._namespace.draft(session)
+        draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
+        self._namespace.bind(session, draft)  # not before: a file that cannot be read leaves the name free
+        # Taken here, the notices are not shown a second time by the next turn.
+        return formatting.loaded(session, draft, draft.take_notices())
+
+    def save(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        target: Annotated[str, Arg("FILE", "a file that is not there yet; .jsonl by custom", complete=folders)],
+    ) -> str:
+        """Save the conversation to a file of its own."""
+        from agentmagic.export import FORMS
+
+        known = self._namespace.known(session)
+        file = file_of(target)
+        if file.name.lower().endswith(FORMS):
+            message = (
+                f"save writes a conversation to be loaded again: name a {SUFFIX} file. "
+                f"%{self._magic} export writes {', '.join(FORMS)}."
+            )
+            raise UsageError(message)
+        known.save(file)
+        return f"Saved {count_turns(len(known.turns))} in {relative_path(file)}."
+
+    def fork(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        name: Annotated[str, Arg("NEW", "the variable of the new session, which must be free", check=check_name)],
+        turns: Annotated[int | None, Arg("--turns N", "take the first N turns only", check=_check_turns)] = None,
+    ) -> str:
+        """Begin another session with the turns of this one."""
+        known = self._namespace.known(session)
+        missing = commands.missing_turn(known)  # asked first: the turn may end during the copy
+        forked = self._namespace.fork(known, name, turns)
+        return f"{name} begins with {count_turns(len(forked.turns))} of {session}.{missing}"
+
+    def export(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        target: Annotated[
+            str,
+            Arg("FILE", "ends in .md, .ipynb, .json, .openai.json, .responses.json or .gemini.json", complete=folders),
+        ],
+        overwrite: Annotated[bool, Arg("--overwrite", "replace the file if it is there")] = False,
+    ) -> str:
+        """Write the conversation for others to read, send or run, in the form that the file's name asks for."""
+        known = self._namespace.known(session)
+        file = self._export_file(target, overwrite=overwrite)
+        return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
+
+    def debug(
+        self,
+        *,
+        detail: Annotated[
+            Literal["on", "off"] | None, Arg("on | off", "keep every event of a turn, and the SDKs' records")
+        ] = None,
+    ) -> str:
+        """Show the last log records, or choose how much is kept of them."""
+        if detail is None:
+            times = front_end(self._shell).kind is not Kind.BATCH  # a batch output is compared between runs
+            return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)
+        log.keep(detailed=detail == "on")
+        sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
+        kept = sdks if detail == "on" else "how turns begin and end, retries and warnings"
+        return f"The log now keeps {kept}. %{self._magic} debug shows its last {RECORDS} lines."
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def hint(self) -> str | None:
+        """Return the line that names a saved conversation, if the default session has no turns and could load it."""
+        default = self._namespace.sessions().get(DEFAULT_SESSION)
+        if default is None or default.path is None or default.turns:
+            return None
+        # A conversation that was cleared has a file without turns.
+        saved = [one for one in saved_in(default.path.parent) if one.turns]
+        if not saved:
+            return None
+        one = saved[0]
+        others = f" %{self._magic} sessions lists all {len(saved)}." if len(saved) > 1 else ""
+        age = formatting.ago(time.time() - one.modified)
+        return (
+            f"Saved conversation of this notebook: {one.name}, {count_turns(one.turns)}, {age}. "
+            f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
+        )
+
+    def _export_file(self, written: str, *, overwrite: bool) -> Path:
+        """Return the file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
+        from agentmagic.export import form_of
+
+        target = file_of(written)
+        form_of(target)  # refuses an unknown form before it speaks of the file
+        if not target.exists():
+            return target
+        notebook = self._namespace.place().notebook
+        if notebook is not None and target.samefile(notebook):
+            message = f"{written} is this notebook itself, which is not written over. Choose another name."
+            raise UsageError(message)
+        if not overwrite:
+            message = f"{written} is there already. Choose another name, or replace it with --overwrite."
+            raise UsageError(message)
+        return target
+
+    def _own_file(self, session: Session) -> Path:
+        if session.path is None:
+            why = self._namespace.place().why_not
+            message = f"This session is saved nowhere{why and ': '}{why}. Name the conversation or file to load."
+            raise UsageError(message)
+        return path_of(session.path)
+
+    def _saved_file(self, written: str) -> Path:
+        """Return the file of a conversation by its name or its path. Raises UsageError if there is none."""
+        place = self._namespace.place()
+        named, path = place.file(written), path_of(written)
+        # A name wins over a file of that name in the kernel's folder.
+        for file in (path if named is None else path_of(named), path):
+            if file.is_file():
+                return file
+        known = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
+        message = f"There is no saved conversation {written!r}, nor a file. Saved: {', '.join(known) or 'none'}."
+        raise UsageError(message)
+
+
+def _how_to_load(name: str) -> str:
+    if name == DEFAULT_SESSION:
+        return "load"
+    is_free = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
+    return f"-s {name} load" if is_free else f"load {shlex.quote(name)}"
+
+
+AGENT_COMMANDS: dict[str, Command] = {
+    "status": AgentCommands.status,
+    "history": AgentCommands.history,
+    "chat": AgentCommands.chat,
+    "tools": AgentCommands.tools,
+    "models": AgentCommands.models,
+    "cost": AgentCommands.cost,
+    "reset": AgentCommands.reset,
+    "undo": AgentCommands.undo,
+    "sessions": AgentCommands.sessions,
+    "load": AgentCommands.load,
+    "save": AgentCommands.save,
+    "fork": AgentCommands.fork,
+    "export": AgentCommands.export,
+    "debug": AgentCommands.debug,
+}
+
+
+def agent_magic(name: str = "agent") -> LineMagic:
+    """Return `%agent`, loaded under a name."""
+    about = "Show and change sessions. To ask the agent, write %%agent with the prompt below it."
+    redirect = f" To ask the agent, write %%{name} and the prompt below it."
+    return LineMagic(name, about, AGENT_COMMANDS, redirect=redirect)

@@ -1,0 +1,229 @@
+"""Decodes the messages of a page into actions of the user. The page is untrusted.
+
+Approvals, answers and Stop become the intents of `agentmagic.events`; the chat panel carries out the other actions.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agentmagic.display.words import one_line, restored, shown
+from agentmagic.errors import UsageError
+from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
+from agentmagic.messages import LONGEST_PROMPT
+from agentmagic.widgets.commands import LONGEST_NAME
+
+LONGEST_FIELD = 60
+"""Characters of a field's name in a message about it."""
+
+HIGHEST = 2**53 - 1
+"""The largest whole number that JavaScript represents exactly."""
+
+
+def _at_most(limit: int) -> AfterValidator:
+    """Return a check of a text's length; pydantic's own `max_length` refuses half of a surrogate pair too."""
+
+    def check(text: str) -> str:
+        if len(text) > limit:
+            message = f"longer than {limit} characters"
+            raise ValueError(message)
+        return text
+
+    return AfterValidator(check)
+
+
+Name = Annotated[str, _at_most(LONGEST_NAME)]
+TypedText = Annotated[str, _at_most(LONGEST_PROMPT)]
+TurnNumber = Annotated[int, Field(ge=0, le=HIGHEST)]
+
+
+class PageMessage(BaseModel):
+    """A message of the page."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "1" is no number, and 1 not true
+
+
+class ApproveCall(PageMessage):
+    """Let a tool call run."""
+
+    type: Literal["approve"] = "approve"
+    id: Name
+    always: bool = False
+
+
+class EditCall(PageMessage):
+    """Let a tool call run with other arguments than the model gave, written as JSON."""
+
+    type: Literal["edit"] = "edit"
+    id: Name
+    arguments: TypedText
+
+
+class DenyCall(PageMessage):
+    """Refuse a tool call."""
+
+    type: Literal["deny"] = "deny"
+    id: Name
+    reason: Name = ""
+
+
+class AnswerQuestion(PageMessage):
+    """Answer a question of a tool."""
+
+    type: Literal["reply"] = "reply"
+    id: Name
+    text: TypedText
+
+
+class StopTurn(PageMessage):
+    """Cancel the turn."""
+
+    type: Literal["stop"] = "stop"
+
+
+class SendPrompt(PageMessage):
+    """Begin a turn with a prompt."""
+
+    type: Literal["send"] = "send"
+    text: TypedText
+
+
+class WithdrawPrompts(PageMessage):
+    """Take back the prompts that have not been sent."""
+
+    type: Literal["withdraw"] = "withdraw"
+
+
+class RetryTurn(PageMessage):
+    """Run a turn again with its own prompt; the turn and all later ones are forgotten. Turns count from 0."""
+
+    type: Literal["retry"] = "retry"
+    turn: TurnNumber
+
+
+class RewriteTurn(PageMessage):
+    """Run a turn again with another prompt; the turn and all later ones are forgotten."""
+
+    type: Literal["rewrite"] = "rewrite"
+    turn: TurnNumber
+    text: TypedText
+
+
+class ForkSession(PageMessage):
+    """Make another session of the turns up to this one, which is included."""
+
+    type: Literal["fork"] = "fork"
+    turn: TurnNumber
+
+
+class ClearSession(PageMessage):
+    """Forget the conversation."""
+
+    type: Literal["clear"] = "clear"
+
+
+class ExportSession(PageMessage):
+    """Write the conversation to a file."""
+
+    type: Literal["export"] = "export"
+    form: Literal["markdown", "json", "notebook"]
+
+
+class ChooseModel(PageMessage):
+    """Use another model from the next turn on."""
+
+    type: Literal["model"] = "model"
+    name: Name
+
+
+class ConnectServer(PageMessage):
+    """Connect a server."""
+
+    type: Literal["connect"] = "connect"
+    server: Name
+
+
+class DisconnectServer(PageMessage):
+    """Disconnect a server."""
+
+    type: Literal["disconnect"] = "disconnect"
+    server: Name
+
+
+class EnableTool(PageMessage):
+    """Offer a server's tool to the model, or stop offering it."""
+
+    type: Literal["tool"] = "tool"
+    server: Name
+    name: Name
+    enabled: bool
+
+
+SessionAction = (
+    SendPrompt
+    | WithdrawPrompts
+    | RetryTurn
+    | RewriteTurn
+    | ForkSession
+    | ClearSession
+    | ExportSession
+    | ChooseModel
+    | ConnectServer
+    | DisconnectServer
+    | EnableTool
+)
+Action = Intent | SessionAction
+
+SESSION_ACTIONS = {kind.model_fields["type"].default: kind for kind in SessionAction.__args__}
+"""The actions that a chat panel carries out, by the type of their message."""
+
+_Messages = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SessionAction
+_DECODER: TypeAdapter[_Messages] = TypeAdapter(Annotated[_Messages, Field(discriminator="type")])
+
+
+def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Action:
+    """Return the action that a message of the page stands for. Raises UsageError for any other message.
+
+    `asked` returns the approval of an id. Edited arguments are compared with its call, so that a secret that was
+    blanked in the page, and left alone there, keeps its value.
+    """
+    try:
+        decoded = _DECODER.validate_python(message)
+    except ValidationError as error:
+        # Only the code of the error and the field are told: pydantic's text repeats what the page sent.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = one_line(shown(".".join(map(str, first["loc"]))), LONGEST_FIELD)
+        raise _refusal(" ".join(filter(None, (where, first["type"])))) from None
+    match decoded:
+        case ApproveCall():
+            return Approve(decoded.id, always=decoded.always)
+        case EditCall():
+            return _edited(decoded, asked(decoded.id))
+        case DenyCall():
+            return Deny(decoded.id, decoded.reason)
+        case AnswerQuestion():
+            return Reply(decoded.id, decoded.text)
+        case StopTurn():
+            return Stop()
+        case _:
+            return decoded
+
+
+def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:
+    if question is None:
+        raise _refusal("nothing of that id was asked")
+    try:
+        arguments = json.loads(message.arguments)
+    except (ValueError, RecursionError) as error:
+        text = f"The edited arguments are not JSON: {error}. Mend them and approve again."
+        raise UsageError(text) from None
+    if not isinstance(arguments, dict):
+        text = 'The edited arguments are not a JSON object. Write them as {"name": value} and approve again.'
+        raise UsageError(text)
+    return Approve(question.id, arguments=restored(arguments, question.call.arguments))
+
+
+def _refusal(why: str) -> UsageError:
+    return UsageError(f"The page sent a message that is no action: {why}. Reload the page and try again.")
