@@ -202,7 +202,11 @@ class _Asking:
         if redirect.answer.done():
             return redirect.answer.result()
         if typed.cancelled():
-            raise Interrupted("nobody waits for it any more") if done else NotAuthorized("nobody authorized it in time")
+            raise (
+                Interrupted("no caller waits for it any more")
+                if done
+                else NotAuthorized("it was not authorized in time")
+            )
         return typed.result()
 
     async def _typed(self, state: str) -> Answer:
