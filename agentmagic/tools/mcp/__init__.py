@@ -1,8 +1,8 @@
 """MCP servers as a source of tools. The mcp library is imported when the first server is connected."""
 
 from agentmagic.tools.mcp import config
-from agentmagic.tools.mcp.client import warm
 from agentmagic.tools.mcp.config import ServerConfig
 from agentmagic.tools.mcp.servers import McpServers, ServerState
+from agentmagic.tools.mcp.session_task import warm
 
 __all__ = ["McpServers", "ServerConfig", "ServerState", "config", "warm"]

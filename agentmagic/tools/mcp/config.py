@@ -1,58 +1,137 @@
 """Which servers there are: from code, from a command line and from the `mcpServers` JSON of other hosts.
 
-The JSON form is the one of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`): one entry
-per server, `{command, args, env, cwd}` or `{url, headers, type}`. Three keys are ours: `allow`, names or
-patterns of tools that run without asking, `timeout`, the seconds a call may take, and `roots`, folders the
-server is told to work in. Other keys are ignored. What a file names needs a person's leave to start.
+The JSON is that of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`): one entry per server,
+`{command, args, env, cwd}` or `{url, headers, type}`. Three keys are ours: `allow`, names or patterns of tools that run
+without asking, `timeout`, the seconds a call may take, and `roots`, folders that the server is told to work in. Other
+keys are ignored. A server that a file names needs the user's approval to start.
 """
 
 import hashlib
 import json
+import os
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, cast
+from pathlib import Path, PurePath
+from typing import Annotated, Any, Literal, TypeVar, cast
+from urllib.parse import unquote_plus, urlsplit
+
+import pydantic
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from agentmagic.errors import ConfigError
 from agentmagic.secrets import learn
+from agentmagic.tools.base import TIMEOUT
 from agentmagic.tools.mcp import names
-from agentmagic.tools.mcp.entries import (
-    Entry,
-    Http,
-    InProcess,
-    Origin,
-    Place,
-    ServerConfig,
-    Sse,
-    Stdio,
-    Transport,
-    Unreadable,
-    parse_entry,
-)
 
-__all__ = [
-    "Entry",
-    "Http",
-    "InProcess",
-    "Input",
-    "Origin",
-    "ServerConfig",
-    "Sse",
-    "Stdio",
-    "Transport",
-    "Unreadable",
-    "parse",
-    "read",
-]
+Entry = str | Mapping[str, Any] | object
+"""One server: a command, a URL, an entry of `mcpServers`, or a server object of the mcp library."""
 
+CONNECT_TIMEOUT = 20.0  # seconds a server may take from its start to its answer
+DOWNLOAD_TIMEOUT = 60.0  # the same for `_DOWNLOADERS`, which fetch the server first
+
+_DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podman"})
 _TABLES = ("mcpServers", "servers")
 _CORRECTION = 'It should read {"mcpServers": {"name": {"command": "...", "args": ["..."]}}}.'
+_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+
+_TEXT = '"{key}" should be a text, not {value!r}.'
+_TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
+_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # without the value, which may be a secret
+_WRONG = {
+    "command": _TEXT,
+    "args": _TEXTS,
+    "env": _PAIRS,
+    "cwd": _TEXT,
+    "url": _TEXT,
+    "headers": _PAIRS,
+    "type": '"type" is {value!r}. Write "http" (its URL often ends in /mcp), or "sse" for an old server.',
+    "allow": _TEXTS,
+    "timeout": '"{key}" should be a number of seconds above 0, not {value!r}.',
+    "roots": _TEXTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """A program that speaks MCP on its standard input and output.
+
+    It sees a few variables of the environment (HOME, PATH, ...) and those of `env`, no others.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A server that speaks streamable HTTP at a URL."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sse:
+    """A server that speaks HTTP with server-sent events, as the protocol of 2024 had it."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """A server object of this process, or anything else that the mcp library's `Client` takes."""
+
+    server: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An entry of a file that cannot be read, and why; the other entries of the file are not affected.
+
+    `again` reads the entry once more, as it was written, with the variables that are set by then.
+    """
+
+    problem: str
+    again: "Callable[[], ServerConfig]" = field(compare=False, repr=False)
+
+
+Transport = Stdio | Http | Sse | InProcess | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The file an entry was read from, and a hash of the whole entry, by which an approval is stored."""
+
+    file: Path
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """How to reach one server and how far to trust it.
+
+    `allow` holds names or `fnmatch` patterns of tools that run without asking; `timeout` is the seconds a call may
+    take, `connect_timeout` those until the server's first answer. `roots` are folders that the server is told to work
+    in. An entry with an `origin` needs the user's approval to start.
+    """
+
+    transport: Transport
+    allow: tuple[str, ...] = ()
+    timeout: float = TIMEOUT
+    connect_timeout: float = CONNECT_TIMEOUT
+    roots: tuple[Path, ...] = ()
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value that a file of VS Code asks a person for; `options` are the only ones there are, if any."""
+    """A value that a file of VS Code asks the user for; if there are `options`, no other value is allowed."""
 
     id: str
     description: str = ""
@@ -69,12 +148,11 @@ def read(
 ) -> dict[str, ServerConfig]:
     """Read servers by name, from a JSON file, a table of entries, a list of them, or a single one.
 
-    A string that ends in `.json`, and a `Path`, is a file. Entries without a name get one from their command
-    or URL ("npx -y server-files" is "files"). `workspace` is what `${workspaceFolder}` and a relative `cwd`
-    refer to: by default the folder of the file, else the current one. `ask` is asked once for each
-    `${input:...}` of a file; without it their defaults stand. An entry of a file that cannot be read becomes an
-    `Unreadable` server and leaves the others alone. Raises ConfigError for any other entry, and for a file without
-    a table.
+    A string that ends in `.json`, and a `Path`, is a file. Entries without a name get one from their command or URL
+    ("npx -y server-files" is "files"). `workspace` is what `${workspaceFolder}` and a relative `cwd` refer to: by
+    default the folder of the file, else the current one. `ask` is called once for each `${input:...}` of a file;
+    without it their defaults are used. An entry of a file that cannot be read becomes an `Unreadable` server, and the
+    others are not affected. Raises ConfigError for any other entry, and for a file without a table.
     """
     match source:
         case Path():
@@ -82,9 +160,14 @@ def read(
         case str() if source.endswith(".json"):
             return _read_file(Path(source), workspace, ask)
         case Mapping() if (table := _table(cast("Mapping[str, Any]", source))) is not None:
-            return _read_table(table, workspace or Path.cwd())
+            folder = workspace or Path.cwd()
+            return {name: _parse(entry, _EntryPlace(f"the server {name!r}", folder)) for name, entry in table.items()}
         case list() | tuple():
-            return _read_list(cast("Sequence[Entry]", source), workspace, ask)
+            configs: dict[str, ServerConfig] = {}
+            for entry in cast("Sequence[Entry]", source):
+                for name, config in read(entry, workspace=workspace, ask=ask).items():
+                    configs[names.unused(name, configs)] = config
+            return configs
         case _:
             return {names.alias(source): parse(source, workspace=workspace)}
 
@@ -94,13 +177,13 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 
     Raises ConfigError, which names a variable that is not set.
     """
-    return parse_entry(entry, Place("the MCP server", workspace or Path.cwd()))
+    return _parse(entry, _EntryPlace("the MCP server", workspace or Path.cwd()))
 
 
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:
@@ -119,43 +202,46 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     inputs = _Inputs(top.get("inputs"), ask)
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
-        place = Place(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
+        place = _EntryPlace(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
+        # The inputs belong to the hash, because the file says there what is used if the user gives no value.
         asked = top.get("inputs") if "${input:" in json.dumps(entry) else None
         digest = _digest(path, name, entry, *([asked] if asked else []))
-        fit = _fit(name, {**table, **configs})
-        configs[fit] = _entry(name, entry, place, Origin(path, digest))
-    inputs.ask = None  # an entry that is read again, later and on the engine, asks no person
+        possible = name
+        try:
+            names.check(name)
+        except ConfigError:
+            possible = names.unused("unnamed", {**table, **configs})
+        configs[possible] = _parse_of_file(name, entry, place, Origin(path, digest))
+    inputs.ask = None  # an entry that is read again later is read on the engine, where no user can be asked
     return configs
 
 
-def _fit(name: str, taken: Mapping[str, Any]) -> str:
-    """Return the name of an entry, or one that a server can be called if it is none."""
+def _parse_of_file(name: str, entry: Any, place: "_EntryPlace", origin: Origin) -> ServerConfig:
+    """Read an entry of a file; if it cannot be read, return a server that says why it cannot be used."""
     try:
         names.check(name)
-    except ConfigError:
-        return names.unused("unnamed", taken)
-    return name
-
-
-def _entry(name: str, entry: Any, place: Place, origin: Origin) -> ServerConfig:
-    """Read an entry of a file; one that cannot be read becomes a server that says why it cannot be used."""
-    try:
-        names.check(name)
-        return replace(parse_entry(entry, place), origin=origin)
+        return replace(_parse(entry, place), origin=origin)
     except ConfigError as error:
-        return ServerConfig(Unreadable(str(error), partial(_entry, name, entry, place, origin)), origin=origin)
+        again = partial(_parse_of_file, name, entry, place, origin)
+        return ServerConfig(Unreadable(str(error), again), origin=origin)
+
+
+def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the entries by name, or None if the mapping is itself an entry."""
+    for key in _TABLES:
+        if isinstance(data.get(key), Mapping):
+            return data[key]
+    is_entry = isinstance(data.get("command"), str) or isinstance(data.get("url"), str)
+    return None if is_entry else data
 
 
 def _digest(path: Path, name: str, *written: Any) -> str:
-    """Hash an entry as it is written, so that any change of it shows, and no secret of the environment is kept.
-
-    What it asks a person for is part of it: the file says there what stands in where nobody answers.
-    """
+    """Return a hash of an entry as it is written: it shows every change, and contains no value of a variable."""
     return hashlib.sha256(json.dumps([str(path), name, *written], sort_keys=True).encode()).hexdigest()
 
 
 class _Inputs:
-    """The values of the `inputs` of a file, each asked for once, when it is first needed."""
+    """The values of the `inputs` of a file; the user is asked for each one once, when it is first needed."""
 
     def __init__(self, given: Any, ask: Ask | None) -> None:
         entries = cast("list[Any]", given) if isinstance(given, list) else []
@@ -165,7 +251,7 @@ class _Inputs:
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an input, or None where there is none to be had."""
+        """Return the value of an input, or None if it has none."""
         one = self._inputs.get(name)
         if one is None:
             return None
@@ -191,22 +277,196 @@ def _input(given: Mapping[str, Any]) -> Input:
     )
 
 
-def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the entries by name, or None where the mapping is itself an entry."""
-    for key in _TABLES:
-        if isinstance(data.get(key), Mapping):
-            return data[key]
-    is_entry = isinstance(data.get("command"), str) or isinstance(data.get("url"), str)
-    return None if is_entry else data
+@dataclass(frozen=True, slots=True)
+class _EntryPlace:
+    """Where an entry stands, for error messages and for the placeholders in it."""
+
+    where: str
+    workspace: Path
+    input_value: Callable[[str], str | None] = lambda _: None
+
+    def wrong(self, problem: str) -> ConfigError:
+        """Return the error that says what is wrong here."""
+        return ConfigError(f"In {self.where}, {problem}")
+
+    def fill(self, text: str) -> str:
+        """Return the text with values in the place of `${...}`."""
+        return _PLACEHOLDER.sub(lambda match: self._value(match[1]), text)
+
+    def _value(self, placeholder: str) -> str:
+        if placeholder == "workspaceFolder":
+            return str(self.workspace)
+        if placeholder.startswith("input:"):
+            if (given := self.input_value(placeholder.removeprefix("input:"))) is not None:
+                return given
+            raise self.wrong(f"${{{placeholder}}} asks for a value that nobody gave. Use a variable: ${{NAME}}.")
+        name, has_default, default = placeholder.removeprefix("env:").partition(":-")
+        value = os.environ.get(name)
+        if has_default:
+            value = value or default
+        if value is None:
+            raise self.wrong(
+                f"${{{name}}} is used, but the variable {name} is not set. Set it, or write ${{{name}:-default}}."
+            )
+        learn(name, value)
+        return value
+
+    def decode(self, model: "type[_E]", entry: Mapping[str, Any]) -> "_E":
+        """Return an entry, checked and filled in. Raises ConfigError."""
+        try:
+            return model.model_validate(entry, context=self)
+        except pydantic.ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            # A ConfigError of `fill` is a ValueError, which pydantic wraps.
+            if isinstance(cause := first.get("ctx", {}).get("error"), ConfigError):
+                raise cause from None
+            key = str(first["loc"][0])
+            raise self.wrong(_WRONG[key].format(key=key, value=entry.get(key))) from None
 
 
-def _read_table(table: Mapping[str, Any], workspace: Path) -> dict[str, ServerConfig]:
-    return {name: parse_entry(entry, Place(f"the server {name!r}", workspace)) for name, entry in table.items()}
+def _number_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int | float) else value  # ports are often written as numbers
 
 
-def _read_list(entries: Sequence[Entry], workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
-    configs: dict[str, ServerConfig] = {}
-    for entry in entries:
-        for name, config in read(entry, workspace=workspace, ask=ask).items():
-            configs[names.unused(name, configs)] = config
-    return configs
+def _fill(text: str, info: ValidationInfo) -> str:
+    return cast("_EntryPlace", info.context).fill(text)
+
+
+# Other hosts take null, and [] in the place of {}, for nothing.
+_Text = Annotated[str, AfterValidator(_fill)]
+_Item = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_fill)]
+_Texts = Annotated[tuple[_Item, ...], BeforeValidator(lambda value: value or ())]
+_Pairs = Annotated[dict[str, _Item], BeforeValidator(lambda value: value or {})]
+_Seconds = Annotated[
+    float,
+    BeforeValidator(lambda value: TIMEOUT if value is None else value),
+    pydantic.Field(gt=0, strict=True, allow_inf_nan=False),
+]
+
+
+class _ServerEntry(pydantic.BaseModel):
+    """The keys of every entry, filled in while they are checked."""
+
+    allow: _Texts = ()
+    timeout: _Seconds = TIMEOUT
+    roots: _Texts = ()
+
+
+class _ProgramEntry(_ServerEntry):
+    command: _Text
+    args: _Texts = ()
+    env: _Pairs = {}
+    cwd: _Text = ""
+
+
+class _AddressEntry(_ServerEntry):
+    url: _Text
+    type: Literal["", "http", "streamable-http", "streamableHttp", "sse"] = ""
+    headers: _Pairs = {}
+
+
+_E = TypeVar("_E", bound=_ServerEntry)
+
+
+def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
+    match entry:
+        case str() if entry.strip().lower().startswith(("http://", "https://")):
+            return _address({"url": entry.strip()}, place)
+        case str():
+            return _command_line(entry, place)
+        case Mapping():
+            return _mapping(cast("Mapping[str, Any]", entry), place)
+        case _:
+            return _config(_from_object(entry, place), _ServerEntry(), place)
+
+
+def _mapping(entry: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    if "command" in entry and "url" in entry:
+        raise place.wrong('there are both "command" and "url". Keep the one that is meant.')
+    if "command" in entry:
+        return _program(entry, place)
+    if "url" in entry:
+        return _address(entry, place)
+    raise place.wrong(
+        'there is neither "command" nor "url". Write {"command": "...", "args": [...]} or {"url": "..."}.'
+    )
+
+
+def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> ServerConfig:
+    downloads = isinstance(transport, Stdio) and PurePath(transport.command).stem in _DOWNLOADERS
+    patience = DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT
+    roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
+    return ServerConfig(transport, entry.allow, entry.timeout, patience, roots)
+
+
+def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise place.wrong(f"the command {text!r} cannot be read ({error}). Close its quotes.") from None
+    if not words:
+        raise place.wrong("the command is empty. Write it as in a terminal, or give a URL.")
+    return _program({"command": words[0], "args": words[1:]}, place)
+
+
+def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_ProgramEntry, given)
+    if not entry.command.strip():
+        raise place.wrong('"command" is empty. Name the program to start.')
+    _learn_arguments(entry.args)
+    _check_pairs(entry.env, place)
+    folder = place.workspace / Path(entry.cwd).expanduser() if entry.cwd else None
+    return _config(Stdio(entry.command, entry.args, entry.env, folder), entry, place)
+
+
+def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+    entry = place.decode(_AddressEntry, given)
+    url = entry.url
+    if not url.lower().startswith(("http://", "https://")):
+        raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
+    try:
+        parts = urlsplit(url)
+        is_readable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_readable = False
+    if not is_readable:
+        raise place.wrong(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
+    _learn_address(url)
+    _check_pairs(entry.headers, place)
+    return _config((Sse if entry.type == "sse" else Http)(url, entry.headers), entry, place)
+
+
+def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
+    known = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
+    if known and hasattr(entry, "command"):  # StdioServerParameters: started by our own transport, like any command
+        given = cast("Any", entry)
+        return Stdio(given.command, tuple(given.args), dict(given.env or {}), Path(given.cwd) if given.cwd else None)
+    if known or hasattr(entry, "__aenter__"):
+        return InProcess(entry)
+    raise place.wrong(f"{entry!r:.80} is no server. Give a command, a URL, an entry of mcpServers or a server object.")
+
+
+def _check_pairs(pairs: Mapping[str, str], place: _EntryPlace) -> None:
+    """Raise ConfigError for a value that would end a header or a variable; register the secrets among the others."""
+    for name, value in pairs.items():
+        if set(value) & set("\r\n\0"):
+            raise place.wrong(f"the value of {name} has a line break or a zero character in it. Remove it.")
+        learn(name, value)
+
+
+def _learn_arguments(args: Sequence[str]) -> None:
+    """Register the values of `--api-key`, `--token` and the like, and the passwords in addresses."""
+    for argument, following in zip(args, (*args, "")[1:], strict=True):
+        option, has_value, value = argument.partition("=")
+        given = value if has_value else following
+        learn(option if option.startswith("-") and not given.startswith("-") else "", given)
+        learn("", argument)
+
+
+def _learn_address(url: str) -> None:
+    """Register the password in an address, and the values in its query that are named like secrets."""
+    learn("", url)
+    for pair in url.partition("#")[0].partition("?")[2].split("&"):
+        name, _, value = pair.partition("=")
+        learn(name, value)
+        learn(name, unquote_plus(value))

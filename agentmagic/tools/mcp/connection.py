@@ -1,6 +1,6 @@
-"""One server as its user sees it: its state, its tools, what a call becomes, when to connect again.
+"""One server as its user sees it: its state, its tools, its calls, and when it is connected again.
 
-Every connection has a life after a life: one that is over is followed by another when the server is next needed.
+If the session with the server has ended, the next request opens a new one.
 """
 
 import asyncio
@@ -14,13 +14,12 @@ from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.tools.base import ToolContext
-from agentmagic.tools.mcp import catalogue, client, faults, trust
-from agentmagic.tools.mcp.asking import Asking, InFlight
+from agentmagic.tools.mcp import content, limits, server_errors, trust
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
-from agentmagic.tools.mcp.host import Host, Typed
-from agentmagic.tools.mcp.life import Life
-from agentmagic.tools.mcp.tokens import forget, grant_for
-from agentmagic.tools.mcp.waiting import Waiting
+from agentmagic.tools.mcp.pending import Host, PendingCallers
+from agentmagic.tools.mcp.server_requests import ServerRequests
+from agentmagic.tools.mcp.session_task import SessionTask, warm
+from agentmagic.tools.mcp.token_store import forget, grant_for
 from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
@@ -29,20 +28,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 State = Literal["stopped", "starting", "ready", "died", "failed", "needs approval"]
 
-LAST_WORDS = 4000
-"""Characters of a server's stderr to show."""
-
-LONGEST_PROGRESS = 500
-"""Characters of a message about progress."""
-
 
 class Connection:
     """A server by the user's name for it; all methods belong to one event loop.
 
-    `state` is "failed" where it could not be reached and "died" where it was lost; both are tried again,
-    once, by the next call. "needs approval" stands for a server of a file that nobody let start yet.
-    `error` is the last thing that went wrong, "" if nothing did. `failed_before` is true from a failed start until
-    the server is ready or was closed. `host` answers what the server asks.
+    `state` is "failed" if the server could not be reached and "died" if it was lost; the next request tries again,
+    once. "needs approval" means that a file names the server and the user has not let it start. `error` is the last
+    error, "" if there was none. `failed_before` is true from a failed start until the server is ready or closed. `host`
+    asks the user on the server's behalf.
     """
 
     def __init__(
@@ -54,18 +47,17 @@ class Connection:
         self.error = ""
         self.failed_before = False
         self.tools: Sequence[types.Tool] | None = None
-        self.host = host or Typed()
-        self._waiting = Waiting(name, self.host)
+        self._pending = PendingCallers(name, host or Host())
         self._configure(config)
         self._store = store or trust.TrustStore()
-        self._gate = asyncio.Lock()
-        self._life: Life | None = None
+        self._approval = asyncio.Lock()
+        self._session: SessionTask | None = None
         self._wanted = False
         self._changes = 0
 
     def _configure(self, config: ServerConfig) -> None:
         self.config = config
-        self.asking = Asking(self.name, self.host, config.roots)
+        self.requests = ServerRequests(self._pending, config.roots)
         self._grant = grant_for(config.transport)
 
     @property
@@ -80,119 +72,114 @@ class Connection:
 
     @property
     def stderr(self) -> str:
-        """The last words of the server: the end of its stderr, and what it printed that was no message."""
-        return self._life.tail.text()[-LAST_WORDS:] if self._life else ""
+        """The end of the server's stderr, and of what it printed that was no message."""
+        return self._session.tail.text()[-limits.STDERR_SHOWN :] if self._session else ""
 
     @property
     def declined(self) -> bool:
-        """Whether a person was asked to authorize us with the server and did not."""
-        return self._life is not None and self._life.declined
+        """Whether the user was asked to authorize us with the server and did not."""
+        return self._session is not None and self._session.declined
 
     @property
     def unauthorized(self) -> bool:
-        """Whether the server gave us no token, so that the next start may ask a person."""
-        return self._life is not None and self._life.unauthorized != ""
+        """Whether the server gave us no token, so that the next start may ask the user."""
+        return self._session is not None and self._session.unauthorized != ""
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why tools of the last listing are not among the server's tools, by name."""
-        return self._life.screen.left_out if self._life else {}
+        """The tools of the last listing that cannot be used, with the reasons."""
+        return self._session.filter.left_out if self._session else {}
 
     @property
     def connected(self) -> "Client | None":
-        """The library's client, where the server is ready."""
-        life = self._life
-        return life.client if life is not None and self.state == "ready" and not life.over else None
+        """The library's client, if the server is ready."""
+        session = self._session
+        return session.client if session is not None and self.state == "ready" and not session.over else None
 
     async def list_tools(self) -> "Sequence[types.Tool]":
-        """Return the server's tools, connecting it where it is not.
+        """Return the server's tools, connecting it if needed.
 
-        They are asked for once, until the server says that they changed or is connected anew. Raises
-        ServerError where it cannot be started, or does not answer in time.
+        The list is kept until the server says that it changed or is connected again. Raises ServerError if the server
+        cannot be started, or does not answer in time.
         """
         self._wanted = True
-        self.asking.new_turn()
-        life = await self._living()
-        if self.tools is not None and not life.unwatched:
+        self.requests.new_turn()
+        session = await self._usable()
+        if self.tools is not None and not session.unwatched:
             return self.tools
         changes = self._changes
-        tools = await self.ask_for("list its tools", catalogue.tools)
-        self.tools = tools if changes == self._changes and life is self._life else None
+        tools = await self.ask_for("list its tools", content.list_tools)
+        # A list that changed while it was sent is used, but not kept.
+        self.tools = tools if changes == self._changes and session is self._session else None
         return tools
 
     async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
-        """Send a request that changes nothing, within the time of a call, connecting the server where it is not.
+        """Send a request that changes nothing, within the time of a call, connecting the server if needed.
 
-        A server that turns out to be gone is connected again, once. `what` completes "it did not ...". Raises
+        If the server turns out to be gone, it is connected again, once. `what` completes "it did not ...". Raises
         ServerError.
         """
         self._wanted = True
-        life = await self._living()
+        session = await self._usable()
         try:
-            return await self._ask(life, what, send)
+            return await self._ask(session, what, send)
         except ServerError:
-            if not life.over:
+            if not session.over:
                 raise
-        return await self._ask(await self._living(), what, send)
+        return await self._ask(await self._usable(), what, send)
 
-    async def _ask(self, life: Life, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
+    async def _ask(self, session: SessionTask, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
         deadline = Deadline(self.config.timeout)
         try:
             async with deadline:
-                with self._waiting.caller(deadline):
-                    return await send(life.client)
+                with self._pending.caller(deadline):
+                    return await send(session.client)
         except TimeoutError:
-            raise life.unusable(f"it did not {what} within {self.config.timeout:g} s") from None
+            raise session.unusable(f"it did not {what} within {self.config.timeout:g} s") from None
         except Exception as error:
-            if faults.is_lost(error):
-                life.end()
-            elif faults.is_refusal(error):
-                raise ServerError(
-                    redact(f"The MCP server {self.name!r} did not {what}: {line(str(error), 500)}.")
-                ) from None
-            raise life.unusable(life.reason(error)) from error
+            if server_errors.is_lost(error):
+                session.end()
+            elif server_errors.is_refusal(error):
+                words = f"The MCP server {self.name!r} did not {what}: {line(str(error), limits.ERROR)}."
+                raise ServerError(redact(words)) from None
+            raise session.unusable(session.reason(error)) from error
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: ToolContext) -> "types.CallToolResult":
         """Call a tool once; a call that went out is never sent again.
 
-        There is no limit of time here: cancel it, and the server is told. Raises ToolError where the call
-        failed, and ServerError where the server is gone and cannot be brought back to take the call.
+        There is no time limit here: if the task is cancelled, the server is told. Raises ToolError if the call failed,
+        and ServerError if the server is gone and cannot be connected again to take the call.
         """
         _check_text(arguments)
         try:
-            life = await self._living()
+            session = await self._usable()
         except ServerError as error:
             if self._wanted:
                 raise ServerError(self.with_remedy(error)) from error
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            context.progress(progress, total, line(message or "", LONGEST_PROGRESS))
+            context.progress(progress, total, line(message or "", limits.PROGRESS))
 
-        in_flight = InFlight(context)
-        self.asking.in_flight.append(in_flight)
-        send = life.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
-        try:
-            with self._waiting.caller(context.deadline):
-                answer = await life.answered(send)
-        except Exception as error:
-            words = self._failure(life, tool, error)
-            visited = await self.asking.visit_first(error)
-            raise ToolError(" ".join(filter(None, (words, visited, *in_flight.notes)))) from error
-        finally:
-            self.asking.in_flight.remove(in_flight)
-            in_flight.end()
-        return _with_notes(answer, in_flight.notes)
+        send = session.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
+        with self.requests.during(context) as running:
+            try:
+                answer = await session.answered(send)
+            except Exception as error:
+                words = self._failure(session, tool, error)
+                visited = await self.requests.visit_first(error)
+                raise ToolError(" ".join(filter(None, (words, visited, *running.notes)))) from error
+        return _with_notes(answer, running.notes)
 
     async def aclose(self) -> None:
         """End the connection, within seconds; no process is left behind."""
         self._wanted = self.failed_before = False
         self.state, self.tools = "stopped", None
-        if self._life is not None:
-            await self._life.leave()
+        if self._session is not None:
+            await self._session.leave()
 
     async def forget(self) -> None:
-        """Delete the token that was granted here, if one was."""
+        """Delete the token that was granted here, if there is one."""
         if self._grant is not None and self._grant.token is not None:
             await forget(self._grant.url)
 
@@ -202,33 +189,37 @@ class Connection:
         retry = "" if self.state == "needs approval" else f"%mcp restart {name} tries again, "
         return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
-    async def _living(self) -> Life:
-        """Return the life whose client can be used, a new one where the last is over. Raises ServerError."""
-        life = self._life
-        if life is None or life.over:
-            life = await self._renew(life)
-        with self._waiting.caller():
-            await life.until_ready()
-        return life
+    async def _usable(self) -> SessionTask:
+        """Return the session, or a new one if the last is over. Raises ServerError."""
+        session = self._session
+        if session is None or session.over:
+            session = await self._renew(session)
+        with self._pending.caller():
+            await session.until_ready()
+        return session
 
-    async def _renew(self, last: Life | None) -> Life:
+    async def _renew(self, last: SessionTask | None) -> SessionTask:
         if last is not None:
             await last.leave()
-        await asyncio.to_thread(client.warm)
-        async with self._gate:
-            await self._may_start()
+        await asyncio.to_thread(warm)
+        async with self._approval:  # callers that come at once make one question, not several
+            await self._check_approval()
         if not self._wanted:
             raise ServerError(f"The server {self.name!r} was disconnected.")
-        if self._life is None or self._life.over:  # nobody else was faster
-            self._life = self._begin()
-        return self._life
+        if self._session is None or self._session.over:  # another caller may have been faster
+            self.error, self.tools, self.state = "", None, "starting"
+            self._session = SessionTask(
+                self.config,
+                self.requests,
+                self._grant,
+                on_change=self._follow,
+                on_tools_changed=self._forget_tools,
+            )
+        return self._session
 
-    async def _may_start(self) -> None:
-        """Ask a person, once, about a server that a file names. Raises ServerError where nobody agreed.
-
-        An entry that could not be read is read again first, in case a variable was set meanwhile.
-        """
-        if isinstance(entry := self.config.transport, Unreadable):
+    async def _check_approval(self) -> None:
+        """Ask the user, once, about a server that a file names. Raises ServerError if it may not start."""
+        if isinstance(entry := self.config.transport, Unreadable):  # a variable may have been set meanwhile
             config = entry.again()
             self._configure(replace(config, allow=(*config.allow, *self.config.allow)))
         self._check_readable()
@@ -236,7 +227,7 @@ class Connection:
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
         shown = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
-        if await self.host.may_start(self.name, shown):
+        if await self._pending.host.may_start(self.name, shown):
             await asyncio.to_thread(self.approve)
             return
         self.state = "needs approval"
@@ -253,50 +244,39 @@ class Connection:
             raise ServerError(self.error)
 
     def approve(self) -> None:
-        """Remember that a person let this server start as it is configured now.
+        """Store that the user let this server start as it is configured now.
 
-        Raises ServerError if its entry cannot be read, or the approval cannot be kept.
+        Raises ServerError if its entry cannot be read, or the approval cannot be stored.
         """
         self._check_readable()
         self._store.approve(self.name, self.config)
         if self.state == "needs approval":
             self.state, self.error = "stopped", ""
 
-    def _begin(self) -> Life:
-        self.error, self.tools, self.state = "", None, "starting"
-        return Life(
-            self.name,
-            self.config,
-            self.asking,
-            self._waiting,
-            self._grant,
-            on_change=self._follow,
-            on_tools_changed=self._forget_tools,
-        )
-
-    def _follow(self, life: Life) -> None:
-        if life is self._life and self._wanted:
-            self.failed_before = life.state == "failed" or (self.failed_before and life.state != "ready")
-            self.error, self.state = life.error, life.state  # in this order: `on_change` tells of both
+    def _follow(self, session: SessionTask) -> None:
+        if session is self._session and self._wanted:
+            self.failed_before = session.state == "failed" or (self.failed_before and session.state != "ready")
+            # The error first: setting the state calls `on_change`, whose listeners read both.
+            self.error, self.state = session.error, session.state
 
     def _forget_tools(self) -> None:
         self._changes += 1
         self.tools = None
 
-    def _failure(self, life: Life, tool: str, error: Exception) -> str:
-        if faults.is_lost(error):
-            life.end()
+    def _failure(self, session: SessionTask, tool: str, error: Exception) -> str:
+        if server_errors.is_lost(error):
+            session.end()
             return (
                 f"The server {self.name!r} went away during {tool}; whether the call took effect is unknown. "
                 "The server is connected again for the next call."
             )
-        if faults.is_misshapen(error):
+        if server_errors.is_misshapen(error):
             return f"{tool} answered in a form that is not MCP, so its result cannot be read."
-        return f"{tool} failed: {life.unauthorized or clean(str(error)[:2000]) or type(error).__name__}"
+        return f"{tool} failed: {session.unauthorized or clean(str(error)[:2000]) or type(error).__name__}"
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":
-    """Tell model and person what the server asked for and did not get."""
+    """Add what the server asked for and did not get, for the model and the user."""
     from mcp import types
 
     answer.content += [types.TextContent(type="text", text=f"[agentmagic: {note}]") for note in notes]
@@ -304,6 +284,7 @@ def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.
 
 
 def _check_text(arguments: Mapping[str, Any]) -> None:
+    """Raise ToolError for text that UTF-8 cannot hold, because sending it would end the connection."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:

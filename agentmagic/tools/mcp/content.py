@@ -1,58 +1,81 @@
-"""From what a server answered to a `ToolResult`; pure, and bounded whatever the server sends."""
+"""From what a server answered to our values: results, prompts, resources; bounded and safe to show."""
 
 import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from agentmagic.messages import Content, Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.messages import Content, Media, Message, Resource, Text, ToolCall, ToolResult
+from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
-    from mcp import types
-
-MOST_TEXT = 5_000_000
-"""Characters of text kept of one result, over all its parts."""
-
-MOST_MEDIA = 20_000_000
-"""Bytes of images, sounds and other blobs kept of one result, over all its parts."""
-
-MOST_PARTS = 1000
-"""Parts kept of one result."""
+    from mcp import Client, types
 
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
-def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
-    """Turn a server's answer to a call into the call's result.
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a prompt; its value is text."""
 
-    Structured content without any text beside it is also given as JSON text, for models read text. What is
-    over the bounds is cut, with a note in its place.
+    name: str
+    description: str
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt that a server offers by name."""
+
+    server: str
+    name: str
+    description: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceEntry:
+    """A resource of a server; the URI of a `template` has names in braces, to be filled in first."""
+
+    server: str
+    uri: str
+    name: str
+    description: str
+    media_type: str
+    template: bool = False
+
+
+def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
+    """Return a server's answer to a call as the call's result; what is over the limits is cut, with a note.
+
+    Structured content without text beside it is also given as JSON text, because models read text.
     """
-    budget = _Budget()
-    content = budget.take_all(_part(block) for block in answer.content[: MOST_PARTS + 1])
+    room = _Room()
+    content = room.take_all(_part(block) for block in answer.content[: limits.RESULT_PARTS + 1])
     structured = answer.structured_content
     if structured is not None:
         text = json.dumps(structured, ensure_ascii=False, default=str)
         if not any(isinstance(part, Text | Resource) for part in content):
-            content.append(budget.take(Text(text)))
-        structured = structured if len(text) <= MOST_TEXT else None
+            content.append(room.take(Text(text)))
+        structured = structured if len(text) <= limits.RESULT_TEXT else None
     return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured)
 
 
-class _Budget:
+class _Room:
     """What one result may still hold."""
 
     def __init__(self) -> None:
-        self.text_left = MOST_TEXT
-        self.media_left = MOST_MEDIA
+        self._text = limits.RESULT_TEXT
+        self._media = limits.RESULT_MEDIA
 
     def take_all(self, parts: Iterable[Content]) -> list[Content]:
         taken = [self.take(part) for part in parts]
-        if len(taken) > MOST_PARTS:
-            taken[MOST_PARTS:] = [Text(f"[cut: more than {MOST_PARTS} parts]")]
+        if len(taken) > limits.RESULT_PARTS:
+            taken[limits.RESULT_PARTS :] = [Text(f"[cut: more than {limits.RESULT_PARTS} parts]")]
         return taken
 
     def take(self, part: Content) -> Content:
@@ -61,27 +84,32 @@ class _Budget:
                 return Text(self._cut(part.text))
             case Resource():
                 return Resource(part.uri, part.name, part.media_type, self._cut(part.text))
-            case Media() if len(part.data) > self.media_left:
+            case Media() if len(part.data) > self._media:
                 return Text(f"[{part.media_type} of {len(part.data)} bytes left out: the result is too large]")
             case Media():
-                self.media_left -= len(part.data)
+                self._media -= len(part.data)
                 return part
 
     def _cut(self, text: str) -> str:
-        kept, over = text[: self.text_left], len(text) - self.text_left
-        self.text_left -= len(kept)
+        kept, over = text[: self._text], len(text) - self._text
+        self._text -= len(kept)
         kept = clean(kept)
         return f"{kept}\n[cut: {over} more characters]" if over > 0 else kept
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
-    """Turn content of a prompt or a message into parts, within the bounds of one result."""
-    return tuple(_Budget().take_all(_part(block) for block in blocks[: MOST_PARTS + 1]))
+    """Return content of a prompt or a message as parts, within the limits of one result."""
+    return tuple(_Room().take_all(_part(block) for block in blocks[: limits.RESULT_PARTS + 1]))
 
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
-    """Turn what was read of a resource into parts, within the bounds of one result."""
-    return tuple(_Budget().take_all(_embedded(one) for one in contents[: MOST_PARTS + 1]))
+    """Return what was read of a resource as parts, within the limits of one result."""
+    return tuple(_Room().take_all(_embedded(one) for one in contents[: limits.RESULT_PARTS + 1]))
+
+
+def to_messages(answer: "types.GetPromptResult") -> tuple[Message, ...]:
+    """Return a prompt that a server filled in as messages."""
+    return tuple(Message(one.role, to_parts([one.content])) for one in answer.messages[: limits.PROMPT_MESSAGES])
 
 
 def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Content:
@@ -93,14 +121,15 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
         case "resource":
             return _embedded(block.resource)
         case "resource_link":
-            return Resource(line(block.uri, 2000), line(block.title or block.name, 200), _media_type(block.mime_type))
+            name = line(block.title or block.name, limits.NAME)
+            return Resource(line(block.uri, limits.ADDRESS), name, _media_type(block.mime_type))
         case "tool_use" | "tool_result":
             return Text(f"[{block.type} left out]")
 
 
 def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
-    uri = line(contents.uri, 2000)
-    # Told apart by what they hold, so that this module needs no mcp library to be imported.
+    uri = line(contents.uri, limits.ADDRESS)
+    # Told apart by their fields, so that this module does not import the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
         return Resource(uri, media_type=_media_type(contents.mime_type), text=text)
@@ -116,6 +145,73 @@ def _media(data: str, media_type: str | None, name: str = "") -> Content:
 
 
 def _media_type(given: str | None) -> str:
-    """Return a media type without its parameters, or nothing where it is not one."""
+    """Return a media type without its parameters, or "" if it is none."""
     bare = (given or "").partition(";")[0].strip()
     return bare if _MEDIA_TYPE.fullmatch(bare) else ""
+
+
+async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
+    """Return the items of all pages of a list, within the limits; a cursor that repeats ends the list."""
+    found: list[Any] = []
+    cursor: str | None = None
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < limits.PAGES and len(found) < limits.LIST_ENTRIES:
+        seen.add(cursor)
+        page = await fetch(cursor)
+        found += getattr(page, items)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found[: limits.LIST_ENTRIES]
+
+
+async def list_tools(client: "Client") -> "list[types.Tool]":
+    """Return the tools of a server."""
+    return await _all_pages(lambda cursor: client.list_tools(cursor=cursor), "tools")
+
+
+async def list_prompts(client: "Client", server: str) -> list[Prompt]:
+    """Return the prompts of a server; none if it offers none."""
+    if client.server_capabilities.prompts is None:
+        return []
+    found = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
+    return [_prompt(server, one) for one in found]
+
+
+async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
+    """Return the resources of a server, then its templates; none if it offers none."""
+    from mcp import MCPError, types
+
+    if client.server_capabilities.resources is None:
+        return []
+    found = await _all_pages(lambda cursor: client.list_resources(cursor=cursor), "resources")
+    try:
+        templates = await _all_pages(lambda cursor: client.list_resource_templates(cursor=cursor), "resource_templates")
+    except MCPError as error:
+        if error.code != types.METHOD_NOT_FOUND:  # many servers have resources and no templates
+            raise
+        templates = []
+    return [_resource(server, one, one.uri) for one in found] + [
+        _resource(server, one, one.uri_template, template=True) for one in templates
+    ]
+
+
+def _prompt(server: str, given: "types.Prompt") -> Prompt:
+    arguments = tuple(
+        Argument(one.name, line(one.description or "", limits.DESCRIPTION), bool(one.required))
+        for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
+    )
+    return Prompt(server, given.name, line(given.description or given.title or "", limits.DESCRIPTION), arguments)
+
+
+def _resource(
+    server: str, given: "types.Resource | types.ResourceTemplate", uri: str, *, template: bool = False
+) -> ResourceEntry:
+    return ResourceEntry(
+        server,
+        uri[: limits.ADDRESS],
+        line(given.title or given.name, limits.NAME),
+        line(given.description or "", limits.DESCRIPTION),
+        line(given.mime_type or "", 100),
+        template,
+    )

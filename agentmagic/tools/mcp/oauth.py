@@ -1,23 +1,27 @@
-"""OAuth for a server over HTTP: the mcp library's protocol, with our network, our keyring and our person.
+"""OAuth for a server over HTTP: the mcp library's protocol, with our network, our keyring and our user.
 
-The library finds the authorization server (RFC 9728, RFC 8414), registers a client with it (RFC 7591) and
-speaks PKCE (RFC 7636) and resource indicators (RFC 8707). It does so in a generator that yields requests.
-We send those ourselves, with limits, apart from the server's own connection: the library would send them
-through that, and keep a lock while a call is answered, so that one slow call would hold up all the others.
+The library finds the authorization server (RFC 9728, RFC 8414), registers a client with it (RFC 7591) and speaks PKCE
+(RFC 7636) and resource indicators (RFC 8707). It does so in a generator that yields requests. We send those ourselves,
+with limits, apart from the server's own connection: the library would send them through that connection, and keep a
+lock while a call is answered, so that one slow call would hold up all others.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs, urlsplit
 
 from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
-from agentmagic.tools.mcp.redirect import Answer, Redirect, read
-from agentmagic.tools.mcp.streamable_http import bound
-from agentmagic.tools.mcp.tokens import Grant, hide, usable
+from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp.http_transport import bound
+from agentmagic.tools.mcp.pending import PendingCallers
+from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
 from agentmagic.tools.mcp.words import deceives, line
 
 if TYPE_CHECKING:
@@ -25,33 +29,21 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import AuthorizationCodeResult
 
-    from agentmagic.tools.mcp.waiting import Waiting
-
-CLIENT = "agentmagic"
-"""What an authorization page calls us."""
-
-ANSWER = 15.0
-"""Seconds an authorization server has for each answer."""
-
-LONGEST_ANSWER = 512 * 1024
-LONGEST_ADDRESS = 4000
-
-PERSON = 900.0
-"""Seconds a person has on the authorization page."""
-
-TRIES = 3
-"""How often a person is asked again for an address that does not fit."""
-
-MOST_TOKENS = 4
-"""Tokens a request is sent with: none, the one that was kept, a refreshed one, a new one."""
+CLIENT = "agentmagic"  # what an authorization page calls us
+USER_SECONDS = 900.0  # that the user has on the authorization page
+TRIES = 3  # how often the user is asked again for an address that does not fit
 
 _REFUSED = 401
 _TOO_LITTLE = 403
-_FINE = range(200, 300)
+_SUCCESS = range(200, 300)
+_PATH = "/callback"
 _PLACEHOLDER = "http://127.0.0.1/callback"
 _KEPT = "The token will be kept in the keyring of this system."
 _UNKEPT = "No keyring can be used here: the token will be kept in memory, until the kernel ends."
 _OTHERWISE = "or give its entry an Authorization header"
+_PAGE = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+_THANKS = b"agentmagic has the answer. You can close this page and go back to your notebook."
+_NOTHING = b"Nothing is waited for here."
 
 
 class NotAuthorized(Exception):
@@ -59,47 +51,56 @@ class NotAuthorized(Exception):
 
 
 class Interrupted(NotAuthorized):
-    """The person was asked, and nobody waits for the answer any more."""
+    """The user was asked, and no caller waits for the answer any more."""
 
 
 class Authorization:
-    """Puts the token on each request of one connection; where it is refused, gets another.
+    """Puts the token on each request of one connection, and gets another one if the server refuses it.
 
-    `on_problem` is told why there is none, and "" once there is. `in_vain` is why a person who was asked did not
-    authorize us, "" if that did not happen.
+    `on_problem` is called with the reason why there is no token, and with "" once there is one. `in_vain` is why the
+    user who was asked did not authorize us, "" if that did not happen.
     """
 
-    def __init__(self, grant: Grant, waiting: "Waiting", on_problem: Callable[[str], None]) -> None:
+    def __init__(self, grant: Grant, pending: PendingCallers, on_problem: Callable[[str], None]) -> None:
         self._grant = grant
-        self._waiting = waiting
+        self._pending = pending
         self._on_problem = on_problem
         self._lock = asyncio.Lock()
         self._asked = False
         self.in_vain = ""
 
+    def as_auth(self) -> "httpx2.Auth":
+        """Return this authorization in the form that an HTTP client takes."""
+        import httpx2
+
+        flow = self.flow
+
+        class Auth(httpx2.Auth):
+            def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+                return flow(request)
+
+        return Auth()
+
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
-        """Send a request, and again with every token that is better than the one refused."""
-        for _ in range(MOST_TOKENS):
-            used = self._sign(request)
+        """Send a request, and again with each token that is better than the refused one."""
+        for _ in range(limits.TOKENS_TRIED):
+            used = self._grant.access
+            if used:
+                request.headers["Authorization"] = f"Bearer {used}"
             response = yield request
-            if not _asks(response) or not await self._has_better(request, response, used):
+            if not _asks_for_token(response) or not await self._has_better(request, response, used):
                 return
 
-    def _sign(self, request: "httpx2.Request") -> str | None:
-        if access := self._grant.access:
-            request.headers["Authorization"] = f"Bearer {access}"
-        return access
-
     async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
-        if request.method == "DELETE":  # the goodbye
+        if request.method == "DELETE":  # the end of the connection is not worth a question
             return False
         try:
             async with self._lock:
                 if self._grant.access == used:
-                    await self._grant.load()  # of another kernel, or an earlier one
+                    await self._grant.load()  # stored by another kernel, or an earlier one
                 if self._grant.access == used:
                     await self._obtain(request, refused)
-        except Exception as error:  # noqa: BLE001  (the refusal stands, and is said in our words)
+        except Exception as error:  # noqa: BLE001  (the server's refusal stands, and we explain it in our words)
             words = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
                 self.in_vain = words
@@ -109,93 +110,98 @@ class Authorization:
         return True
 
     async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:
-        """Refresh the token, or have a person authorize a new one. Raises NotAuthorized, and what the library does."""
+        """Refresh the token, or have the user authorize a new one. Raises NotAuthorized, and errors of the library."""
         used, fed, self._asked = self._grant.access, False, False
         async with AsyncExitStack() as opened:
-            side = await opened.enter_async_context(_client())
-            asking = _Asking(self._waiting, self._grant.url)
-            provider = self._provider(asking)
+            client = await opened.enter_async_context(_make_client())
+            prompt = _AuthorizationPrompt(self._pending, self._grant.url)
+            provider = self._provider(prompt)
             if refused.status_code == _REFUSED:
-                provider.context.token_expiry_time = 1.0  # long ago: the library refreshes it first
+                provider.context.token_expiry_time = 1.0  # long ago, so that the library refreshes the token first
             flow = await opened.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
-            while outgoing is not request or not (fed or _is_other(provider, used)):
+            # The library yields the server's own request when it has a token. Unless that is a new one, we answer with
+            # the refusal, once, and the library begins the authorization.
+            while outgoing is not request or not (fed or _has_other_token(provider, used)):
                 if outgoing is request:
                     fed = True
-                    await self._prepare(provider, asking, opened)
+                    await self._prepare(provider, prompt, opened)
                     outgoing = await flow.asend(refused)
                 else:
-                    outgoing = await flow.asend(await _send(side, outgoing, self._grant.url))
+                    outgoing = await flow.asend(await _send(client, outgoing, self._grant.url))
             self._grant.issuer = provider.context.oauth_metadata
             self._grant.resource = provider.context.protected_resource_metadata
         await self._grant.save()
 
-    def _provider(self, asking: "_Asking") -> "OAuthClientProvider":
+    def _provider(self, prompt: "_AuthorizationPrompt") -> "OAuthClientProvider":
         from mcp.client.auth import OAuthClientProvider
         from mcp.shared.auth import OAuthClientMetadata
 
         metadata = OAuthClientMetadata.model_validate({"redirect_uris": [_PLACEHOLDER], "client_name": CLIENT})
         provider = OAuthClientProvider(
-            self._grant.url, metadata, self._grant, redirect_handler=asking.show, callback_handler=asking.wait
+            self._grant.url, metadata, self._grant, redirect_handler=prompt.show, callback_handler=prompt.wait
         )
         provider.context.oauth_metadata = self._grant.issuer
         provider.context.protected_resource_metadata = self._grant.resource
         return provider
 
-    async def _prepare(self, provider: "OAuthClientProvider", asking: "_Asking", opened: AsyncExitStack) -> None:
-        """Open the way back, and have a client registered for its address: many servers want it to the letter.
-
-        A person who was asked in vain is not asked again before the server is connected anew.
-        """
+    async def _prepare(
+        self, provider: "OAuthClientProvider", prompt: "_AuthorizationPrompt", opened: AsyncExitStack
+    ) -> None:
+        """Open the redirect address, and register a client for it, because many servers compare it literally."""
         from pydantic import AnyUrl
 
-        if self.in_vain:
+        if self.in_vain:  # the user was asked already; the next question comes with the next connection
             raise NotAuthorized(self.in_vain)
-        if not await self._waiting.attended():
+        if not await self._pending.attended():
             raise NotAuthorized(
                 "it asks to be authorized, and nobody is there to do so; connect it once in a notebook, "
                 f"with %mcp add, {_OTHERWISE}"
             )
         self._asked = True
-        asking.redirect = await opened.enter_async_context(Redirect())
-        provider.context.client_metadata.redirect_uris = [AnyUrl(asking.redirect.address)]
+        prompt.redirect = await opened.enter_async_context(Redirect())
+        provider.context.client_metadata.redirect_uris = [AnyUrl(prompt.redirect.address)]
         provider.context.client_info = None
-        provider.context.oauth_metadata = provider.context.protected_resource_metadata = None  # they may have moved
+        # The servers may have moved since these were stored.
+        provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
 
 
-class _Asking:
-    """One authorization: the page, the person, and the way back."""
+class _AuthorizationPrompt:
+    """One authorization: the page, the user's question, and the redirect back."""
 
-    def __init__(self, waiting: "Waiting", server: str) -> None:
-        self._waiting = waiting
+    def __init__(self, pending: PendingCallers, server: str) -> None:
+        self._pending = pending
         self._server = server
         self._page = ""
         self.redirect: Redirect | None = None
 
     async def show(self, url: str) -> None:
-        """Take the address of the page. Raises NotAuthorized where it is none to be shown."""
-        if problem := unfit(url, self._server):
+        """Take the address of the page. Raises NotAuthorized if it must not be shown."""
+        if problem := address_problem(url, self._server):
             raise NotAuthorized(f"the authorization page it named is not shown: {problem}")
         self._page = url
 
     async def wait(self) -> "AuthorizationCodeResult":
-        """Return the code that came back first, by the browser or by the person's hand. Raises NotAuthorized."""
+        """Return the code that comes back first, from the browser or pasted by the user. Raises NotAuthorized."""
         from mcp.shared.auth import AuthorizationCodeResult
 
-        answer = await self._first()
+        answer = await self._first_answer()
         if answer.error:
             raise NotAuthorized(f"its authorization server refused: {answer.error}")
         return AuthorizationCodeResult(code=answer.code, state=answer.state, iss=answer.issuer)
 
-    async def _first(self) -> Answer:
+    async def _first_answer(self) -> "RedirectAnswer":
         redirect = self.redirect
         if redirect is None:
             raise NotAuthorized("it was not authorized")
         redirect.state = parse_qs(urlsplit(self._page).query)["state"][-1]
-        typed = asyncio.ensure_future(self._typed(redirect.state))
-        typed.add_done_callback(lambda task: task.cancelled() or task.exception())  # nobody may ask for it
+        typed = asyncio.ensure_future(self._typed_answer(redirect.state))
+        # Take the exception: if the browser is faster, no other code does.
+        typed.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            done, _ = await asyncio.wait((typed, redirect.answer), timeout=PERSON, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                (typed, redirect.answer), timeout=USER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             typed.cancel()
             await asyncio.wait((typed,), timeout=GRACE)
@@ -209,14 +215,14 @@ class _Asking:
             )
         return typed.result()
 
-    async def _typed(self, state: str) -> Answer:
-        note = _KEPT if await usable() else _UNKEPT
+    async def _typed_answer(self, state: str) -> "RedirectAnswer":
+        note = _KEPT if await keyring_usable() else _UNKEPT
         for _ in range(TRIES):
-            pasted = await self._waiting.authorize(self._page, note)
+            pasted = await self._pending.authorize(self._page, note)
             if not pasted.strip():
                 raise NotAuthorized("it was not authorized")
             try:
-                answer = read(pasted)
+                answer = read_redirect(pasted)
             except ValueError as error:
                 note = str(error)
                 continue
@@ -226,22 +232,91 @@ class _Asking:
         raise NotAuthorized("it was not authorized: no address that was pasted answers the request")
 
 
-def as_auth(authorization: Authorization) -> "httpx2.Auth":
-    """Return an authorization in the form that a client takes."""
-    import httpx2
+@dataclass(frozen=True, slots=True)
+class RedirectAnswer:
+    """The answer of an authorization page: a code or an error (RFC 6749, 4.1.2; RFC 9207)."""
 
-    class Auth(httpx2.Auth):
-        def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-            return authorization.flow(request)
+    state: str
+    code: str = ""
+    issuer: str | None = None
+    error: str = ""
 
-    return Auth()
+    def belongs_to(self, state: str) -> bool:
+        """Return whether this answers the request of that state."""
+        return secrets.compare_digest(self.state.encode(), state.encode())
 
 
-def unfit(url: str, server: str) -> str | None:
-    """Say why an address of the authorization is not used, or return None.
+def read_redirect(address: str) -> RedirectAnswer:
+    """Read the address at which a browser ended up. Raises ValueError, with a sentence, if it holds no answer."""
+    try:
+        given = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
+    except ValueError:
+        raise ValueError("That address cannot be read.") from None
+    values = {name: found[0] for name, found in given.items()}
+    error = line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
+    if "state" not in values or not (error or "code" in values):
+        raise ValueError("That address holds no answer: it should have code=... and state=... in it.")
+    return RedirectAnswer(values["state"], values.get("code", ""), values.get("iss"), error)
 
-    It is on the web and encrypted, or on this machine where the server is too: a server far away
-    has no business with what listens here.
+
+class Redirect:
+    """Listens on a free port of 127.0.0.1, from `__aenter__` to `__aexit__`, for the browser's one request.
+
+    `answer` is the first that belongs to the expected `state`; other requests get a 404 and change nothing.
+    """
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[RedirectAnswer] = asyncio.get_running_loop().create_future()
+        self.address = ""
+        self.state = ""
+        self._open: set[asyncio.StreamWriter] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=limits.REDIRECT_BYTES)
+        self.address = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{_PATH}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+        for writer in tuple(self._open):
+            writer.transport.abort()
+        self.answer.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            async with asyncio.timeout(limits.REDIRECT_SECONDS):
+                answer = self._answer_in(await reader.readuntil(b"\r\n\r\n"))
+                status, page = (b"200 OK", _THANKS) if answer else (b"404 Not Found", _NOTHING)
+                writer.write(_PAGE % (status, len(page), page))
+                await writer.drain()
+            if answer and not self.answer.done():  # after the page is sent: the answer closes this server
+                self.answer.set_result(answer)
+        except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
+            pass
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def _answer_in(self, request: bytes) -> RedirectAnswer | None:
+        method, _, target = request.partition(b"\r\n")[0].decode("ascii", "replace").partition(" ")
+        target = target.partition(" ")[0]
+        try:
+            answer = read_redirect(target)
+        except ValueError:
+            return None
+        fits = method == "GET" and target.startswith(f"{_PATH}?") and self.state and answer.belongs_to(self.state)
+        return answer if fits else None
+
+
+def address_problem(url: str, server: str) -> str | None:
+    """Return why an address of the authorization is not used, or None.
+
+    It has to be https, or on this machine if the server is here too: a remote server must not reach what listens here.
     """
     try:
         parts = urlsplit(url)
@@ -250,7 +325,7 @@ def unfit(url: str, server: str) -> str | None:
         return "it cannot be read"
     if not parts.hostname or (parts.scheme != "https" and not (parts.scheme == "http" and here)):
         return "it is no https address"
-    if deceives(url, LONGEST_ADDRESS):
+    if deceives(url, limits.AUTH_ADDRESS):
         return "it is written so that it could deceive"
     return None
 
@@ -264,8 +339,8 @@ def _is_loopback(host: str | None) -> bool:
         return False
 
 
-def _asks(response: "httpx2.Response") -> bool:
-    """Whether a server asks for a token, or for one that allows more (RFC 6750, 3.1)."""
+def _asks_for_token(response: "httpx2.Response") -> bool:
+    """Return whether a server asks for a token, or for one that allows more (RFC 6750, 3.1)."""
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     if response.status_code == _TOO_LITTLE:
@@ -273,45 +348,45 @@ def _asks(response: "httpx2.Response") -> bool:
     return response.status_code == _REFUSED
 
 
-def _is_other(provider: "OAuthClientProvider", used: str | None) -> bool:
+def _has_other_token(provider: "OAuthClientProvider", used: str | None) -> bool:
     current = provider.context.current_tokens
     return current is not None and current.access_token != used
 
 
-def _client() -> "httpx2.AsyncClient":
-    """Make a client for the authorization server: it knows none of the entry's headers. `_send` limits its time."""
+def _make_client() -> "httpx2.AsyncClient":
+    """Return a client for the authorization server, without the headers of the entry; `_send` limits its time."""
     import httpx2
 
     async def limit(response: httpx2.Response) -> None:
-        await bound(response, LONGEST_ANSWER)
+        await bound(response, limits.AUTH_BYTES)
 
     return httpx2.AsyncClient(timeout=None, event_hooks={"response": [limit]})
 
 
 async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server: str) -> "httpx2.Response":
-    """Send a request of the library's, and blank what is secret in the answer from now on."""
-    if problem := unfit(str(request.url), server):
+    """Send a request of the library's, and register the secrets of the answer."""
+    if problem := address_problem(str(request.url), server):
         raise NotAuthorized(f"an address of its authorization is not used: {problem}")
     request.headers["Accept-Encoding"] = "identity"
-    async with asyncio.timeout(ANSWER):
+    async with asyncio.timeout(limits.AUTH_SECONDS):
         response = await client.send(request, follow_redirects=False)
-    if request.method == "POST" and response.status_code in _FINE:
+    if request.method == "POST" and response.status_code in _SUCCESS:
         try:
             hide(response.json())
-        except ValueError:  # the library would quote it
+        except ValueError:  # the library would quote the answer in its error
             raise NotAuthorized("what its authorization server answered cannot be read") from None
     return response
 
 
 def _words(error: Exception, url: str) -> str:
-    """Say why there is no token, and what to do."""
+    """Return why there is no token, and what to do."""
     from mcp.client.auth import OAuthRegistrationError
 
     match error:
         case NotAuthorized():
             return str(error)
         case TimeoutError():
-            return f"its authorization server did not answer within {ANSWER:g} s"
+            return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
             said = line(redact(str(error)), 300)
             return f"its authorization server registers no clients ({said}); give its entry an Authorization header"

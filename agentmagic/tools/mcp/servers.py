@@ -1,9 +1,10 @@
-"""Several servers as one toolset."""
+"""Several MCP servers as one source of tools."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import ServerError, UsageError
@@ -11,37 +12,29 @@ from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
-from agentmagic.tools.mcp import catalogue, names, schemas
-from agentmagic.tools.mcp.asking import LogLine
-from agentmagic.tools.mcp.catalogue import Prompt, ResourceEntry
+from agentmagic.tools.mcp import content, limits, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
 from agentmagic.tools.mcp.connection import Connection, State
-from agentmagic.tools.mcp.content import to_contents, to_result
-from agentmagic.tools.mcp.host import Host
+from agentmagic.tools.mcp.content import Prompt, ResourceEntry
+from agentmagic.tools.mcp.pending import Host
+from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
 from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import types
 
-LONGEST_DESCRIPTION = 10_000
-"""Characters kept of what a server says about a tool: every request to the model carries it."""
-
-RETRY = 2.0
-"""Seconds that a turn waits for a server that could not be reached before."""
-
-LONGEST_INSTRUCTIONS = 5000
-"""Characters shown of what a server says about itself."""
+RETRY = 2.0  # seconds that a turn waits for a server that could not be reached before
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """How one server is doing.
+    """The state of one server.
 
-    `tools` counts those the model gets and `offered` names them; `left_out` says, by name, why others are not
-    among them, `disabled` names those that the user took away. `address` is the command or URL in full, secrets
-    blanked. `title`, `protocol` and `instructions` are what the server says of itself, "" before it was connected.
-    `allow` are patterns of tools that run unasked; `names` are its own names of all tools that can be used.
+    `tools` counts the tools that the model gets and `offered` names them; `left_out` maps unusable tools to the
+    reasons, `disabled` names those that the user disabled. `address` is the command or URL in full, secrets blanked.
+    `title`, `protocol` and `instructions` are the server's own words, "" before it was connected. `allow` are patterns
+    of tools that run without asking; `names` are the server's names of all usable tools.
     """
 
     name: str
@@ -61,8 +54,8 @@ class ServerState:
 
 
 @dataclass(slots=True)
-class _Server:
-    """A server and what became of its tools."""
+class _ListedServer:
+    """A server and its tools; `away` if the user disconnected it."""
 
     connection: Connection
     tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
@@ -71,10 +64,10 @@ class _Server:
     away: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
-        """List the tools as `list` does, but do not keep every turn waiting for a server that never answers.
+        """Return the usable tools, without making every turn wait for a server that never answers. Raises ServerError.
 
-        Raises ServerError. A server that failed before is given RETRY seconds, and goes on connecting after them. If a
-        person did not authorize us, it fails at once, so that nobody is asked again in every turn.
+        A server that failed before is given RETRY seconds, and goes on connecting after them. If the user did not
+        authorize us, it fails at once, so that the user is not asked again in every turn.
         """
         connection = self.connection
         if connection.failed_before and connection.declined:
@@ -89,9 +82,9 @@ class _Server:
             raise ServerError(message) from None
 
     async def list(self) -> "list[types.Tool]":
-        """List the tools that can be used, connecting the server where it is not. Raises ServerError."""
+        """Return the usable tools, connecting the server if needed. Raises ServerError."""
         listed = await self.connection.list_tools()
-        # Beside the engine: compiling the schemas of hundreds of tools takes a while.
+        # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
         self.tools, left_out = await asyncio.to_thread(_usable, listed)
         self.left_out = {**self.connection.left_out, **left_out}
         self.connection.on_change()
@@ -104,9 +97,8 @@ class _Server:
 class McpServers:
     """MCP servers by the user's names for them, connected when first needed and kept until closed.
 
-    A `Toolset`. All coroutines belong to one event loop, the engine's; the rest may be called anywhere.
-    `host` answers what servers ask of us; without one they are answered by typed questions through the call
-    that is running. `store` knows which servers of files a person has let start.
+    A `Toolset`. All coroutines belong to one event loop, the engine's; the other methods are safe from any thread.
+    `host` asks the user on behalf of the servers. `store` has the user's approvals of servers that files name.
     """
 
     def __init__(
@@ -127,15 +119,15 @@ class McpServers:
         return [_state(server) for server in list(self._servers.values())]
 
     def get(self, name: str) -> ServerState:
-        """Return how one server is doing. Raises UsageError for an unknown name."""
+        """Return the state of one server. Raises UsageError for an unknown name."""
         return _state(self._known(name))
 
     async def add(self, name: str, config: ServerConfig) -> None:
         """Add a server and connect it now; one that fails is kept, and the next turn tries it again.
 
-        The same server once more, as a cell that is run again adds it, stays connected and what it allows is
-        added. One that has failed, or whose entry in a file has changed, is replaced. Raises UsageError for a name
-        that another server has, and ServerError, which says how to go on.
+        If the same server is added again, as by a cell that is run twice, it stays connected and its `allow` is
+        extended. If it has failed, or its entry in a file has changed, it is replaced. Raises UsageError if another
+        server has the name, and ServerError, which says how to go on.
         """
         if (known := self._servers.get(name)) is not None:
             before = known.connection.config
@@ -156,27 +148,27 @@ class McpServers:
             raise
 
     async def remove(self, name: str) -> None:
-        """Disconnect a server and forget it, with the token it granted. Raises UsageError for an unknown name."""
+        """Disconnect and forget a server, and the token that it granted. Raises UsageError for an unknown name."""
         connection = await self._drop(name)
         await connection.forget()
 
     async def restart(self, name: str) -> None:
-        """Disconnect a server and connect it anew. Raises UsageError for an unknown name, and ServerError."""
+        """Disconnect a server and connect it again. Raises UsageError for an unknown name, and ServerError."""
         server = self._known(name)
         server.away = False
         await server.connection.aclose()
         await server.list()
 
     async def disconnect(self, name: str) -> None:
-        """Disconnect a server and leave it so until `restart`; turns do without it. Raises UsageError as `restart`."""
+        """Disconnect a server until `restart`; turns go on without it. Raises UsageError for an unknown name."""
         server = self._known(name)
         server.away = True
         await server.connection.aclose()
 
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
-        """Have a function called, in any thread, when a server's state or tools have changed; returns what ends that.
+        """Call a function, in any thread, when a server's state or tools change; return a function that ends this.
 
-        It is told no more than that: what is known by then is in `servers`, once the engine's loop goes on.
+        The new state is in `servers` once the engine's loop goes on.
         """
         return self._listeners.add(listener)
 
@@ -193,9 +185,9 @@ class McpServers:
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
 
     def disable(self, name: str, patterns: Sequence[str]) -> None:
-        """Take tools of a server away from the model, by name or pattern, from the next turn on.
+        """Do not offer tools of a server to the model, by name or pattern, from the next turn on.
 
-        Raises UsageError for an unknown name of a server, and for a pattern that fits none of its tools.
+        Raises UsageError for an unknown server, and for a pattern that matches none of its tools.
         """
         server = self._known(name)
         for pattern in patterns:
@@ -205,9 +197,9 @@ class McpServers:
         self._listeners.tell(None)
 
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
-        """Give tools back that were disabled, from the next turn on. Raises UsageError for an unknown server.
+        """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        A pattern gives back every tool that it fits; of a wider one that was disabled the others stay away.
+        A pattern enables every tool that it matches; other tools of a wider pattern stay disabled.
         """
         server = self._known(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
@@ -216,7 +208,7 @@ class McpServers:
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
-        """Return what a person is to see before a server of a file starts, or None if there is nothing to approve.
+        """Return what the user has to see before a server of a file starts, or None if there is nothing to approve.
 
         Reads the store's file. Raises UsageError for an unknown name.
         """
@@ -226,16 +218,20 @@ class McpServers:
         return question(name, config, self._store)
 
     def approve(self, name: str) -> None:
-        """Let a server of a file start, as it is configured now, from now on. Raises UsageError for an unknown name."""
+        """Let a server of a file start as it is configured now. Raises UsageError for an unknown name."""
         self._known(name).connection.approve()
 
     def logs(self, name: str) -> tuple[LogLine, ...]:
         """Return the last lines of a server's log, oldest first. Raises UsageError for an unknown name."""
-        return tuple(self._known(name).connection.asking.log)
+        return tuple(self._known(name).connection.requests.log)
 
     async def prompts(self, name: str | None = None) -> list[Prompt]:
         """List the prompts of a server, or of all. Raises UsageError for an unknown name, and ServerError."""
-        return [one for server in self._chosen(name) for one in await _prompts(server.connection)]
+        found: list[Prompt] = []
+        for server in self._chosen(name):
+            list_prompts = partial(content.list_prompts, server=server.connection.name)
+            found += await server.connection.ask_for("list its prompts", list_prompts)
+        return found
 
     async def prompt(self, name: str, prompt: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         """Return a server's prompt, filled in. Raises UsageError for an unknown server, and ServerError."""
@@ -243,36 +239,39 @@ class McpServers:
         answer = await connection.ask_for(
             f"give the prompt {prompt!r}", lambda client: client.get_prompt(prompt, dict(arguments))
         )
-        return catalogue.to_messages(answer)
+        return content.to_messages(answer)
 
     async def resources(self, name: str | None = None) -> list[ResourceEntry]:
         """List the resources and templates of a server, or of all. Raises UsageError and ServerError."""
-        return [one for server in self._chosen(name) for one in await _resources(server.connection)]
+        found: list[ResourceEntry] = []
+        for server in self._chosen(name):
+            list_resources = partial(content.list_resources, server=server.connection.name)
+            found += await server.connection.ask_for("list its resources", list_resources)
+        return found
 
     async def read(self, name: str, uri: str) -> tuple[Content, ...]:
         """Read a resource of a server by its URI. Raises UsageError for an unknown server, and ServerError."""
         connection = self._known(name).connection
         answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
-        return to_contents(answer.contents)
+        return content.to_contents(answer.contents)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools of all servers, in the order of the servers, connecting those that are not.
+        """Return the tools of all servers, in the order of the servers, connecting them if needed.
 
-        Raises ServersUnreachable, which has the tools of the others, once all were tried and any cannot be reached.
+        Raises ServersUnreachable, which has the tools of the others, after all were tried, if any cannot be reached.
         """
-        servers = [server.connection for server in self._servers.values() if not server.away]
-        listings = (server.list_for_turn() for server in self._servers.values() if not server.away)
-        outcomes = await asyncio.gather(*listings, return_exceptions=True)
+        servers = [server for server in self._servers.values() if not server.away]
+        outcomes = await asyncio.gather(*(server.list_for_turn() for server in servers), return_exceptions=True)
         usable: dict[Connection, list[types.Tool]] = {}
         failed: dict[Connection, ServerError] = {}
-        for connection, outcome in zip(servers, outcomes, strict=True):
+        for server, outcome in zip(servers, outcomes, strict=True):
             match outcome:
                 case ServerError():
-                    failed[connection] = outcome
+                    failed[server.connection] = outcome
                 case BaseException():
                     raise outcome
                 case _:
-                    usable[connection] = outcome
+                    usable[server.connection] = outcome
         shown = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
         tools = [_tool(one, shown[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools]
         if failed:
@@ -281,10 +280,10 @@ class McpServers:
         return tools
 
     async def aclose(self) -> None:
-        """Disconnect all servers, side by side; `tools` would connect them again."""
+        """Disconnect all servers, concurrently; `tools` would connect them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
 
-    async def _connect(self, server: _Server) -> None:
+    async def _connect(self, server: _ListedServer) -> None:
         """Connect a server that was added. Raises ServerError, which names the commands that mend it."""
         try:
             await server.list()
@@ -297,31 +296,23 @@ class McpServers:
         await connection.aclose()
         return connection
 
-    def _make(self, name: str, config: ServerConfig) -> _Server:
+    def _make(self, name: str, config: ServerConfig) -> _ListedServer:
         names.check(name)
         connection = Connection(name, config, self._host, self._store)
         connection.on_change = lambda: self._listeners.tell(None)
-        return _Server(connection)
+        return _ListedServer(connection)
 
-    def _known(self, name: str) -> _Server:
+    def _known(self, name: str) -> _ListedServer:
         if name not in self._servers:
             known = ", ".join(self._servers) or "there are none"
             raise UsageError(f"There is no server {name!r}. Servers: {known}.")
         return self._servers[name]
 
-    def _chosen(self, name: str | None) -> list[_Server]:
+    def _chosen(self, name: str | None) -> list[_ListedServer]:
         return list(self._servers.values()) if name is None else [self._known(name)]
 
 
-async def _prompts(connection: Connection) -> list[Prompt]:
-    return await connection.ask_for("list its prompts", lambda client: catalogue.prompts(client, connection.name))
-
-
-async def _resources(connection: Connection) -> list[ResourceEntry]:
-    return await connection.ask_for("list its resources", lambda client: catalogue.resources(client, connection.name))
-
-
-def _state(server: _Server) -> ServerState:
+def _state(server: _ListedServer) -> ServerState:
     connection = server.connection
     offered = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
     away = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
@@ -338,25 +329,25 @@ def _state(server: _Server) -> ServerState:
         describe(connection.config),
         line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
-        clean((client.instructions or "")[:LONGEST_INSTRUCTIONS]) if client else "",
+        clean((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
         offered,
         connection.config.allow,
         tuple(tool.name for tool in server.tools),
     )
 
 
-def _same_file(server: _Server, config: ServerConfig) -> bool:
-    """Whether a server's entry is of the same file as another one of that name: it has changed there."""
+def _same_file(server: _ListedServer, config: ServerConfig) -> bool:
+    """Return whether two entries are of the same file, in which one replaced the other."""
     known = server.connection.config.origin
     return known is not None and config.origin is not None and known.file == config.origin.file
 
 
-def _listed(server: _Server) -> str:
+def _listed(server: _ListedServer) -> str:
     return ", ".join(tool.name for tool in server.tools[:20]) or "none"
 
 
 def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":
-    """Part tools in those that can be used, no two alike, and why others cannot."""
+    """Return the usable tools, without duplicates, and the others with the reasons."""
     left_out: dict[str, str] = {}
     usable: dict[str, types.Tool] = {}
     for tool in listed:
@@ -372,13 +363,13 @@ def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str
 def _unusable(tool: "types.Tool") -> str | None:
     if tool.input_schema.get("type") != "object":
         return f"The schema of {tool.name} does not describe an object."
-    if reason := schemas.problem(tool.input_schema):
+    if reason := limits.schema_problem(tool.input_schema):
         return f"The schema of {tool.name} cannot be used: {reason}."
     return check_schema(tool.name, tool.input_schema)
 
 
 def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
-    description = clean((tool.description or tool.title or "")[:LONGEST_DESCRIPTION])
+    description = clean((tool.description or tool.title or "")[: limits.TOOL_DESCRIPTION])
     definition = ToolDef(
         shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
     )
@@ -389,7 +380,7 @@ def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
 def _invoke(connection: Connection, tool: str) -> Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]:
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool, call.arguments, context)
-        # Beside the engine: cleaning millions of characters takes a while.
-        return await asyncio.to_thread(to_result, call, answer)
+        # In a thread: cleaning millions of characters takes too long for the engine's loop.
+        return await asyncio.to_thread(content.to_result, call, answer)
 
     return invoke

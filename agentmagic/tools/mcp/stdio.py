@@ -1,25 +1,30 @@
-"""A server as a child process: MCP messages as lines of JSON on its standard input and output.
+"""A server as a child process: MCP messages are lines of JSON on its standard input and output.
 
-In place of the mcp library's own transport, because a server may do anything: print a banner, send a line
-of 50 MB or bytes that are no UTF-8, flood its stderr, or refuse to end. Reading is linear in the size of a
-line and bounded, the process has a session of its own (an interrupt of the kernel does not reach it), and
-it is gone once the transport is left.
+The process is started and ended as the mcp library does it, with its tree of children. The pipes are read here, because
+a server may do anything: print a banner, send a line of 50 MB (the library needs 79 s for it), send bytes that are not
+UTF-8, flood its stderr, or refuse to end. Reading is linear in the size of a line, and bounded.
 """
 
 import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from subprocess import PIPE
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.secrets import redact
-from agentmagic.tools.mcp import process, wire
+from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Stdio
-from agentmagic.tools.mcp.pace import Rest
-from agentmagic.tools.mcp.values import MOST_VALUES, Values
 from agentmagic.tools.mcp.words import clean
 
 if TYPE_CHECKING:
+    from anyio.abc import ByteReceiveStream, ByteSendStream, Process
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp import types
     from mcp.shared.message import SessionMessage
@@ -28,38 +33,60 @@ if TYPE_CHECKING:
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
     Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-LONGEST_LINE = 32 * 1024 * 1024
-"""Bytes of one message; a longer one is dropped, and its request answered with an error."""
-
+# JSON-RPC error codes: one of ours, from the range left to implementations, and the standard one for broken JSON.
 TOO_LONG = -32010
-"""JSON-RPC error code of our own, from the range that is left to implementations."""
-
 UNREADABLE = -32700
-"""The code that JSON-RPC has for what is no JSON."""
 
-LAST_OUTPUT = 0.5
-"""Seconds that what a server left behind may still write, once the server itself has ended."""
+_UNSENT = 256  # messages that wait for a server that has stopped reading
 
-_CHUNK = 256 * 1024
-_WAITING = 256
+# An escaped backslash, a surrogate pair, or half of one.
+_SURROGATES = re.compile(
+    rb"\\\\|\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[89a-fA-F][0-9a-fA-F]{2})"
+)
+_HALF = len(r"\ud83d")
+_ID = rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")'
+_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+_ANSWER = rb'"(?:result|error)"\s*:'
+_ID_AT_START = re.compile(rb"\s*\{\s*" + _VERSION + _ID + rb"\s*,\s*" + _VERSION + _ANSWER)
+_ANSWER_AT_START = re.compile(rb"\s*\{\s*" + _VERSION + _ANSWER)
+_ID_AT_END = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+
+def repair(text: bytes) -> bytes:
+    r"""Return JSON with each half of a surrogate pair ("\ud83d") replaced by U+FFFD.
+
+    A program that cuts a text inside an emoji writes such halves, and the JSON parser refuses the whole text for one.
+    """
+    if len(text) > limits.REPAIRED_BYTES or not (rb"\ud" in text or rb"\uD" in text):
+        return text
+    return _SURROGATES.sub(lambda match: rb"\ufffd" if len(match[0]) == _HALF else match[0], text)
+
+
+def answered_request(head: bytes, tail: bytes) -> int | str | None:
+    """Return the id of the request that a message answers, from both its ends; None if it is no answer."""
+    found = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
+    if not found:
+        return None
+    identifier = found[1].decode("utf-8", "replace")
+    return identifier[1:-1] if identifier.startswith('"') else int(identifier)
 
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line over a limit, of which only the request it answers is known, if that."""
+    """A line over a limit; `request` is the id of the request that it answers, if that could be found."""
 
     request: int | str | None
 
 
 class Lines:
-    """Cut a stream of bytes into lines, in linear time and bounded memory."""
+    """Cuts a stream of bytes into lines, in linear time and bounded memory."""
 
-    def __init__(self, longest: int = LONGEST_LINE) -> None:
-        self._longest = longest
+    def __init__(self, longest: int | None = None) -> None:
+        self._longest = longest or limits.MESSAGE_BYTES
         self._parts: list[bytes] = []
         self._size = 0
         self._head = b""
-        self._values: Values | None = None
+        self._values: limits.ValueCounter | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
         """Yield the lines that this chunk completes."""
@@ -72,33 +99,30 @@ class Lines:
     def _add(self, part: bytes) -> None:
         self._parts.append(part)
         self._size += len(part)
-        self._count(part)
-        if self._is_over():
-            joined = b"".join(self._parts)
-            self._head = self._head or joined[: wire.ENDS]
-            self._parts = [joined[-wire.ENDS :]]
-
-    def _count(self, part: bytes) -> None:
         if self._values is not None:
             self._values.feed(part)
-        elif self._size > MOST_VALUES:  # fewer bytes cannot hold too many
-            self._values = Values()
+        elif self._size > limits.MESSAGE_VALUES:  # fewer bytes cannot hold too many values
+            self._values = limits.ValueCounter()
             self._values.feed(b"".join(self._parts))
+        if self._is_over():  # keep only the ends, in which the request may be named
+            joined = b"".join(self._parts)
+            self._head = self._head or joined[: limits.MESSAGE_ENDS]
+            self._parts = [joined[-limits.MESSAGE_ENDS :]]
 
     def _is_over(self) -> bool:
         return self._size > self._longest or (self._values is not None and self._values.too_many)
 
     def _line(self) -> bytes | TooLong:
         line, is_over = b"".join(self._parts), self._is_over()
-        found = wire.answered(self._head, line) if is_over else None
+        request = answered_request(self._head, line) if is_over else None
         self._parts, self._size, self._head, self._values = [], 0, b"", None
-        return TooLong(found) if is_over else line.strip()
+        return TooLong(request) if is_over else line.strip()
 
 
 class Tail:
-    """The last words of a server on stderr, and those on stdout that were no message."""
+    """Keeps the end of a server's stderr, and of what it printed on stdout that is no message."""
 
-    def __init__(self, size: int = 64 * 1024) -> None:
+    def __init__(self, size: int = limits.STDERR_BYTES) -> None:
         self._size = size
         self._bytes = bytearray()
 
@@ -108,28 +132,28 @@ class Tail:
         del self._bytes[: -self._size]
 
     def text(self) -> str:
-        """Return all that is kept, fit to be shown, secrets blanked before a caller cuts one in two."""
+        """Return all that is kept, safe to show; secrets are blanked here, before a caller cuts one in two."""
         return redact(clean(bytes(self._bytes).decode("utf-8", "replace")).strip())
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
-        """Return the last lines that say something: of a traceback its last line, not its frames."""
+        """Return the last lines that begin at the margin, so that of a traceback its last line is left."""
         said = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
         return " / ".join(line for line in said[-lines:] if not line.startswith("Traceback "))[-most:]
 
 
 @asynccontextmanager
 async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> AsyncGenerator["Streams"]:
-    """Start the program and yield the streams of its messages; it is gone when the block is left.
+    """Start the program and yield the streams of its messages; the program is gone when the block is left.
 
-    `on_end` is called when it or its output ends. Raises OSError or ValueError where it cannot be started.
+    `on_end` is called when the program or its output ends. Raises OSError or ValueError if it cannot be started.
     """
     import anyio
     from mcp.shared.message import SessionMessage
 
-    child = await process.start(program)  # from here on nothing awaits until the process is looked after
+    process = await _start(program)  # no await from here to the task group: a cancellation would leak the process
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    # A buffer, for a server that has stopped reading must not hold up the notice that cancels its call.
-    outgoing, out = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+    # Buffered: a server that has stopped reading must not hold up the notification that cancels its call.
+    outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
 
     def end() -> None:
         on_end()
@@ -137,70 +161,115 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 
     try:
         async with asyncio.TaskGroup() as pumps:
-            reader = pumps.create_task(_read(child, into, tail))
-            errors = pumps.create_task(_drain(child, tail))
-            others = (pumps.create_task(_write(child, out, end)), pumps.create_task(_watch(child, reader, end)))
+            reader = pumps.create_task(_read(process, into, tail))
+            errors = pumps.create_task(_drain(process, tail))
+            others = (pumps.create_task(_write(process, out, end)), pumps.create_task(_watch(process, reader, end)))
             try:
                 yield incoming, outgoing
             finally:
                 for stream in (incoming, outgoing):
                     stream.close()
-                await child.stop()
-                await asyncio.wait((reader, errors), timeout=process.TERM_GRACE)
+                await _stop(process)
+                await asyncio.wait((reader, errors), timeout=limits.TERM_SECONDS)
                 for pump in (reader, errors, *others):
                     pump.cancel()
     finally:
         for stream in (into, incoming, outgoing, out):
             stream.close()
-        await child.close()
+        await process.aclose()
 
 
-async def _watch(child: process.Child, reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
-    """Tell of the end of the output, or of the server where something it started holds its output open."""
-    ended = asyncio.create_task(child.wait())
+async def _start(program: Stdio) -> "Process":
+    """Start a program in a session of its own, or on Windows in a Job Object. Raises OSError or ValueError."""
+    import anyio
+    from mcp.client.stdio import get_default_environment
+
+    if program.cwd is not None and not program.cwd.is_dir():
+        raise NotADirectoryError(f"its folder {program.cwd} does not exist")
+    environment = get_default_environment() | dict(program.env)
+    # Commands installed beside this Python are found too: a kernel's PATH often lacks its own environment.
+    places = os.pathsep.join((environment.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    command = shutil.which(program.command, path=places) or program.command
+    if sys.platform == "win32":
+        from mcp.os.win32 import utilities
+
+        windows: Any = utilities.create_windows_process  # `errlog` may be PIPE too: it is only passed on
+        return await windows(command, list(program.args), environment, PIPE, program.cwd)
+    # In its own session an interrupt of the kernel does not reach the server.
+    return await anyio.open_process(
+        [command, *program.args], env=environment, cwd=program.cwd, stderr=PIPE, start_new_session=True
+    )
+
+
+async def _stop(process: "Process") -> None:
+    """Close the input of a process, then end the process and all that it started."""
+    from mcp.os.posix.utilities import terminate_posix_process_tree
+    from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
+
+    try:
+        await cast("ByteSendStream", process.stdin).aclose()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limits.EXIT_SECONDS):
+                await process.wait()
+        if process.returncode is None and sys.platform == "win32":
+            await terminate_windows_process_tree(process)
+        elif process.returncode is None:
+            await terminate_posix_process_tree(process, limits.TERM_SECONDS)
+    finally:  # even if a cancellation cut the time short, and for children of a server that ended in time
+        if sys.platform == "win32":
+            close_process_job(process)
+        else:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # the leader's number is the group's
+
+
+async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
+    """Call `end` when the output ends, or when the server ends although a child of it holds the output open."""
+    ended = asyncio.create_task(process.wait())
     try:
         await asyncio.wait((reader, ended), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((reader,), timeout=LAST_OUTPUT)
+        await asyncio.wait((reader,), timeout=limits.LAST_OUTPUT_SECONDS)
     finally:
         ended.cancel()
     end()
 
 
-async def _read(child: process.Child, into: "Incoming", tail: Tail) -> None:
-    """Hand on messages until the output ends, in a last line without its end too."""
-    lines, rest = Lines(), Rest()
-    while chunk := await child.stdout.read(_CHUNK):
-        await _hand_on(lines.feed(chunk), into, tail, rest)
-    await _hand_on(lines.feed(b"\n"), into, tail, rest)
+async def _read(process: "Process", into: "Incoming", tail: Tail) -> None:
+    """Pass messages on until the output ends; a last line without a line end is a message too."""
+    lines, brake = Lines(), limits.Brake()
+    async for chunk in cast("ByteReceiveStream", process.stdout):
+        await _pass_on(lines.feed(chunk), into, tail, brake)
+    await _pass_on(lines.feed(b"\n"), into, tail, brake)
 
 
-async def _hand_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tail, rest: Rest) -> None:
+async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tail, brake: limits.Brake) -> None:
     import anyio
 
     for line in lines:
         if not into.statistics().open_receive_streams:
-            return  # nobody listens any more: what comes is only drained, so that the server can end
+            return  # the connection is being closed: the output is only drained, so that the server can end
         if (message := _message(line, tail)) is None:
-            await rest.over()
+            await brake.dropped()
             continue
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await into.send(message)
 
 
 def _message(line: bytes | TooLong, tail: Tail) -> "SessionMessage | None":
+    """Return the message of a line, or an error in place of an answer that is dropped, or None."""
     from mcp.shared.message import SessionMessage
 
     if isinstance(line, TooLong):
-        words = f"the answer is over {LONGEST_LINE} bytes or {MOST_VALUES} values and was dropped"
-        return _dropped(line.request, TOO_LONG, words)
+        sizes = f"{limits.MESSAGE_BYTES} bytes or {limits.MESSAGE_VALUES} values"
+        return _error(line.request, TOO_LONG, f"the answer is over {sizes} and was dropped")
     if not line:
         return None
     try:
         return SessionMessage(_parsed(line))
     except ValueError:
         tail.write(line[:1000] + b"\n")
-        request = wire.answered(line[: wire.ENDS], line[-wire.ENDS :])
-        return _dropped(request, UNREADABLE, "the answer is in a form that cannot be read and was dropped")
+        request = answered_request(line[: limits.MESSAGE_ENDS], line[-limits.MESSAGE_ENDS :])
+        return _error(request, UNREADABLE, "the answer is in a form that cannot be read and was dropped")
 
 
 def _parsed(line: bytes) -> "types.JSONRPCMessage":
@@ -212,13 +281,12 @@ def _parsed(line: bytes) -> "types.JSONRPCMessage":
     try:
         return parse(line)
     except ValueError:
-        if (mended := wire.mend(line)) == line:
+        if (repaired := repair(line)) == line:
             raise
-        return parse(mended)
+        return parse(repaired)
 
 
-def _dropped(request: int | str | None, code: int, words: str) -> "SessionMessage | None":
-    """Say, in the server's place, that its answer to a request was dropped."""
+def _error(request: int | str | None, code: int, words: str) -> "SessionMessage | None":
     from mcp import types
     from mcp.shared.message import SessionMessage
 
@@ -228,15 +296,17 @@ def _dropped(request: int | str | None, code: int, words: str) -> "SessionMessag
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request, error=problem))
 
 
-async def _drain(child: process.Child, tail: Tail) -> None:
-    while chunk := await child.stderr.read(_CHUNK):
+async def _drain(process: "Process", tail: Tail) -> None:
+    async for chunk in cast("ByteReceiveStream", process.stderr):
         tail.write(chunk)
 
 
-async def _write(child: process.Child, out: "Outgoing", end: Callable[[], None]) -> None:
+async def _write(process: "Process", out: "Outgoing", end: Callable[[], None]) -> None:
+    import anyio
+
+    stdin = cast("ByteSendStream", process.stdin)
     try:
         async for item in out:
-            child.stdin.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
-            await child.stdin.drain()
-    except OSError:  # the server closed its input: no request will be answered any more
-        end()
+            await stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        end()  # the server closed its input: it will answer no further request

@@ -1,7 +1,7 @@
-"""Which servers of configuration files a person has let start; kept between sessions.
+"""The servers of configuration files that the user has let start; kept between sessions.
 
-A file of a project says what to run on this machine, and comes with a download. So each of its entries is
-shown in full once, and again after any change.
+A project's file says what to run on this machine, and may come from a download. So each of its entries is shown in full
+once, and again after any change.
 """
 
 import json
@@ -12,16 +12,14 @@ from typing import Any, cast
 
 from agentmagic.errors import ServerError
 from agentmagic.secrets import BLANK, is_secret_name, redact
-from agentmagic.tools.mcp.entries import InProcess, Origin, ServerConfig, Stdio, Unreadable
+from agentmagic.tools.mcp.config import InProcess, Origin, ServerConfig, Stdio, Unreadable
 
 FILE = "trusted-servers.json"
-
-PATIENCE = 10.0
-"""Seconds that another process may write the file."""
+PATIENCE = 10.0  # seconds that another process may write the file
 
 
 class TrustStore:
-    """Remembers approvals in a file of the user's data folder, by the hash of all of an entry.
+    """Keeps approvals in a file of the user's data folder, by the hash of the whole entry.
 
     `path` names another file. A file that cannot be read approves nothing.
     """
@@ -31,19 +29,19 @@ class TrustStore:
 
     @property
     def path(self) -> Path:
-        """Where approvals are kept."""
+        """The file of approvals."""
         from platformdirs import user_data_path
 
         return self._path or user_data_path("agentmagic", appauthor=False) / FILE
 
     def approved(self, origin: Origin) -> bool:
-        """Whether this very entry was approved."""
+        """Return whether exactly this entry was approved."""
         return origin.digest in self._read()
 
     def approve(self, server: str, config: ServerConfig) -> None:
-        """Remember that a person let this entry start; what was approved of the same name before is forgotten.
+        """Store that the user let this entry start, in the place of an earlier entry of the same name.
 
-        Raises ServerError where it cannot be written.
+        Raises ServerError if the file cannot be written.
         """
         from filelock import FileLock
 
@@ -54,10 +52,11 @@ class TrustStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=PATIENCE):
                 kept = {digest: one for digest, one in self._read().items() if not _same(one, entry)}
+                # Written beside and renamed, so that a crash leaves the old file or the new one.
                 beside = self.path.with_suffix(".new")
                 beside.write_text(json.dumps(kept | {origin.digest: entry}, indent=1), encoding="utf-8")
                 beside.replace(self.path)
-        except OSError as error:  # a lock that is not let go of is one too
+        except OSError as error:  # a lock that stays taken raises one too
             why = error.strerror or str(error)
             message = (
                 f"The approval cannot be kept in {self.path} ({why}), so {server} stays unapproved. Make it writable."
@@ -65,7 +64,7 @@ class TrustStore:
             raise ServerError(message) from None
 
     def before(self, server: str, origin: Origin) -> str:
-        """Return the command that was approved for this name of this file, "" if none was."""
+        """Return the command that was approved before for this name in this file, or ""."""
         asked = {"server": server, "file": str(origin.file)}
         return next((str(one.get("command", "")) for one in self._read().values() if _same(one, asked)), "")
 
@@ -83,10 +82,10 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def describe(config: ServerConfig) -> str:
-    """Say in full what would be started or reached, secrets blanked."""
+    """Return in full what would be started or reached, secrets blanked."""
     match config.transport:
         case Stdio(command=command, args=args, env=env, cwd=cwd):
-            settings = [f"{name}={_shown(name, value)}" for name, value in env.items()]
+            settings = [f"{name}={BLANK if is_secret_name(name) else value}" for name, value in env.items()]
             text = shlex.join([*settings, command, *args]) + (f"  (in {cwd})" if cwd else "")
         case InProcess(server=server):
             text = f"a {type(server).__name__} of this process"
@@ -99,7 +98,7 @@ def describe(config: ServerConfig) -> str:
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
-    """Say what a person is to approve: the command, the file it is from, and what it was before."""
+    """Return what the user has to approve: the command, the file that names it, and the command before."""
     if (origin := config.origin) is None:
         return describe(config)
     before = store.before(server, origin)
@@ -108,15 +107,11 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
 
 
 def entry_of(config: ServerConfig) -> str:
-    """Say what an entry asks for: what would be started or reached, and which of its tools would not ask."""
+    """Return what would be started or reached, and which tools would run without asking."""
     unasked = f"\nWithout asking you, it may run: {_visible(', '.join(config.allow))}" if config.allow else ""
     return f"{describe(config)}{unasked}"
 
 
 def _visible(text: str) -> str:
-    """Bring text to one line, with what cannot be seen as its escape: nothing moves or hides what is approved."""
+    """Return text on one line with invisible characters escaped, so that they cannot hide what is approved."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def _shown(name: str, value: str) -> str:
-    return BLANK if is_secret_name(name) else value

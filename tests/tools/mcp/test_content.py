@@ -3,7 +3,7 @@ import base64
 from mcp import types
 
 from agentmagic.messages import Media, Resource, Text, ToolCall
-from agentmagic.tools.mcp import content
+from agentmagic.tools.mcp import content, limits
 
 CALL = ToolCall("call-1", "tool", {})
 
@@ -63,14 +63,14 @@ def test_structured_content_beside_text_is_not_repeated():
 
 
 def test_too_much_text_is_cut_over_all_parts(monkeypatch):
-    monkeypatch.setattr(content, "MOST_TEXT", 5)
+    monkeypatch.setattr(limits, "RESULT_TEXT", 5)
     answer = result(text("abc"), text("defg"), structured_content="long enough")
     assert answer.content == (Text("abc"), Text("de\n[cut: 2 more characters]"))
     assert answer.structured is None
 
 
 def test_too_much_media_is_named_and_left_out(monkeypatch):
-    monkeypatch.setattr(content, "MOST_MEDIA", 3)
+    monkeypatch.setattr(limits, "RESULT_MEDIA", 3)
     image = types.ImageContent(type="image", data=base64.b64encode(b"abcd").decode(), mime_type="image/png")
     assert result(image).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
 

@@ -16,9 +16,9 @@ from agentmagic.errors import ServerError
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools import mcp
 from agentmagic.tools.base import call_tool
-from agentmagic.tools.mcp import McpServers, life, listing, pace, screen
+from agentmagic.tools.mcp import McpServers, limits
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
-from agentmagic.tools.mcp.host import Sampled, Typed
+from agentmagic.tools.mcp.pending import Host, SamplingAnswer
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 
 LONGEST_STALL = 0.5
@@ -267,7 +267,7 @@ def test_progress_for_ever_is_slowed_and_ends_with_its_call():
         answer = await call(servers, "progress", on_progress=lambda *words: told.append(words))
         lasted = time.monotonic() - begun
         assert answer.status == "timeout"
-        assert 1 < len(told) <= screen.BURST + pace.RATE * lasted + 1
+        assert 1 < len(told) <= limits.BURST + limits.PER_SECOND * lasted + 1
         assert all(len(words) <= 500 and words.isprintable() for *_, words in told)
         await still_works(servers)
 
@@ -333,7 +333,7 @@ def test_noise_on_stderr_does_not_hold_the_server_up():
 
 def test_ten_thousand_tools_are_cut_to_what_a_model_can_bear():
     async def scene(servers):
-        assert len(await bad_tools(servers)) == listing.MOST_TOOLS
+        assert len(await bad_tools(servers)) == limits.TOOLS
         assert "more than 500 tools" in state(servers).left_out["..."]
         await still_works(servers)
 
@@ -429,7 +429,7 @@ def test_sampling_in_a_loop_ends_at_its_bound():
 
     async def complete(request, _call):
         answered.append(request)
-        return Sampled("on and on", "a-model")
+        return SamplingAnswer("on and on", "a-model")
 
     async def yes(question):
         assert "wants your model to answer, in up to 100 tokens:\nuser: go on" in question
@@ -442,7 +442,7 @@ def test_sampling_in_a_loop_ends_at_its_bound():
         assert answered[0].messages == (Message("user", (Text("go on"),)),)
         assert "5 answers" in (await call(servers, "sampling", ask=yes)).text, "the next turn counts anew"
 
-    contained(scene, "sampling", host=Typed(complete))
+    contained(scene, "sampling", host=Host(complete))
 
 
 def test_a_model_is_not_asked_with_more_than_its_user_would_pay_for():
@@ -454,7 +454,7 @@ def test_a_model_is_not_asked_with_more_than_its_user_would_pay_for():
         assert "Sampling was refused: it holds over 100000 characters" in answer.text
         assert "[agentmagic: It asked the model with more than can be sent, which was refused.]" in answer.text
 
-    contained(scene, "long_sampling", host=Typed(complete))
+    contained(scene, "long_sampling", host=Host(complete))
 
 
 def test_requests_without_end_are_slowed_and_dropped():
@@ -466,7 +466,7 @@ def test_requests_without_end_are_slowed_and_dropped():
 
 
 def test_a_server_that_ignores_its_end_is_killed(monkeypatch):
-    monkeypatch.setattr(life, "CLOSE", 4.0)
+    monkeypatch.setattr(limits, "CLOSE_SECONDS", 4.0)
 
     async def scene(servers):
         await still_works(servers)

@@ -17,10 +17,9 @@ from keyring.errors import PasswordDeleteError
 from agentmagic.errors import ServerError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.tools.mcp import McpServers, config, oauth, tokens
-from agentmagic.tools.mcp.host import Page, Typed
-from agentmagic.tools.mcp.redirect import Redirect, read
-from agentmagic.tools.mcp.waiting import Timer, Waiting
+from agentmagic.tools.mcp import McpServers, config, limits, oauth, token_store
+from agentmagic.tools.mcp.oauth import Redirect, read_redirect
+from agentmagic.tools.mcp.pending import AuthorizationPage, Host, PendingCallers, Timer
 from tests.providers.loopback import Exchange, Loopback
 from tests.tools.mcp.calling import PATIENCE, call
 from tests.tools.mcp.servers import authorized
@@ -60,7 +59,7 @@ def drawer():
     keyring.set_keyring(drawer)
     yield drawer
     keyring.set_keyring(before)
-    tokens._unkept.clear()
+    token_store._unkept.clear()
 
 
 def visit(url):
@@ -88,10 +87,10 @@ def visit_from_afar(url):
 
 
 @dataclass(frozen=True)
-class Visitor(Typed):
+class Visitor(Host):
     """Somebody who opens each page in a browser, and waits."""
 
-    pages: list[Page] = field(default_factory=list)
+    pages: list[AuthorizationPage] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def attended(self):
@@ -208,7 +207,7 @@ def test_a_token_that_has_run_out_is_refreshed_without_asking():
             answers = await asyncio.gather(*(call(servers, "echo", text=str(n)) for n in range(5)))
             assert [answer.text for answer in answers] == list("01234")
         granting.expire()
-        async with connected(url, Typed()) as servers:
+        async with connected(url, Host()) as servers:
             assert (await call(servers, "echo", text="in another kernel")).text == "in another kernel"
         assert (len(person.pages), granting.refreshed) == (1, 2)
 
@@ -218,7 +217,7 @@ def test_a_token_that_has_run_out_is_refreshed_without_asking():
 def test_a_token_that_another_kernel_refreshed_is_taken_from_the_keyring():
     async def scene(url, granting):
         person = Visitor()
-        async with connected(url, person) as first, connected(url, Typed()) as second:
+        async with connected(url, person) as first, connected(url, Host()) as second:
             await call(first, "echo", text="hello")
             await call(second, "echo", text="hello")
             granting.expire()
@@ -245,11 +244,11 @@ def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
     async def scene(url, granting):
         async with connected(url, Visitor()) as servers:
             await call(servers, "echo", text="hello")
-            waiting = servers._servers["web"].connection._waiting
-            person, waiting._host = waiting._host, Typed()
+            waiting = servers._servers["web"].connection._pending
+            person, waiting.host = waiting.host, Host()
             granting.revoke()
             assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
-            waiting._host = person
+            waiting.host = person
             assert (await call(servers, "echo", text="again")).text == "again"
 
     play(scene)
@@ -257,7 +256,7 @@ def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
 
 def test_with_nobody_there_it_fails_at_once_and_says_what_to_do():
     async def scene(url, granting):
-        async with connected(url, Typed()) as servers:
+        async with connected(url, Host()) as servers:
             with pytest.raises(ServerError) as failed:
                 await servers.tools()
         assert str(failed.value) == (
@@ -341,7 +340,7 @@ def test_the_time_a_person_takes_is_nobody_elses():
             return "done"
 
     async def main():
-        waiting, timer_ran_out = Waiting("web", Slow()), asyncio.Event()
+        waiting, timer_ran_out = PendingCallers("web", Slow()), asyncio.Event()
         timer = Timer(0.5, timer_ran_out.set)
         async with asyncio.timeout(PATIENCE), Deadline(0.5) as deadline:
             with waiting.caller(deadline), waiting.clock(timer):
@@ -365,7 +364,7 @@ def test_cancelling_ends_the_wait_at_once_and_frees_the_port():
             cancelled = loop.time()
             waiting.cancel()
             await asyncio.wait((waiting,))
-            life = servers._servers["web"].connection._life
+            life = servers._servers["web"].connection._session
             await asyncio.wait((life.owner,))
             assert loop.time() - cancelled < 0.5
             assert is_free(port)
@@ -384,12 +383,12 @@ def test_cancelling_a_call_withdraws_what_is_asked_for_it():
             await call(servers, "echo", text="hello")
             granting.revoke()
             person = Idle()
-            servers._servers["web"].connection._waiting._host = person
+            servers._servers["web"].connection._pending.host = person
             waiting = asyncio.ensure_future(call(servers, "echo", text="hello"))
             await person.asked.wait()
             waiting.cancel()
             await asyncio.wait((waiting,))
-            servers._servers["web"].connection._waiting._host = Visitor()
+            servers._servers["web"].connection._pending.host = Visitor()
             assert (await call(servers, "echo", text="again")).text == "again"
             assert is_free(port_of(person.pages[0]))
 
@@ -408,7 +407,7 @@ def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(drawer, cap
         person = Visitor()
         async with connected(url, person) as servers:
             await servers.tools()
-        async with connected(url, Typed()) as servers:
+        async with connected(url, Host()) as servers:
             await servers.tools()
         said = "The token will be" if locked else "No keyring can be used here: the token will be kept in memory"
         assert person.pages[0].note.startswith(said)
@@ -431,8 +430,8 @@ def test_removing_a_server_deletes_its_token(drawer):
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"token": 7, "client": 8}', "\x00"])
 def test_a_record_that_cannot_be_read_is_none(drawer, record):
     async def main():
-        drawer.records[tokens.SERVICE, "https://example.org/mcp"] = record
-        grant = tokens.Grant("https://example.org/mcp")
+        drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
+        grant = token_store.Grant("https://example.org/mcp")
         await grant.load()
         assert grant.access is None
 
@@ -461,7 +460,7 @@ def test_only_the_answer_to_this_request_ends_the_wait():
 @pytest.mark.parametrize("address", ["", "http://[", "http://x/?code=a", "http://x/?state=b", "?" + "a=1&" * 100])
 def test_an_address_without_an_answer_is_told(address):
     with pytest.raises(ValueError, match="That address"):
-        read(address)
+        read_redirect(address)
 
 
 @pytest.mark.parametrize(
@@ -481,7 +480,7 @@ def test_an_address_without_an_answer_is_told(address):
     ],
 )
 def test_only_addresses_that_cannot_deceive_are_used(url, server, problem):
-    found = oauth.unfit(url, server)
+    found = oauth.address_problem(url, server)
     assert found is None if problem is None else problem in found
 
 
@@ -557,7 +556,7 @@ def test_a_body_without_bounds_is_not_read():
 
 
 def test_an_authorization_server_that_is_silent_ends_by_its_own_deadline(monkeypatch):
-    monkeypatch.setattr(oauth, "ANSWER", 0.2)
+    monkeypatch.setattr(limits, "AUTH_SECONDS", 0.2)
     silent = Exchange("{}", stall_at=1)
     contained("its authorization server did not answer within 0.2 s", oauth_protected_resource=silent)
 
@@ -586,8 +585,8 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
     """The library's own flow would keep its lock until the first of them is answered."""
 
     async def main():
-        grant = tokens.Grant("https://example.org/mcp")
-        authorization = oauth.Authorization(grant, Waiting("web", Typed()), pytest.fail)
+        grant = token_store.Grant("https://example.org/mcp")
+        authorization = oauth.Authorization(grant, PendingCallers("web", Host()), pytest.fail)
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):

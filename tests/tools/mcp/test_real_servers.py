@@ -6,7 +6,7 @@ import json
 from agentmagic.messages import Media, Resource, ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import McpServers, config
-from agentmagic.tools.mcp.host import Sampled, Typed
+from agentmagic.tools.mcp.pending import Host, SamplingAnswer
 from tests.tools.mcp import real
 from tests.tools.mcp.calling import PATIENCE, call, connected, context
 from tests.tools.mcp.real import of_npm, of_pypi
@@ -169,7 +169,7 @@ async def use_everything(servers):
 @of_npm("everything")
 def test_the_everything_server_works_over_stdio(tmp_path):
     async def complete(request, _call):
-        return Sampled("forty-two", "a-model")
+        return SamplingAnswer("forty-two", "a-model")
 
     async def scene(servers):
         await use_everything(servers)
@@ -189,13 +189,13 @@ def test_the_everything_server_works_over_stdio(tmp_path):
         assert blob.data.startswith(b"Resource 2")
         assert servers.logs("everything")
 
-    with_servers(scene, host=Typed(complete), everything=real.entry(real.npm("everything"), roots=[str(tmp_path)]))
+    with_servers(scene, host=Host(complete), everything=real.entry(real.npm("everything"), roots=[str(tmp_path)]))
 
 
 @of_npm("everything")
 def test_the_everything_server_works_over_http():
     async def complete(request, _call):
-        return Sampled("forty-two", "a-model")
+        return SamplingAnswer("forty-two", "a-model")
 
     with real.everything_over_http() as url:
-        with_servers(use_everything, host=Typed(complete), everything=url)
+        with_servers(use_everything, host=Host(complete), everything=url)

@@ -16,7 +16,7 @@ from agentmagic.errors import MissingExtra, ServerError, UsageError
 from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import ServersUnreachable, Toolset, call_tool
-from agentmagic.tools.mcp import McpServers, config, life, stdio
+from agentmagic.tools.mcp import McpServers, config, limits
 from agentmagic.tools.mcp import servers as servers_of
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
@@ -284,8 +284,7 @@ def test_servers_can_live_on_a_loop_in_another_thread():
 
 
 def test_a_result_over_the_limit_costs_that_call_only(monkeypatch):
-    monkeypatch.setattr(stdio, "LONGEST_LINE", 100_000)
-    monkeypatch.setattr(stdio.Lines.__init__, "__defaults__", (100_000,))
+    monkeypatch.setattr(limits, "MESSAGE_BYTES", 100_000)
 
     async def main():
         async with connected(raw=raw()) as servers:
@@ -578,7 +577,7 @@ def test_closing_leaves_no_process_not_even_one_that_refuses():
 
 
 def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(monkeypatch):
-    monkeypatch.setattr(life, "CLOSE", 0.05)
+    monkeypatch.setattr(limits, "CLOSE_SECONDS", 0.05)
 
     async def main():
         async with connected(raw=raw("stubborn")) as servers:

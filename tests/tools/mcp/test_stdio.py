@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.secrets import register_secret
-from agentmagic.tools.mcp import wire
+from agentmagic.tools.mcp import stdio
 from agentmagic.tools.mcp.stdio import Lines, Tail, TooLong
 
 
@@ -39,7 +39,7 @@ def test_a_line_that_is_too_long_leaves_only_the_request_it_answers(message, req
 @given(st.lists(st.sampled_from(["\\ud83d", "\\uDE00", "\\\\", "a", "\\n", "\\u0041", "\\\\ud83d"])).map("".join))
 def test_halves_of_characters_are_mended_and_nothing_else(text):
     words = json.loads(f'"{text}"').encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    assert json.loads(wire.mend(f'"{text}"'.encode())) == words
+    assert json.loads(stdio.repair(f'"{text}"'.encode())) == words
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_halves_of_characters_are_mended_and_nothing_else(text):
     ],
 )
 def test_what_cannot_be_read_is_told_to_the_request_that_it_answers(message, request_id):
-    assert wire.answered(message.encode(), message.encode()) == request_id
+    assert stdio.answered_request(message.encode(), message.encode()) == request_id
 
 
 def test_a_line_without_end_takes_no_more_memory_than_allowed():

@@ -8,7 +8,7 @@ from agentmagic.errors import ConfigError, ServerError
 from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp import McpServers, config, trust
 from agentmagic.tools.mcp.config import Input, Stdio
-from agentmagic.tools.mcp.host import Typed
+from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.trust import TrustStore
 from tests.tools.mcp.calling import PATIENCE, SERVERS, call, raw
 
@@ -78,7 +78,7 @@ def test_a_host_is_asked_once_and_its_yes_is_kept(tmp_path, store):
         return True
 
     async def scene():
-        servers = McpServers(config.read(write(tmp_path)), host=Typed(confirm=confirm), store=store)
+        servers = McpServers(config.read(write(tmp_path)), host=Host(confirm=confirm), store=store)
         try:
             await asyncio.gather(servers.tools(), servers.tools())
             await servers.restart("raw")

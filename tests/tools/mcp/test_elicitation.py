@@ -8,9 +8,10 @@ import pytest
 from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools.base import ToolContext, call_tool
-from agentmagic.tools.mcp import McpServers, client, forms, host
+from agentmagic.tools.mcp import McpServers, elicitation, session_task
 from agentmagic.tools.mcp.config import InProcess, ServerConfig, Stdio
-from agentmagic.tools.mcp.host import Field, Sampled, Sampling, Typed
+from agentmagic.tools.mcp.elicitation import Field, fields_of, read_answer
+from agentmagic.tools.mcp.pending import Host, SamplingAnswer, SamplingRequest
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 from tests.tools.mcp.servers import obliging
 
@@ -25,7 +26,7 @@ def over_both(scene, *, host=None, roots=()):
 
 def by_handshake(scene, *, program=None, host=None, roots=()):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "MODE", "legacy")
+        patch.setattr(session_task, "MODE", "legacy")
         asyncio.run(play(scene, program or InProcess(obliging.make()), host, roots))
 
 
@@ -107,7 +108,7 @@ def test_a_model_answers_once_a_person_agreed():
 
     async def complete(request, _call):
         requests.append(request)
-        return Sampled("4", "a-model")
+        return SamplingAnswer("4", "a-model")
 
     async def scene(servers):
         ask, asked = answering("y")
@@ -118,14 +119,14 @@ def test_a_model_answers_once_a_person_agreed():
         ask, _ = answering("n")
         assert "the user did not agree" in (await call(servers, "think", ask)).text
 
-    over_both(scene, host=Typed(complete))
+    over_both(scene, host=Host(complete))
 
 
 def test_what_is_not_shown_of_what_a_model_would_be_sent_is_said():
-    request = Sampling("s", (Message("user", (Text("x" * 100_000),)),), "Be short.", 10)
+    request = SamplingRequest("s", (Message("user", (Text("x" * 100_000),)),), "Be short.", 10)
     ask, asked = answering("n")
     in_call = ToolContext(ToolCall("1", "think", {}), ask=ask, progress=lambda *_: None)
-    assert asyncio.run(Typed().sample(request, in_call)) is None
+    assert asyncio.run(Host().sample(request, in_call)) is None
     assert "… (the first 10,000 of 100,000 characters)\nSend it?" in asked[0]
 
 
@@ -135,7 +136,7 @@ def test_without_a_model_sampling_is_not_offered():
         assert (await call(servers, "think", ask)).status == "error"
         assert asked == []
 
-    over_both(scene, host=Typed(complete=None))
+    over_both(scene, host=Host(complete=None))
 
 
 def test_a_model_that_fails_is_told_to_the_person_not_to_the_server():
@@ -148,7 +149,7 @@ def test_a_model_that_fails_is_told_to_the_person_not_to_the_server():
         assert answer.text.count("the secret place is down") == 1
         assert "[agentmagic: What it asked for could not be had" in answer.text or answer.status == "error"
 
-    over_both(scene, host=Typed(complete))
+    over_both(scene, host=Host(complete))
 
 
 def test_a_server_is_told_folders_only_where_they_were_given(tmp_path):
@@ -279,8 +280,8 @@ def test_what_a_server_says_of_itself_can_be_seen():
     ],
 )
 def test_a_secret_is_never_asked_for_in_a_form(message, field):
-    with pytest.raises(forms.UnusableForm, match="secrets are never asked for in a form"):
-        forms.fields(message, {"type": "object", "properties": field})
+    with pytest.raises(elicitation.UnusableForm, match="secrets are never asked for in a form"):
+        fields_of(message, {"type": "object", "properties": field})
 
 
 @pytest.mark.parametrize(
@@ -293,12 +294,12 @@ def test_a_secret_is_never_asked_for_in_a_form(message, field):
     ],
 )
 def test_what_is_no_flat_form_is_not_shown(schema):
-    with pytest.raises(forms.UnusableForm):
-        forms.fields("Please", schema)
+    with pytest.raises(elicitation.UnusableForm):
+        fields_of("Please", schema)
 
 
 def test_a_number_may_say_that_it_is_no_secret():
-    (field,) = forms.fields("Hi", {"properties": {"x": {"type": "integer", "description": "any, but not your pin"}}})
+    (field,) = fields_of("Hi", {"properties": {"x": {"type": "integer", "description": "any, but not your pin"}}})
     assert field.kind == "integer"
 
 
@@ -308,20 +309,25 @@ def test_choices_are_read_in_the_three_ways_they_are_written():
         "b": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
         "c": {"type": "array", "items": {"type": "string", "enum": ["r", "g"]}},
     }
-    a, b, c = forms.fields("Colour?", {"type": "object", "properties": properties, "required": ["a"]})
+    a, b, c = fields_of("Colour?", {"type": "object", "properties": properties, "required": ["a"]})
     assert (a.kind, a.choices, a.required) == ("choice", {"Red": "r", "Green": "g"}, True)
     assert (b.choices, b.required) == (a.choices, False)
-    assert (c.kind, host.read(c, "r, g"), host.read(a, "Green"), host.read(a, "g")) == ("choices", ["r", "g"], "g", "g")
+    assert (
+        c.kind,
+        read_answer(c, "r, g"),
+        read_answer(a, "Green"),
+        read_answer(a, "g"),
+    ) == ("choices", ["r", "g"], "g", "g")
     with pytest.raises(ValueError, match="'blue' is none of them"):
-        host.read(a, "blue")
+        read_answer(a, "blue")
 
 
 def test_typed_answers_are_read_by_kind():
-    assert host.read(Field("x", "X", "number"), "1.5") == 1.5
-    assert host.read(Field("x", "X", "boolean"), "No") is False
+    assert read_answer(Field("x", "X", "number"), "1.5") == 1.5
+    assert read_answer(Field("x", "X", "boolean"), "No") is False
     for kind, wrong in (("integer", "1.5"), ("number", "x"), ("boolean", "maybe")):
         with pytest.raises(ValueError, match=r"no integer|no number|y or n"):
-            host.read(Field("x", "X", kind), wrong)
+            read_answer(Field("x", "X", kind), wrong)
 
 
 @pytest.mark.parametrize(
@@ -344,11 +350,11 @@ def test_typed_answers_are_read_by_kind():
     ],
 )
 def test_a_default_stands_only_where_it_fits_and_can_be_shown(schema, default):
-    (field,) = forms.fields("Fill in", {"properties": {"x": schema}})
+    (field,) = fields_of("Fill in", {"properties": {"x": schema}})
     assert field.default == default
 
 
 @pytest.mark.parametrize("schema", [{"enum": [f"v{number}" for number in range(101)]}, {"type": ["string", "null"]}])
 def test_a_field_nobody_can_be_asked_for_makes_the_form_unusable(schema):
-    with pytest.raises(forms.UnusableForm):
-        forms.fields("Fill in", {"properties": {"x": schema}})
+    with pytest.raises(elicitation.UnusableForm):
+        fields_of("Fill in", {"properties": {"x": schema}})

@@ -1,32 +1,28 @@
-"""One life of a connection, where its connection cannot make the moment come about."""
+"""One session of a connection, where its connection cannot make the moment come about."""
 
 import asyncio
 
 import pytest
 
 from agentmagic.errors import ServerError
-from agentmagic.tools.mcp.asking import Asking
-from agentmagic.tools.mcp.host import Typed
-from agentmagic.tools.mcp.life import Life
-from agentmagic.tools.mcp.waiting import Waiting
+from agentmagic.tools.mcp.pending import Host, PendingCallers
+from agentmagic.tools.mcp.server_requests import ServerRequests
+from agentmagic.tools.mcp.session_task import SessionTask
 from tests.tools.mcp.calling import PATIENCE, raw
 
 
 def test_who_waits_for_a_life_that_is_left_before_it_began_is_told():
     async def main():
-        host = Typed()
-        life = Life(
-            "raw",
+        session = SessionTask(
             raw(),
-            Asking("raw", host, ()),
-            Waiting("raw", host),
+            ServerRequests(PendingCallers("raw", Host()), ()),
             None,
             on_change=lambda _: None,
             on_tools_changed=lambda: None,
         )
-        await life.leave()
+        await session.leave()
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(ServerError, match="it was disconnected"):
-                await life.until_ready()
+                await session.until_ready()
 
     asyncio.run(main())

@@ -1,7 +1,8 @@
-"""What goes wrong between us and a server, in words that say what to do."""
+"""Errors between us and a server, in words that say what to do."""
 
 from typing import cast
 
+from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Sse, Stdio, Transport
 from agentmagic.tools.mcp.words import line
 
@@ -12,35 +13,26 @@ _REFUSED = frozenset({401, 403})
 _FIRST_FAILURE = 400
 
 
-def leaf(error: BaseException) -> BaseException:
-    """Return the first error inside nested groups; task groups wrap whatever a transport raises."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
-
-
 def is_lost(error: BaseException) -> bool:
-    """Whether this error of a call says that the connection is of no more use.
-
-    The code of a closed connection, -32000, is also what many servers give to errors of their own, and a
-    server that was restarted answers "Session not found" for ever: the mcp library's words decide.
-    """
+    """Return whether an error of a request means that the connection cannot be used any more."""
     from mcp import MCPError
 
     if isinstance(error, MCPError):
+        # The words decide, not the code: servers use the code of a closed connection, -32000, for other errors too,
+        # and a server that was restarted answers every request with "Session not found".
         return error.message in _LOST
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server answered, with an error."""
+    """Return whether the server answered with an error."""
     from mcp import MCPError
 
     return isinstance(error, MCPError) and not is_lost(error)
 
 
 def is_misshapen(error: BaseException) -> bool:
-    """Whether what the server answered has not the form it should: the mcp library says so at length."""
+    """Return whether the server's answer does not have the form of MCP; the library's own words for it are long."""
     from mcp import MCPError, types
     from pydantic import ValidationError
 
@@ -50,38 +42,33 @@ def is_misshapen(error: BaseException) -> bool:
 
 
 def reason(transport: Transport, error: BaseException, status: int = 0) -> str:
-    """Say why a server cannot be used; `status` is that of its last answer over HTTP, 0 for none."""
+    """Return why a server cannot be used; `status` is that of its last answer over HTTP, 0 if there was none."""
     from pydantic import ValidationError
 
-    error = leaf(error)
+    while isinstance(error, BaseExceptionGroup):  # task groups wrap the error of a transport
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         where = line(".".join(str(step) for step in first["loc"]), 200)
         return f"what it sent is not MCP ({where}: {line(first['msg'], 200)}); report this to its makers"
-    match transport:
-        case Stdio() if said := _of_program(transport, error):
-            return said
-        case Http() | Sse() if said := _of_address(transport, error, status):
-            return said
-        case _ if str(error) == CLOSED:
-            return "it ended without an answer"
+    said: str | None = None
+    match transport, error:
+        case Stdio(), FileNotFoundError():
+            said = f"command not found: {transport.command}; install it or correct the command"
+        case Stdio(), PermissionError():
+            said = f"{transport.command} may not be executed; check its permissions"
+        case Stdio(), NotADirectoryError():
+            said = str(error)
+        case Http() | Sse(), _:
+            said = _http_reason(transport, error, status)
         case _:
-            return f"{type(error).__name__}: {line(str(error), 500)}".rstrip(".: ")
+            pass
+    if said is None and str(error) == CLOSED:
+        said = "it ended without an answer"
+    return said or f"{type(error).__name__}: {line(str(error), limits.ERROR)}".rstrip(".: ")
 
 
-def _of_program(program: Stdio, error: BaseException) -> str | None:
-    match error:
-        case FileNotFoundError():
-            return f"command not found: {program.command}; install it or correct the command"
-        case PermissionError():
-            return f"{program.command} may not be executed; check its permissions"
-        case NotADirectoryError():
-            return str(error)
-        case _:
-            return None
-
-
-def _of_address(server: Http | Sse, error: BaseException, status: int) -> str | None:
+def _http_reason(server: Http | Sse, error: BaseException, status: int) -> str | None:
     answered = getattr(error, "response", None) is not None
     if type(error).__module__.startswith("httpx2") and not answered:
         return f"{server.url} cannot be reached ({type(error).__name__}); check the URL and that the server runs"

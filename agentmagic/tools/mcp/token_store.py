@@ -1,4 +1,4 @@
-"""Where what servers granted is kept: in the keyring of the system, or in memory where none can be used."""
+"""The tokens that servers granted: kept in the keyring of the system, or in memory if no keyring can be used."""
 
 import asyncio
 import json
@@ -17,20 +17,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SERVICE = f"{KEYRING_SERVICE}-mcp"
-"""What the keyring lists the records under; the user name is the server's URL."""
-
-PATIENCE = 10.0
-"""Seconds a keyring may take; some ask their owner to unlock them, and wait for ever where nobody can see that."""
+SERVICE = f"{KEYRING_SERVICE}-mcp"  # the keyring lists the records under it; the user name is the server's URL
+PATIENCE = 10.0  # seconds; a locked keyring asks its owner, and waits for ever if the owner cannot see the question
 
 _SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
 _log = logging.getLogger(__name__)
-_unkept: dict[str, str] = {}
-"""The records that no keyring took, by URL, for as long as the process lives."""
+_unkept: dict[str, str] = {}  # the records that no keyring took, by URL, until the process ends
 
 
 class Grant:
-    """What a server granted: the token, and what is needed to refresh it. The library's storage."""
+    """What a server granted: the token, and what is needed to refresh it. It is the library's `TokenStorage`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,7 +37,7 @@ class Grant:
 
     @property
     def access(self) -> str | None:
-        """The access token."""
+        """The access token, or None."""
         return self.token.access_token if self.token else None
 
     async def get_tokens(self) -> "OAuthToken | None":
@@ -49,19 +45,19 @@ class Grant:
         return self.token
 
     async def set_tokens(self, tokens: "OAuthToken") -> None:
-        """Take a token."""
+        """Set the token."""
         self.token = tokens
 
     async def get_client_info(self) -> "OAuthClientInformationFull | None":
-        """Return what the authorization server knows us by."""
+        """Return our registration with the authorization server."""
         return self.client
 
     async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
-        """Take what the authorization server knows us by."""
+        """Set our registration with the authorization server."""
         self.client = client_info
 
     async def load(self) -> None:
-        """Take what was kept, where it can be read."""
+        """Read the stored record, if there is one that can be read."""
         from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
         record = await read(self.url)
@@ -72,12 +68,13 @@ class Grant:
             client = OAuthClientInformationFull.model_validate(kept["client"])
             issuer = OAuthMetadata.model_validate(kept["issuer"]) if "issuer" in kept else None
             resource = ProtectedResourceMetadata.model_validate(kept["resource"]) if "resource" in kept else None
-        except (AttributeError, KeyError, TypeError, ValueError):  # none was kept, or something else was
+        except (AttributeError, KeyError, TypeError, ValueError):  # there is none, or it has another form
             return
         self.token, self.client, self.issuer, self.resource = token, client, issuer, resource
 
     async def save(self) -> None:
-        """Keep it; of the metadata only what a refresh needs, for a keyring may hold a few kilobytes only."""
+        """Store the record."""
+        # Of the metadata only what a refresh needs, because some keyrings hold only a few kilobytes.
         parts = (
             ("token", self.token, None),
             ("client", self.client, {"client_id", "client_secret", "token_endpoint_auth_method", "issuer"}),
@@ -93,14 +90,14 @@ class Grant:
 
 
 def grant_for(transport: Transport) -> Grant | None:
-    """Return an empty grant for a server over HTTP, or None where the user gave it an Authorization header."""
+    """Return an empty grant for a server over HTTP, or None if its entry has an Authorization header."""
     if not isinstance(transport, Http | Sse) or "authorization" in {name.lower() for name in transport.headers}:
         return None
     return Grant(transport.url)
 
 
 def hide(*records: object) -> None:
-    """Blank from now on what is secret in the answers of an authorization server."""
+    """Register the secrets in the answers of an authorization server."""
     for record in records:
         if isinstance(record, Mapping):
             for name, value in cast("Mapping[str, object]", record).items():
@@ -109,12 +106,12 @@ def hide(*records: object) -> None:
 
 
 async def read(url: str) -> str | None:
-    """Return the record of a server, or None where there is none."""
+    """Return the record of a server, or None."""
     return _unkept.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
 
 
 async def write(url: str, record: str) -> None:
-    """Keep the record of a server; what no keyring takes is kept in memory, which the log says."""
+    """Store the record of a server; if no keyring takes it, it is kept in memory and a warning is logged."""
     _unkept[url] = record
     if await _patiently(lambda keyring: _put(keyring, url, record), instead=False):
         _unkept.pop(url, None)
@@ -123,25 +120,25 @@ async def write(url: str, record: str) -> None:
 
 
 async def forget(url: str) -> None:
-    """Delete the record of a server, wherever it is."""
+    """Delete the record of a server from memory and keyring."""
     _unkept.pop(url, None)
     await _patiently(lambda keyring: keyring.delete_password(SERVICE, url), None)
 
 
-async def usable() -> bool:
-    """Whether there is a keyring that says it can be used."""
+async def keyring_usable() -> bool:
+    """Return whether there is a keyring that says it can be used."""
     return await _patiently(lambda keyring: keyring.get_keyring().priority > 0, instead=False)
 
 
 def _put(keyring: Any, url: str, record: str) -> bool:
     keyring.set_password(SERVICE, url, record)
-    return keyring.get_password(SERVICE, url) == record  # some take everything and keep nothing
+    return keyring.get_password(SERVICE, url) == record  # some backends accept a record and store nothing
 
 
 async def _patiently(use: Callable[[Any], T], instead: T) -> T:
-    """Use the keyring in a thread of its own; `instead` stands for one that is missing, locked, broken or silent."""
+    """Use the keyring in a thread; return `instead` if it is missing, locked, broken or silent."""
     try:
         async with asyncio.timeout(PATIENCE):
             return await engine().in_pool(lambda: use(import_module("keyring")))
-    except Exception:  # noqa: BLE001  (each backend has errors of its own, D-Bus among them)
+    except Exception:  # noqa: BLE001  (each backend raises errors of its own, D-Bus errors among them)
         return instead

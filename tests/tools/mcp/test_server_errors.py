@@ -3,7 +3,7 @@ import httpx2
 import pytest
 from mcp import MCPError
 
-from agentmagic.tools.mcp import faults
+from agentmagic.tools.mcp import server_errors
 from agentmagic.tools.mcp.config import Http, InProcess, Stdio
 
 WEB = Http("http://localhost/mcp")
@@ -22,7 +22,7 @@ WEB = Http("http://localhost/mcp")
     ],
 )
 def test_only_what_ends_a_connection_counts_as_lost(error, lost):
-    assert faults.is_lost(error) is lost
+    assert server_errors.is_lost(error) is lost
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_only_what_ends_a_connection_counts_as_lost(error, lost):
     ],
 )
 def test_a_fault_is_said_in_words_that_help(transport, error, status, reason):
-    assert faults.reason(transport, error, status).startswith(reason)
+    assert server_errors.reason(transport, error, status).startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_fault_is_said_in_words_that_help(transport, error, status, reason):
     ],
 )
 def test_an_answer_that_is_not_mcp_is_told_from_one_that_says_what_is_wrong(error, misshapen):
-    assert faults.is_misshapen(error) is misshapen
+    assert server_errors.is_misshapen(error) is misshapen

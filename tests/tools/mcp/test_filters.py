@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-from agentmagic.tools.mcp import notices, pace, schemas, screen, streamable_http, words
-from agentmagic.tools.mcp.pace import Pace
-from agentmagic.tools.mcp.screen import Screen, screened
-from agentmagic.tools.mcp.streamable_http import Body, TooMuch
-from agentmagic.tools.mcp.values import MOST_VALUES, Values
+from agentmagic.tools.mcp import filters, http_transport, limits, words
+from agentmagic.tools.mcp.filters import MessageFilter, filtered
+from agentmagic.tools.mcp.http_transport import Body, TooMuch
+from agentmagic.tools.mcp.limits import Rate, ValueCounter
 
 MODERN = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 
@@ -27,7 +26,7 @@ def answered(result, identifier=1):
 
 def mended(method, params, result):
     """Pass an answer through a screen."""
-    door, answer = Screen(), answered(result)
+    door, answer = MessageFilter(), answered(result)
     door.sending(asked(method, params))
     door.receiving(answer)
     return answer.result
@@ -41,7 +40,7 @@ def test_a_result_of_2026_without_its_type_counts_as_complete():
 
 
 def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
-    door = Screen()
+    door = MessageFilter()
     assert not door.receiving(answered({}))
     door.sending(asked("tools/call"))
     assert door.receiving(answered({}))
@@ -49,7 +48,7 @@ def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
 
 
 def test_an_answer_may_give_its_number_as_a_text():
-    door, answer = Screen(), answered({"tools": [7]}, identifier="1")
+    door, answer = MessageFilter(), answered({"tools": [7]}, identifier="1")
     door.sending(asked("tools/list"))
     assert door.receiving(answer)
     assert answer.result == {"tools": []}
@@ -63,7 +62,7 @@ def test_a_request_that_the_server_takes_back_leaves_room_for_another():
         params = {"requestId": number}
         return SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
 
-    sift = screen._Incoming(None, Screen())._sift
+    sift = filters._IncomingStream(None, MessageFilter())._sift
     assert all(sift(item) is item for number in range(20) for item in (asks(number), takes_back(number)))
     assert sift(takes_back(99)) is None
     assert [sift(asks(number)) is not None for number in range(20, 23)] == [True] * 3
@@ -71,18 +70,18 @@ def test_a_request_that_the_server_takes_back_leaves_room_for_another():
 
 
 def test_a_cancelled_request_is_forgotten():
-    door = Screen()
+    door = MessageFilter()
     door.sending(asked("tools/list"))
     door.sending(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
-    assert door._asked == {}
+    assert door._sent == {}
 
 
 def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
     now = 0.0
-    paced = Pace(5, clock=lambda: now)
+    paced = Rate(5, clock=lambda: now)
     assert [paced.take("x") for _ in range(7)] == [True] * 5 + [False] * 2
     assert paced.take("another")
-    assert paced.wait("x") == pytest.approx(1 / pace.RATE)
+    assert paced.wait("x") == pytest.approx(1 / limits.PER_SECOND)
     now = 1.0
     assert [paced.take("x") for _ in range(6)] == [True] * 5 + [False]
 
@@ -100,14 +99,14 @@ def test_held_notices_come_when_their_time_has_come():
                 for stream in (into, incoming, outgoing, out):
                     stream.close()
 
-        door = Screen()
+        door = MessageFilter()
         door.sending(asked("tools/call"))
-        async with screened(Transport(), door) as (heard, _):
+        async with filtered(Transport(), door) as (heard, _):
             for number in range(20):
                 params = {"progressToken": 1, "progress": number}
                 notice = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
                 into.send_nowait(SessionMessage(notice))
-            got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(screen.BURST + 1)]
+            got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(limits.BURST + 1)]
             assert got == [0, 1, 2, 3, 4, 19]
             into.close()
             assert [one async for one in heard] == []
@@ -118,7 +117,7 @@ def test_held_notices_come_when_their_time_has_come():
 @given(st.recursive(st.none() | st.text(max_size=8), lambda one: st.lists(one, max_size=4)), st.integers(1, 9))
 def test_values_are_counted_however_the_bytes_are_cut(value, size):
     text = json.dumps(value, ensure_ascii=False).encode()
-    whole, pieces = Values(), Values()
+    whole, pieces = ValueCounter(), ValueCounter()
     whole.feed(text)
     for at in range(0, len(text), size):
         pieces.feed(text[at : at + size])
@@ -131,10 +130,10 @@ def marks(value):
 
 
 def test_commas_in_a_text_are_no_values():
-    counter = Values()
-    counter.feed(b'{"csv": "' + b'1,\\"2\\",' * MOST_VALUES + b'"}')
+    counter = ValueCounter()
+    counter.feed(b'{"csv": "' + b'1,\\"2\\",' * limits.MESSAGE_VALUES + b'"}')
     assert not counter.too_many
-    counter.feed(b"[]," * MOST_VALUES)
+    counter.feed(b"[]," * limits.MESSAGE_VALUES)
     assert counter.too_many
 
 
@@ -144,7 +143,7 @@ def test_a_json_body_is_passed_on_whole_and_within_its_limits():
     with pytest.raises(TooMuch):
         body.feed(b"x" * 11)
     with pytest.raises(TooMuch):
-        Body(events=False).feed(b"[]," * MOST_VALUES)
+        Body(events=False).feed(b"[]," * limits.MESSAGE_VALUES)
 
 
 def test_half_a_character_in_a_body_is_mended():
@@ -160,7 +159,7 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
     passed = b"".join(body.feed(stream[at : at + 3]) for at in range(0, len(stream), 3)) + body.rest()
     assert passed == stream
     with pytest.raises(TooMuch):
-        streamable_http.Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
+        http_transport.Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_a_schema_keeps_what_a_call_must_match():
     ],
 )
 def test_schemas_of_honest_servers_are_no_trouble(schema):
-    assert schemas.problem(schema) is None
+    assert limits.schema_problem(schema) is None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,7 @@ def test_schemas_of_honest_servers_are_no_trouble(schema):
     ],
 )
 def test_schemas_that_are_too_much_work_are_told(schema, words):
-    assert words in schemas.problem(schema)
+    assert words in limits.schema_problem(schema)
 
 
 @pytest.mark.parametrize(
@@ -246,4 +245,4 @@ def test_schemas_that_are_too_much_work_are_told(schema, words):
     ],
 )
 def test_notices_that_cannot_be_read_are_told_from_those_that_can(method, params, sound):
-    assert notices.is_sound(f"notifications/{method}", params) is sound
+    assert filters.is_sound(f"notifications/{method}", params) is sound

@@ -1,0 +1,238 @@
+"""Elicitation: a server asks the user for values in a form, or to visit an address, through the call that is running.
+
+The protocol allows flat forms of strings, numbers, booleans and choices only, and forbids servers to ask for passwords
+and keys in a form: for those a server shows an address of its own.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+
+from agentmagic.errors import ToolError
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp.words import deceives, line
+
+Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
+Refusal = Literal["decline", "cancel"]  # the user said no; or did not answer
+
+TRIES = 3  # how often the user is asked again for an answer that does not fit
+_YES = frozenset({"y", "yes"})
+_NO = frozenset({"n", "no"})
+_KINDS: Mapping[str, Kind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
+_SECRET = re.compile(
+    r"passw|passphrase|passcode|\bpin\b|secret|credential|token|api[ _-]?key|private[ _-]?key|access[ _-]?key"
+    r"|\bcvv\b|\bcvc\b|card[ _-]?number|seed[ _-]?phrase|\botp\b|one[ _-]?time",
+    re.IGNORECASE,
+)
+_WORD_BREAK = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")  # so that "userPin" and "user_pin" have the word "pin"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value that a server asks for; `choices` maps labels to values."""
+
+    name: str
+    label: str
+    kind: Kind = "text"
+    choices: Mapping[str, str] | None = None
+    required: bool = True
+    default: Any = None
+
+
+class UnusableForm(ValueError):
+    """Raised for a form that is not shown; the message says why."""
+
+
+def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
+    """Return the fields of a form. Raises UnusableForm if it asks for a secret, or is not a flat form."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
+        raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
+    required = cast("list[Any]", schema.get("required") or [])
+    found = tuple(_field(name, one, name in required) for name, one in cast("Mapping[str, Any]", properties).items())
+    if _SECRET.search(message) and any(field.kind == "text" for field in found):
+        raise UnusableForm("it asks for a secret, and secrets are never asked for in a form")
+    return found
+
+
+def _field(name: str, given: Any, required: bool) -> Field:
+    if not isinstance(given, Mapping):
+        raise UnusableForm(f"its field {line(name, 80)!r} is no schema")
+    schema = cast("Mapping[str, Any]", given)
+    title, description = (line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
+    kind, choices = _kind(name, schema)
+    label = ": ".join(filter(None, (title, description))) or line(name, limits.FORM_LABEL)
+    # The description of a number may mention secrets: "a number (please not your pin)".
+    telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
+    if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
+        raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
+    return Field(name, label, kind, choices, required, _default(kind, choices, schema.get("default")))
+
+
+def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any:
+    """Return a default that fits the field and can be shown unchanged; None for any other."""
+    values = (choices or {}).values()
+    given = default
+    match given, kind:
+        case str(), "text":
+            fits = given == line(given, limits.FORM_DEFAULT)
+        case str(), "choice":
+            fits = given in values
+        case list(), "choices":
+            fits = all(one in values for one in cast("list[Any]", given))
+        case bool(), _:  # in Python a bool is an int
+            fits = kind == "boolean"
+        case (int() | float(), "number") | (int(), "integer"):
+            fits = abs(given) < limits.FORM_NUMBER
+        case _:
+            fits = False
+    return default if fits else None
+
+
+def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | None]:
+    if schema.get("type") == "array":
+        items = schema.get("items")
+        if isinstance(items, Mapping) and (choices := _choices(cast("Mapping[str, Any]", items))):
+            return "choices", choices
+    elif choices := _choices(schema):
+        return "choice", choices
+    elif isinstance(kind := schema.get("type"), str) and kind in _KINDS:
+        return _KINDS[kind], None
+    raise UnusableForm(f"its field {line(name, 80)!r} is of a kind that forms do not have")
+
+
+def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of a choice by their labels."""
+    # Three forms, from three versions of the protocol: oneOf or anyOf with const, enum with enumNames, and bare enum.
+    titled = schema.get("oneOf") or schema.get("anyOf")
+    pairs: list[tuple[Any, Any]]
+    if isinstance(titled, list):
+        options = [cast("Mapping[str, Any]", one) for one in cast("list[Any]", titled) if isinstance(one, Mapping)]
+        pairs = [(one.get("title"), one.get("const")) for one in options]
+    else:
+        values = cast("list[Any]", schema.get("enum") or [])
+        pairs = list(zip(cast("list[Any]", schema.get("enumNames") or values), values, strict=False))
+    if len(pairs) > limits.FORM_CHOICES:
+        raise UnusableForm(f"one of its fields has more than {limits.FORM_CHOICES} choices")
+    return {line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}
+
+
+def address_problem(url: str) -> str | None:
+    """Return why an address is not shown to the user, or None."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "it cannot be read"
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        return "it is no web address"
+    if deceives(url, limits.ADDRESS):
+        return "it is written so that it could deceive"
+    return None
+
+
+class _NotGiven(Exception):
+    """Raised when the user gives no value."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal)
+        self.refusal: Refusal = refusal
+
+
+async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
+    """Ask the user for a yes; return None if it was given."""
+    try:
+        answer = (await call.ask(question)).strip().lower()
+    except ToolError:
+        return "cancel"
+    return None if answer in _YES else "decline"
+
+
+async def ask_fields(
+    server: str, message: str, fields: tuple[Field, ...], call: ToolContext
+) -> dict[str, Any] | Refusal:
+    """Ask the user for one field after the other; return the values by name."""
+    head = f"The server {server!r} asks: {message}"
+    if not fields:
+        return await ask_agreement(f"{head}\nAccept? [y/n]", call) or {}
+    values: dict[str, Any] = {}
+    for number, field in enumerate(fields):
+        question = _question(field)
+        try:
+            value = await _value(field, f"{head}\n{question}" if number == 0 else question, call)
+        except _NotGiven as error:
+            return error.refusal
+        if value is not None:
+            values[field.name] = value
+    return values
+
+
+async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> bool:
+    """Show an address to the user, who opens it or not; return whether the user agrees to visit it."""
+    question = (
+        f"The server {server!r} asks you to visit an address: {message}\n{url}\n"
+        "Open it yourself if you trust it. Did you, or will you? [y/n]"
+    )
+    return await ask_agreement(question, call) is None
+
+
+async def _value(field: Field, question: str, call: ToolContext) -> Any:
+    """Ask until the answer fits; return None for an optional field left empty. Raises _NotGiven."""
+    for _ in range(TRIES):
+        try:
+            answer = (await call.ask(question)).strip()
+        except ToolError:
+            raise _NotGiven("cancel") from None
+        if not answer and (field.default is not None or not field.required):
+            return field.default
+        if answer == "-":
+            raise _NotGiven("decline")
+        try:
+            return read_answer(field, answer)
+        except ValueError as error:
+            question = f"{error} {_question(field)}"
+    raise _NotGiven("cancel")
+
+
+def _question(field: Field) -> str:
+    match field.kind:
+        case "choice" | "choices":
+            several = ", several by commas" if field.kind == "choices" else ""
+            kind = f"one of: {', '.join(field.choices or ())}{several}"
+        case "boolean":
+            kind = "y/n"
+        case kind:
+            pass
+    default = f", else {field.default}" if field.default is not None else "" if field.required else ", may be empty"
+    return f"{field.label} ({kind}{default}; - declines)"
+
+
+def read_answer(field: Field, answer: str) -> str | int | float | bool | list[str]:
+    """Convert a typed answer to the kind of the field. Raises ValueError, with a sentence, if it does not fit."""
+    match field.kind:
+        case "text":
+            return answer
+        case "boolean":
+            if answer.lower() in _YES | _NO:
+                return answer.lower() in _YES
+            raise ValueError("Please answer y or n.")
+        case "choice":
+            return _choice(field, answer)
+        case "choices":
+            return [_choice(field, one.strip()) for one in answer.split(",") if one.strip()]
+        case "integer" | "number":
+            try:
+                return int(answer) if field.kind == "integer" else float(answer)
+            except ValueError:
+                raise ValueError("That is no number." if field.kind == "number" else "That is no integer.") from None
+
+
+def _choice(field: Field, answer: str) -> str:
+    choices = field.choices or {}
+    if answer in choices:
+        return choices[answer]
+    if answer in choices.values():
+        return answer
+    raise ValueError(f"{answer!r} is none of them.")

@@ -1,0 +1,335 @@
+"""Filters between a server and the mcp library: they repair, drop or delay messages that the library cannot bear.
+
+A filter sees every message both ways. It repairs a list of tools one by one, takes a result of protocol 2026-07-28
+without its `resultType` for complete, drops answers that no request waits for, and thins out floods of notifications. A
+server object of this process gets no filter, because the user wrote or chose it.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp.words import clean_schema, line
+
+if TYPE_CHECKING:
+    from mcp.client._transport import ReadStream, TransportStreams
+    from mcp.shared.message import SessionMessage
+
+# Methods that are counted each for itself; all others, whose names the server chooses, are counted as one.
+_KNOWN = frozenset(
+    {"ping", "roots/list", "elicitation/create", "sampling/createMessage"}
+    | {"notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"}
+    | {"notifications/resources/list_changed", "notifications/resources/updated", "notifications/elicitation/complete"}
+)
+_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+_COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+@dataclass(frozen=True, slots=True)
+class _SentRequest:
+    method: str
+    modern: bool
+    first_page: bool
+
+
+class MessageFilter:
+    """Keeps the open requests of both sides of a connection, and repairs answers in place.
+
+    `left_out` maps the tools of the last listing that cannot be used to the reasons.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: dict[str, str] = {}
+        self.requests: set[str] = set()
+        self._sent: dict[str, _SentRequest] = {}
+        self._listed = 0
+
+    def sending(self, message: Any) -> None:
+        """Note a request or a cancellation that we send."""
+        params: dict[str, Any] = getattr(message, "params", None) or {}
+        if message.method == "notifications/cancelled":
+            self._sent.pop(_key(params.get("requestId")), None)
+        elif (identifier := getattr(message, "id", None)) is not None:
+            modern = _VERSION_KEY in (params.get("_meta") or {})
+            self._sent[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
+
+    def answering(self, message: Any) -> None:
+        """Note that we answered a request of the server."""
+        self.requests.discard(_key(message.id))
+
+    def awaits(self, identifier: Any) -> bool:
+        """Return whether a request of ours is still open."""
+        return _key(identifier) in self._sent
+
+    def withdrawn(self, params: Mapping[str, Any]) -> bool:
+        """Forget a request that the server cancels; return whether it was open."""
+        key = _key(params.get("requestId"))
+        known = key in self.requests
+        self.requests.discard(key)
+        return known
+
+    def receiving(self, message: Any) -> bool:
+        """Repair an answer in place; return whether a request waits for it."""
+        sent = self._sent.pop(_key(message.id), None)
+        if sent is None:
+            return False
+        if (result := getattr(message, "result", None)) is not None:
+            self._repair(result, sent)
+        return True
+
+    def _repair(self, result: dict[str, Any], sent: _SentRequest) -> None:
+        if sent.modern:
+            for key, value in _COMPLETE.items():
+                result.setdefault(key, value)
+        for key, most in limits.RESULT_LISTS.items():
+            if isinstance(result.get(key), list):
+                del result[key][most:]
+        if sent.method == "tools/list" and isinstance(result.get("tools"), list):
+            if sent.first_page:
+                self.left_out, self._listed = {}, 0
+            result["tools"] = repair_tools(result["tools"], self.left_out, limits.TOOLS - self._listed)
+            self._listed += len(result["tools"])
+            if self._listed >= limits.TOOLS:
+                result.pop("nextCursor", None)  # the SDK would ask for further pages
+
+
+@asynccontextmanager
+async def filtered(
+    transport: "AbstractAsyncContextManager[TransportStreams]", messages: MessageFilter
+) -> AsyncGenerator["TransportStreams"]:
+    """Enter a transport and yield its streams with a filter before them."""
+    async with transport as (incoming, outgoing):
+        yield _IncomingStream(incoming, messages), _OutgoingStream(outgoing, messages)
+
+
+class _FilteredStream:
+    """What both directions share: closing the stream within."""
+
+    def __init__(self, inner: Any, messages: MessageFilter) -> None:
+        self._inner = inner
+        self._filter = messages
+
+    async def aclose(self) -> None:
+        """Close the stream within."""
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _IncomingStream(_FilteredStream):
+    """Messages from a server; of notifications that come too fast, the last of each kind is held back, then sent on."""
+
+    def __init__(self, inner: "ReadStream[SessionMessage | Exception]", messages: MessageFilter) -> None:
+        super().__init__(inner, messages)
+        self._notifications = limits.Rate(limits.BURST)
+        self._log = limits.Rate(limits.LOG_BURST)
+        self._requests = limits.Rate(limits.OPEN_REQUESTS)
+        self._held: dict[str, SessionMessage] = {}
+        self._next: SessionMessage | None = None
+        self._brake = limits.Brake()
+
+    async def receive(self) -> "SessionMessage | Exception":
+        """Return the next message; raises what the stream within raises at its end."""
+        if self._next is not None:
+            item, self._next = self._next, None
+            return item
+        while True:
+            if (due := self._due()) is not None:
+                return due
+            # A held notification goes on when its rate allows, even if the server sends nothing more.
+            patience = min((self._rate(kind).wait(kind) for kind in self._held), default=None)
+            try:
+                async with asyncio.timeout(patience):
+                    item = await self._inner.receive()
+            except TimeoutError:
+                continue
+            if (passed := self._sift(item)) is not None:
+                return passed
+            await self._brake.dropped()
+
+    def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
+        """Return what goes on now: the message, a held one that belongs before it, or None."""
+        if isinstance(item, Exception):
+            return item
+        message: Any = item.message
+        if not hasattr(message, "method"):
+            return self._after_progress(item) if self._filter.receiving(message) else None
+        if hasattr(message, "id"):
+            return item if self._admits(message) else None
+        if message.method == "notifications/cancelled":
+            return item if self._filter.withdrawn(message.params or {}) else None
+        return self._thin_out(item)
+
+    def _thin_out(self, item: "SessionMessage") -> "SessionMessage | None":
+        """Return a notification that goes on now, or hold it back."""
+        kind = self._kind(item.message)
+        if kind is None:
+            return None
+        if self._rate(kind).take(kind):
+            self._held.pop(kind, None)
+            return item
+        if kind in self._held or len(self._held) < limits.HELD_KINDS:
+            self._held[kind] = item
+        return None
+
+    def _kind(self, message: Any) -> str | None:
+        """Return the kind that a notification is counted as, or None for one that is useless."""
+        params: dict[str, Any] = message.params or {}
+        if not is_sound(message.method, params):
+            return None
+        if message.method == "notifications/progress":
+            token = params["progressToken"]
+            return f"progress {_key(token)}" if self._filter.awaits(token) else None
+        return _counted_method(message.method)
+
+    def _rate(self, kind: str) -> limits.Rate:
+        return self._log if kind == "notifications/message" else self._notifications
+
+    def _due(self) -> "SessionMessage | None":
+        for kind in self._held:
+            if self._rate(kind).take(kind):
+                return self._held.pop(kind)
+        return None
+
+    def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
+        """Return the held progress of a call before the answer of the call, because later the SDK drops it."""
+        last = self._held.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
+        if last is None:
+            return item
+        self._next = item
+        return last
+
+    def _admits(self, request: Any) -> bool:
+        """Return whether a request of the server goes on."""
+        pending, key = self._filter.requests, _key(request.id)
+        if key in pending or len(pending) >= limits.OPEN_REQUESTS:
+            return False
+        if not self._requests.take(_counted_method(request.method)):
+            return False
+        pending.add(key)
+        return True
+
+    def __aiter__(self) -> "ReadStream[SessionMessage | Exception]":
+        return self
+
+    async def __anext__(self) -> "SessionMessage | Exception":
+        import anyio
+
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class _OutgoingStream(_FilteredStream):
+    """Messages to a server."""
+
+    async def send(self, item: "SessionMessage", /) -> None:
+        """Send a message."""
+        is_answer = not hasattr(item.message, "method")
+        if not is_answer:
+            self._filter.sending(item.message)  # before it is sent: the answer may come at once
+        await self._inner.send(item)
+        if is_answer:
+            self._filter.answering(item.message)
+
+
+def is_sound(method: str, params: Mapping[str, Any]) -> bool:
+    """Return whether the SDK can read a notification; for one that it cannot read it logs a long traceback.
+
+    A notification of an unknown method counts as sound.
+    """
+    from mcp.types.methods import MONOLITH_NOTIFICATIONS
+    from pydantic import ValidationError
+
+    if (model := MONOLITH_NOTIFICATIONS.get(method)) is None:
+        return True
+    try:
+        model.model_validate({"method": method, "params": params}, by_name=False)
+    except ValidationError:
+        return False
+    return True
+
+
+class _UnusableTool(ValueError):
+    """Raised for an entry of a list of tools that is left out; the message says why."""
+
+
+def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.TOOLS) -> list[dict[str, Any]]:
+    """Return the tools of a page that can be used, at most `room`, and add to `left_out` why others are not.
+
+    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs.
+    """
+    kept: list[dict[str, Any]] = []
+    for number, entry in enumerate(page):
+        if len(kept) >= room:
+            left_out["..."] = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
+            break
+        try:
+            kept.append(_repaired_tool(entry))
+        except _UnusableTool as error:
+            if len(left_out) < limits.TOOLS:
+                left_out[_label(entry, number)] = str(error)
+    return kept
+
+
+def _repaired_tool(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, Mapping):
+        raise _UnusableTool("It is no JSON object.")
+    given = cast("Mapping[str, Any]", entry)
+    name = given.get("name")
+    if not isinstance(name, str) or not name:
+        raise _UnusableTool("It has no name.")
+    if len(name) > limits.TOOL_NAME:
+        raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
+    if not name.isprintable():
+        raise _UnusableTool("Its name has characters that cannot be seen.")
+    tool: dict[str, Any] = {"name": name, "inputSchema": _repaired_schema(given.get("inputSchema"))}
+    tool |= {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
+    if isinstance(hints := given.get("annotations"), Mapping):
+        known = cast("Mapping[str, Any]", hints)
+        tool["annotations"] = {key: known[key] for key in _HINTS if isinstance(known.get(key), bool)}
+    return tool
+
+
+def _repaired_schema(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {"type": "object", "properties": {}}
+    if not isinstance(given, Mapping):
+        raise _UnusableTool("Its schema is no JSON object.")
+    try:
+        size = len(json.dumps(given, ensure_ascii=False))
+        schema = clean_schema(cast("Mapping[str, Any]", given))
+    except RecursionError:
+        raise _UnusableTool("Its schema is nested too deeply.") from None
+    if size > limits.SCHEMA_SIZE:
+        raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
+    if schema.setdefault("type", "object") != "object":
+        raise _UnusableTool("Its schema does not describe an object.")
+    return schema
+
+
+def _label(entry: Any, number: int) -> str:
+    name = cast("Mapping[str, Any]", entry).get("name") if isinstance(entry, Mapping) else None
+    return line(name, 80) if isinstance(name, str) and name else f"tool {number + 1}"
+
+
+def _key(identifier: Any) -> str:
+    """Return a request's id as text, because some servers send a number back as text."""
+    return str(identifier)[:100]
+
+
+def _counted_method(method: str) -> str:
+    return method if method in _KNOWN else "other"

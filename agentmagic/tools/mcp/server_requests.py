@@ -1,0 +1,216 @@
+"""Answers to what a server asks of us: elicitation, sampling and roots, with the user's consent and within limits.
+
+A server is heard only while a call to it is running.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentmagic.messages import Media, Message
+from agentmagic.secrets import redact
+from agentmagic.tools.base import ToolContext
+from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp.content import to_parts
+from agentmagic.tools.mcp.elicitation import UnusableForm, address_problem, ask_fields, ask_visit, fields_of
+from agentmagic.tools.mcp.pending import PendingCallers, SamplingRequest
+from agentmagic.tools.mcp.words import clean, line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mcp import types
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a server's log; `level` is one of the protocol's, `logger` may be empty."""
+
+    level: str
+    logger: str
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class RunningCall:
+    """A call through which a server may ask; `notes` say what was refused, for the model and the user to read."""
+
+    context: ToolContext
+    notes: list[str] = field(default_factory=list[str])
+    questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
+
+
+class ServerRequests:
+    """The callbacks of one server's client, the server's log, and what the server has used up in this turn."""
+
+    def __init__(self, pending: PendingCallers, roots: "Sequence[Path]") -> None:
+        self.pending = pending
+        self.log: deque[LogLine] = deque(maxlen=limits.LOG_LINES)
+        self._roots = roots
+        self._calls: list[RunningCall] = []
+        self._samples = self._tokens = self._questions = 0
+
+    def new_turn(self) -> None:
+        """Count from zero again."""
+        self._samples = self._tokens = self._questions = 0
+
+    @contextmanager
+    def during(self, context: ToolContext) -> Generator[RunningCall]:
+        """Hear the server through a call inside the block; at its end open questions are withdrawn."""
+        call = RunningCall(context)
+        self._calls.append(call)
+        try:
+            with self.pending.caller(context.deadline):
+                yield call
+        finally:
+            self._calls.remove(call)
+            for task in call.questions:
+                task.cancel()
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return the arguments of the library's `Client`; the server is told that we lack the absent ones."""
+        given: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
+        if self.pending.host.complete is not None:
+            given["sampling_callback"] = self._sample
+        # Some servers replace the folders of their command line by the roots, so none are offered unasked.
+        if self._roots:
+            given["list_roots_callback"] = self._list_roots
+        return given
+
+    async def _keep_log(self, params: "types.LoggingMessageNotificationParams") -> None:
+        words = params.data if isinstance(params.data, str) else repr(params.data)
+        self.log.append(LogLine(params.level, line(params.logger or "", 100), line(words, limits.LOG_TEXT)))
+
+    async def _list_roots(self, _context: Any) -> "types.ListRootsResult":
+        from mcp import types
+
+        roots = [{"uri": one.as_uri(), "name": one.name} for one in self._roots]
+        return types.ListRootsResult.model_validate({"roots": roots})
+
+    async def elicit(self, _context: Any, params: "types.ElicitRequestParams") -> "types.ElicitResult":
+        """Ask the user to fill in a form, or to visit an address."""
+        from mcp import types
+
+        call = self._caller()
+        if call is None:
+            return types.ElicitResult(action="cancel")
+        self._questions += 1
+        if self._questions > limits.QUESTIONS:
+            call.notes.append(f"It asked more than {limits.QUESTIONS} questions in this turn; the rest was declined.")
+            return types.ElicitResult(action="decline")
+        message = clean(params.message[: limits.QUESTION_TEXT])
+        if params.mode == "url":
+            return await self._elicit_visit(call, message, params.url)
+        return await self._elicit_form(call, message, params.requested_schema)
+
+    async def _elicit_form(self, call: RunningCall, message: str, schema: Any) -> "types.ElicitResult":
+        from mcp import types
+
+        try:
+            fields = fields_of(message, schema)
+        except UnusableForm as error:
+            call.notes.append(f"It asked for values in a form, which was refused: {error}.")
+            return types.ElicitResult(action="decline")
+        values = await self._ask(call, ask_fields(self.pending.server, message, fields, call.context))
+        if values is None or isinstance(values, str):
+            return types.ElicitResult(action=values or "cancel")
+        return types.ElicitResult(action="accept", content=values)
+
+    async def _elicit_visit(self, call: RunningCall, message: str, url: str) -> "types.ElicitResult":
+        from mcp import types
+
+        if (problem := address_problem(url)) is not None:
+            call.notes.append(f"It asked for a visit to an address, which was refused: {problem}.")
+            return types.ElicitResult(action="decline")
+        agreed = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
+        return types.ElicitResult(action="accept" if agreed else "decline")
+
+    async def visit_first(self, error: BaseException) -> str:
+        """Ask the user to visit the addresses that a server demands before a call; return the outcome in words.
+
+        Returns "" for any other error. The call is not sent again: the model decides that.
+        """
+        from mcp import MCPError, types
+        from pydantic import ValidationError
+
+        if not isinstance(error, MCPError) or error.code != types.URL_ELICITATION_REQUIRED:
+            return ""
+        try:
+            demanded = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        except ValidationError:
+            return ""
+        answers = [await self.elicit(None, one) for one in demanded[: limits.QUESTIONS]]
+        agreed = all(one.action == "accept" for one in answers)
+        return "The user agreed to visit it; call again." if agreed else "The user did not agree to visit it."
+
+    async def _sample(
+        self, _context: Any, params: "types.CreateMessageRequestParams"
+    ) -> "types.CreateMessageResult | types.ErrorData":
+        """Have the model answer, within the limits of a turn."""
+        from mcp import types
+
+        call = self._caller()
+        tokens = max(1, min(params.max_tokens, limits.SAMPLE_TOKENS))
+        if call is None:
+            return _refused("a server may ask for a model only while a call to it is running")
+        if self._samples >= limits.SAMPLES or self._tokens + tokens > limits.SAMPLE_TOKENS:
+            note = (
+                f"It asked the model for more than {limits.SAMPLES} answers or {limits.SAMPLE_TOKENS} tokens "
+                "in this turn; the rest was refused."
+            )
+            if note not in call.notes:
+                call.notes.append(note)
+            return _refused(note)
+        given = params.messages[: limits.SAMPLE_MESSAGES]
+        messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in given)
+        instructions = clean((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
+        if _is_too_long(messages):
+            call.notes.append("It asked the model with more than can be sent, which was refused.")
+            sizes = f"{limits.SAMPLE_TEXT} characters or {limits.SAMPLE_MEDIA} bytes of media"
+            return _refused(f"it holds over {sizes}")
+        self._samples += 1
+        self._tokens += tokens
+        request = SamplingRequest(self.pending.server, messages, instructions, tokens)
+        answer = await self._ask(call, self.pending.host.sample(request, call.context))
+        if answer is None:
+            return _refused("the user did not agree")
+        content = types.TextContent(type="text", text=answer.text)
+        return types.CreateMessageResult(
+            role="assistant", content=content, model=answer.model, stop_reason=answer.stop_reason
+        )
+
+    def _caller(self) -> RunningCall | None:
+        return self._calls[-1] if self._calls else None
+
+    async def _ask(self, call: RunningCall, question: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for the user with the callers' clocks paused; return None if the call ended first."""
+        task = asyncio.ensure_future(question)
+        call.questions.add(task)
+        try:
+            with self.pending.prompt():
+                await asyncio.wait((task,))
+        finally:
+            call.questions.discard(task)
+            task.cancel()
+        if task.cancelled():
+            return None
+        if error := task.exception():
+            call.notes.append(redact(f"What it asked for could not be had: {type(error).__name__}: {error}"[:500]))
+            return None
+        return task.result()
+
+
+def _is_too_long(messages: Sequence[Message]) -> bool:
+    media = sum(len(part.data) for message in messages for part in message.parts if isinstance(part, Media))
+    return sum(len(message.text) for message in messages) > limits.SAMPLE_TEXT or media > limits.SAMPLE_MEDIA
+
+
+def _refused(why: str) -> "types.ErrorData":
+    from mcp import types
+
+    return types.ErrorData(code=types.INVALID_REQUEST, message=f"Sampling was refused: {why}.")
