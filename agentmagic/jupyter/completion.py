@@ -24,7 +24,7 @@ from agentmagic.tools.functions import is_tool
 if TYPE_CHECKING:
     from agentmagic.jupyter.options import LineMagic, Parser
     from agentmagic.tools.mcp import McpServers
-    from agentmagic.tools.mcp.catalogue import Prompt
+    from agentmagic.tools.mcp.content import Prompt
 
 T = TypeVar("T")
 

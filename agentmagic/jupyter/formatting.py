@@ -20,7 +20,7 @@ from agentmagic.widgets.commands import count_turns, relative_path
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import ServerState
-    from agentmagic.tools.mcp.catalogue import Prompt, ResourceEntry
+    from agentmagic.tools.mcp.content import Prompt, ResourceEntry
 
 MOST_LEFT_OUT = 20
 """Tools of a server that are named with the reason why the model does not get them."""

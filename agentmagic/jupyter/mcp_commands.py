@@ -22,7 +22,6 @@ from agentmagic.settings import path_of
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
     from agentmagic.tools.mcp.config import Input
-    from agentmagic.tools.mcp.content import Argument
 
 MOST_NAMED = 20
 """Tools that a message names."""
