@@ -76,10 +76,10 @@ def _fetch_ahead(document: Any) -> None:
     override = settings.model_override()
     if not (override or "").startswith("local:") and (override or not any("local:" in source for source in sources)):
         return
-    from agentmagic.providers.local import files, runtime
+    from agentmagic.providers.local import downloads, llama
 
-    runtime.require()
-    files.fetch()
+    llama.require()
+    downloads.fetch()
 
 
 def _write(document: Any, notebook: Path, written: Path) -> None:

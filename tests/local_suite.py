@@ -23,7 +23,7 @@ from typing import Any
 
 from agentmagic import Agent, Session
 from agentmagic.messages import Example, ToolCall, ToolDef, ToolResult
-from agentmagic.providers.local import make
+from agentmagic.providers.local.local_model import make
 from agentmagic.tools.base import Tool, ToolContext, result
 
 MODEL = "local:"

@@ -1,5 +1,6 @@
 """What importing agentmagic costs, and which names it promises. The layers are import-linter's to check."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 
 import agentmagic
+from agentmagic.providers.registry import providers
 
 ROOT = Path(__file__).parent.parent
-SDKS = {"google.genai", "mcp", "openai", "xllamacpp"}
+# Where each SDK may be imported: in the package of its provider, and mcp in that of its tools.
+HOMES = {row.package: row.make.rpartition(".")[0] for row in providers().values() if row.package}
+HOMES["mcp"] = "agentmagic.tools.mcp"
+SDKS = set(HOMES)
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
 JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view", "agentmagic.widgets.chat")
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
@@ -51,6 +56,25 @@ def test_no_module_outside_the_kernel_imports_an_sdk_or_jupyter_before_it_is_use
 
 def test_the_kernel_imports_no_sdk_before_it_is_used():
     assert loaded_by("import agentmagic.jupyter.extension") & SDKS == set()
+
+
+def imports_of(file: Path) -> set[str]:
+    """The modules that a file imports from elsewhere, anywhere in it, also for the type checker only."""
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+
+
+@pytest.mark.parametrize("sdk", sorted(SDKS))
+def test_an_sdk_is_imported_in_one_package_only(sdk):
+    root = sdk.partition(".")[0]
+    files = [
+        file
+        for file in (ROOT / "agentmagic").rglob("*.py")
+        if any(name.partition(".")[0] == root for name in imports_of(file))
+    ]
+    home = ROOT / HOMES[sdk].replace(".", "/")
+    assert [file for file in files if home not in file.parents] == []
 
 
 def test_the_public_names_are_these():

@@ -1,10 +1,13 @@
-"""What every model is: a request goes in, part events and one closing event stream out."""
+"""The seam between agentmagic and a provider: the model protocol, the request, and the row that describes a provider.
+
+A request goes into a model; part events and one closing event come out.
+"""
 
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
@@ -50,11 +53,11 @@ class OutputSchema:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model request, in no provider's terms.
+    """One model request, independent of the provider.
 
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
-    `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer
-    that is JSON of that form; whoever sends the request checks the answer, since not every model obeys.
+    `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
+    of that form. Not every model obeys, so the loop checks the answer.
     """
 
     messages: tuple[Message, ...]
@@ -68,9 +71,9 @@ class Request:
 class ModelFinished:
     """The response is complete; `reason` is the provider's own word for why it ended.
 
-    `usage` counts this one request; its cost is left for the registry to fill in. `cut` says that the
-    response stopped at a limit of length, so that its last part may be incomplete. `usage` may count a
-    conversation more than once, where a response takes several generations; `once` is then False.
+    `usage` counts this one request; the registry fills in its cost. `cut` is True if the response stopped at a limit of
+    length, so that its last part may be incomplete. `once` is False if the response took several generations, and
+    `usage` counts the conversation more than once.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -87,11 +90,12 @@ ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
 class Model(Protocol):
     """A model of a provider.
 
-    `name` is "provider:model". `stream` yields the parts of one response, each started, then its
-    deltas, then finished with the whole part, indices counting from 0 in order of appearance, and last
-    of all one `ModelFinished`. A response that breaks off before its closing event raises
-    `StreamBroken`, one whose tool call cannot be read `MalformedCall`; every other failure is a
-    `ProviderError` too. It does not retry. Cancelling the task that iterates ends the request at once.
+    `name` is "provider:model". `stream` yields the parts of one response, and then one `ModelFinished`. Each part is a
+    `PartStarted`, its deltas, and a `PartFinished` with the whole part; indices count from 0 in order of appearance.
+
+    A response that breaks off before its closing event raises `StreamBroken`, one with an unreadable tool call
+    `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task that
+    iterates ends the request at once.
     """
 
     @property
@@ -100,20 +104,20 @@ class Model(Protocol):
         ...
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Send the request and yield what comes back."""
+        """Send the request and yield the events of the answer."""
         ...
 
     async def aclose(self) -> None:
-        """Close what the model holds open; it may be called twice."""
+        """Close open connections; may be called twice."""
         ...
 
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A model that has to be fetched or loaded before its first request; a turn's time does not run meanwhile."""
+    """A model that is fetched or loaded before its first request; a turn's time limit is paused meanwhile."""
 
     async def prepare(self) -> None:
-        """Get ready; at once where it is."""
+        """Get ready; returns at once if the model is ready."""
         ...
 
 
@@ -122,25 +126,82 @@ class FewTools(Protocol):
     """A model that can handle only so many tools."""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return those of the tools that a turn with this question should have."""
+        """Return the tools that a turn with this question should have."""
         ...
 
 
 @runtime_checkable
 class Hosted(Protocol):
-    """A model at an address, which decides what its tokens cost."""
+    """A model at an address; the address decides what its tokens cost."""
 
     @property
     def base_url(self) -> str:
-        """The address requests are sent to."""
+        """The address that requests are sent to."""
         ...
+
+
+Kind = Literal["images", "documents", "audio", "video"]
+"""A kind of media that a model can read beside text; documents are PDF and text files."""
+
+KINDS: frozenset[Kind] = frozenset(("images", "documents", "audio", "video"))
+READS: frozenset[Kind] = frozenset(("images", "documents"))
+
+UNKNOWN_WINDOW = 32_000
+"""The window, in tokens, of a model about which nothing is known.
+
+A server that runs an open model often gives it a smaller window than the model could have, and some servers cut a
+longer prompt without notice. A large guess is therefore worse than a small one. A much smaller one would leave no room
+for tools and results.
+"""
+
+FREE = ""
+"""Stands for the id in the price table if the provider's tokens cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Models whose names begin alike, and what is known of all of them.
+
+    `window` is used if the price table has none; None means no limit. `maker` is the id of the maker in the price
+    table, which is searched too. `answer` is the part of the listed window that a prompt may not use.
+    """
+
+    names: re.Pattern[str]
+    takes: frozenset[Kind] = frozenset()
+    window: int | None = UNKNOWN_WINDOW
+    maker: str = ""
+    answer: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """The description of a provider; its module or package lists it in `PROVIDERS`.
+
+    `make` is "module:function" (or class), called with the part of a model's name after the colon. `default` is the
+    model to use if none is named. `keys` are the environment variables with its key, `base_url` is the one with the
+    address of another server. `package` is its SDK, and `extra` the extra that installs it. `prices` is the provider's
+    id in the price table; FREE if its tokens cost nothing, None if their price is unknown. `families` are the models
+    that it makes, whichever server runs them. `all_models` describes all models that it serves, whatever their names.
+    """
+
+    name: str
+    make: str
+    about: str
+    default: str = ""
+    keys: tuple[str, ...] = ()
+    base_url: str = ""
+    package: str = ""
+    extra: str = ""
+    prices: str | None = None
+    families: tuple[Family, ...] = ()
+    all_models: Family | None = None
 
 
 class Memo:
     """Encodes a growing history, each message once.
 
-    A request repeats the messages of the one before it; what they were encoded to is kept for as long as
-    they come again. `encode` makes one message into any number of API objects, which are not to be changed.
+    Each request repeats the messages of the one before. Their encoded form is kept as long as they are repeated.
+    `encode` turns one message into any number of API objects, which must not be changed.
     """
 
     def __init__(self, encode: Callable[[Message], Iterable[dict[str, Any]]]) -> None:
@@ -148,12 +209,12 @@ class Memo:
         self._kept: dict[int, tuple[Message, tuple[dict[str, Any], ...]]] = {}
 
     def __call__(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """Return what the messages are in the API's terms."""
+        """Return the messages as API objects."""
         kept = {id(message): self._known(message) for message in messages}
         self._kept = kept
         return [encoded for message in messages for encoded in kept[id(message)][1]]
 
     def _known(self, message: Message) -> tuple[Message, tuple[dict[str, Any], ...]]:
-        # The message is kept beside its encoding, so that its id cannot come to mean another.
+        # The message is kept beside its encoding: the id of a deleted object can be given to another one.
         known = self._kept.get(id(message))
         return known or (message, tuple(self._encode(message)))

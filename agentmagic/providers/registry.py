@@ -1,7 +1,7 @@
-"""Which providers there are, which model a name means, what it can do, and what its tokens cost."""
+"""All providers, one row each; the model that a name means, the facts about it, and the cost of its tokens."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -12,9 +12,9 @@ from typing import cast
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers import catalog
-from agentmagic.providers.base import Hosted, Model
-from agentmagic.providers.catalog import Kind, Listing, ModelInfo, register_model
+from agentmagic.providers import catalog, gemini, local, openai, scripted
+from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
+from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 
 __all__ = [
     "ENTRY_POINTS",
@@ -31,100 +31,35 @@ __all__ = [
     "usable_models",
 ]
 
-FREE = ""
-"""In place of a price table's id: what the provider makes costs nothing."""
-
 ENTRY_POINTS = "agentmagic.providers"
-"""The entry point group of other people's providers: each names a function `make(model) -> Model`."""
+"""The entry point group for providers of other packages: each names a function `make(model) -> Model`."""
 
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """One row of the registry.
-
-    `make` is "module:function", called with what follows the colon of a model's name. `default` is the
-    model taken where none is named. `keys` are the environment variables that hold its key, `package` the
-    module it stands on and `extra` the extra that installs that. `prices` is the provider's id in the price
-    table; FREE means that its tokens cost nothing, None that nobody knows. `base_url` is the environment
-    variable that puts another server in its place.
-    """
-
-    name: str
-    make: str
-    about: str
-    default: str = ""
-    keys: tuple[str, ...] = ()
-    package: str = ""
-    extra: str = ""
-    prices: str | None = None
-    base_url: str = ""
-
-
-_OURS = (
-    Provider(
-        "openai",
-        "agentmagic.providers.openai.responses:make",
-        "OpenAI (Responses)",
-        "gpt-5.4",
-        ("OPENAI_API_KEY",),
-        "openai",
-        "openai",
-        "openai",
-        "OPENAI_BASE_URL",
-    ),
-    Provider(
-        "openai-chat",
-        "agentmagic.providers.openai.chat_completions:make",
-        "OpenAI Chat Completions, and any server that speaks it (OPENAI_BASE_URL)",
-        "gpt-5.4",
-        ("OPENAI_API_KEY",),
-        "openai",
-        "openai",
-        "openai",
-        "OPENAI_BASE_URL",
-    ),
-    Provider(
-        "gemini",
-        "agentmagic.providers.gemini.gemini_model:make",
-        "Google Gemini",
-        "gemini-3.5-flash",
-        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        "google.genai",
-        "gemini",
-        "google",
-        "GOOGLE_GEMINI_BASE_URL",
-    ),
-    Provider(
-        "local",
-        "agentmagic.providers.local:make",
-        "a small model on this machine, no key (1.1 GB, fetched once)",
-        "qwen2.5-coder-1.5b",
-        package="xllamacpp",
-        extra="local",
-        prices=FREE,
-    ),
-    Provider("scripted", "agentmagic.providers.scripted:make", "plays a script, for lessons and tests", prices=FREE),
+# Our providers, one row each, in the order in which a default model is chosen.
+_OURS: tuple[Provider, ...] = (
+    *openai.PROVIDERS,
+    *gemini.PROVIDERS,
+    *local.PROVIDERS,
+    *scripted.PROVIDERS,
 )
+_NAMES = frozenset(row.name for row in _OURS)
+_FAMILIES = (*(family for row in _OURS for family in row.families), *catalog.OPEN_FAMILIES)
+secrets.register_names(key for row in _OURS for key in row.keys)
 
 
 @cache
 def providers() -> Mapping[str, Provider]:
-    """Return every provider by name, those of other packages after ours; ours cannot be replaced."""
+    """Return all providers by name: ours, then those of other packages, which cannot replace ours."""
     others = {
-        point.name: Provider(point.name, point.value, f"from {point.module}")
+        point.name: Provider(name=point.name, make=point.value, about=f"from {point.module}")
         for point in entry_points(group=ENTRY_POINTS)
     }
     return {row.name: row for row in _OURS} | {name: row for name, row in others.items() if name not in _NAMES}
 
 
-_NAMES = frozenset(row.name for row in _OURS)
-secrets.register_names(key for row in _OURS for key in row.keys)
-
-
 def resolve(name: str) -> Model:
-    """Make the model that a "provider:model" name means.
+    """Return a new model for a "provider:model" name.
 
-    Raises UnknownModel, or MissingExtra where the provider's package is not installed.
+    Raises UnknownModel, or MissingExtra if the provider's package is not installed.
     """
     provider, colon, model = name.strip().partition(":")
     row = providers().get(provider)
@@ -151,7 +86,7 @@ def _no_such(name: str) -> str:
 
 
 def default_model() -> str | None:
-    """Return the model to use where nobody chose one: that of the first provider whose key is set, or None."""
+    """Return the model to use if none is chosen: that of the first provider whose key is set, or None."""
     for row in providers().values():
         if row.keys and settings.find_key(row.keys):
             return f"{row.name}:{row.default}"
@@ -178,47 +113,52 @@ def usable_models() -> list[str]:
 def _is_usable(row: Provider) -> bool:
     try:
         installed = not row.package or find_spec(row.package) is not None
-    except ModuleNotFoundError:  # of the package above it
+    except ModuleNotFoundError:  # raised for the parent of a package such as google.genai
         return False
     return installed and (not row.keys or settings.find_key(row.keys) is not None)
 
 
 def address_of(model: Model) -> str | None:
-    """Return the address a model was made for, where it has one."""
+    """Return the address that a model was made for, or None if it has none."""
     return model.base_url if isinstance(model, Hosted) else None
 
 
 def info(name: str, base_url: str | None = None) -> ModelInfo:
-    """Return what is known of a model, with safe guesses for what is not; cheap from the second call on.
+    """Return the facts about a model, with safe guesses for unknown ones; cheap from the second call on.
 
-    `base_url` is the server the model was made for, where that is not the one the environment names.
-    A script has no window and takes everything, a local model takes text.
+    `base_url` is the server that the model was made for, if that is not the one that the environment names.
     """
     provider, _, model = name.partition(":")
-    told, listing = catalog.registered(name), _listing(name, base_url)
-    takes: frozenset[Kind] = frozenset(
-        kind for kind in catalog.KINDS if told.takes.get(kind, kind in _takes(provider, model))
-    )
-    known = bool(told.prices or _is_free(provider) or (listing and listing.price))
-    return ModelInfo(name, told.window or _window(provider, model, listing), takes, known)
+    row, listing, registered = providers().get(provider), _listing(name, base_url), catalog.registered(name)
+    family = (row and row.all_models) or _family(model)
+    takes: frozenset[Kind] = frozenset(kind for kind in KINDS if registered.takes.get(kind, kind in family.takes))
+    free = row is not None and row.prices == FREE
+    known = free or bool(registered.prices or (listing and listing.price))
+    return ModelInfo(name, registered.window or catalog.window(model, family, listing), takes, known)
+
+
+def _family(model: str) -> Family:
+    """Return the family of a model, by its name without the provider: any server may run it."""
+    name = catalog.plain(model)
+    return next((family for family in _FAMILIES if family.names.match(name)), catalog.UNKNOWN)
 
 
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
-    """Fill in what a model's tokens cost; None where that is unknown.
+    """Return the usage with what a model's tokens cost, None if that is unknown; `base_url` is as in `info`.
 
-    A registered price counts first. The price table comes second, and knows a seller by its address: on a
-    server that it does not know nothing has a price, whatever its models are called. `base_url` is as in `info`.
+    A registered price counts first, then the price table. The table knows a seller by its address: on a server that is
+    not in it no model has a price.
     """
-    told = catalog.registered(name).price
-    if told is None and _is_free(name.partition(":")[0]):
+    row, price = providers().get(name.partition(":")[0]), catalog.registered(name).price
+    if price is None and row is not None and row.prices == FREE:
         return usage
-    listing = _listing(name, base_url)
-    price = told or (listing.price if listing else None)
+    if price is None and (listing := _listing(name, base_url)):
+        price = listing.price
     return replace(usage, cost=catalog.cost(price, usage) if price else None)
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:
-    """Say where the price table would have a model; None where its provider is not in it."""
+    """Return how to find a model in the price table; None if its provider is not in it."""
     provider, _, model = name.partition(":")
     row = providers().get(provider)
     if row is None or not row.prices:
@@ -227,30 +167,3 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
         model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
     url = (base_url or settings.variable(row.base_url) or "").strip()
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)
-
-
-def _is_free(provider: str) -> bool:
-    row = providers().get(provider)
-    return row is not None and row.prices == FREE
-
-
-def _takes(provider: str, model: str) -> frozenset[Kind]:
-    match provider:
-        case "scripted":
-            return catalog.KINDS
-        case "local":
-            return frozenset()
-        case _:
-            return catalog.family(model).takes
-
-
-def _window(provider: str, model: str, listing: Listing | None) -> int | None:
-    match provider:
-        case "scripted":
-            return None
-        case "local":
-            from agentmagic.providers.local.runtime import CONTEXT
-
-            return CONTEXT
-        case _:
-            return catalog.window(model, listing)

@@ -10,8 +10,18 @@ from typing import Any, NotRequired, TypedDict, cast
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
-from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.providers.base import FREE, KINDS, Family, ModelEvent, ModelFinished, Provider, Request
 from agentmagic.providers.wire import clean, read_arguments
+
+PROVIDERS = (
+    Provider(
+        name="scripted",
+        make="agentmagic.providers.scripted:make",
+        about="plays a script, for lessons and tests",
+        prices=FREE,
+        all_models=Family(re.compile(""), KINDS, window=None),
+    ),
+)
 
 
 class ScriptedCall(TypedDict):

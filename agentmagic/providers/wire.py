@@ -1,7 +1,7 @@
-"""What every provider reads and writes alike: JSON of unknown shape, text that may be no Unicode, names, waits.
+"""What all providers share: readers of untrusted JSON, names, ids, waits, keys, addresses and connection errors.
 
-What comes off the wire is not trusted to have any shape: the readers here return what was looked for, or
-raise StreamBroken.
+The readers (`object_of`, `text_of` and so on) return a value of the type that the caller expects, or raise
+StreamBroken: a server can send JSON of any shape.
 """
 
 import hashlib
@@ -11,64 +11,75 @@ import re
 import ssl
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
+from urllib.parse import urlsplit
 from uuid import uuid4
 
-from agentmagic.errors import StreamBroken
+from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
+from agentmagic.secrets import redact
+from agentmagic.settings import require_key
 
 Json = dict[str, Any]
 
 DEEPEST = 100
-"""Levels of nesting that are read; what a model nests deeper would exhaust the stack of whoever walks it."""
+"""Levels of nesting that are read; deeper data would exhaust the stack of the code that walks it."""
+
+LONGEST_QUOTE = 500
+"""Characters of a server's own words that an error repeats."""
+
+CONNECT_TIMEOUT = 30.0
+SILENCE_TIMEOUT = 600.0
+"""Seconds without a byte after which a connection counts as dead. A turn has a shorter limit of its own."""
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
-"""What OpenSSL calls an answer that is not TLS."""
+"""OpenSSL's reasons for an answer that is not TLS."""
 
 _NAME_FOR_ALL = 64
 """Characters of a function's name that every provider takes."""
 
 
 def unreadable(why: str) -> StreamBroken:
-    """Say that what came is no answer, and why."""
+    """Return the error for data that is no answer."""
     return StreamBroken(f"The provider sent something that cannot be read: {why}. Ask again, or check the base URL.")
 
 
 def object_of(value: object) -> Json:
-    """Return a JSON object; nothing counts as an empty one."""
+    """Return a JSON object; null counts as an empty one."""
     if value is None or isinstance(value, dict):
         return cast("Json", value or {})
     raise _misshapen(value, "an object")
 
 
 def objects_of(value: object) -> list[Json]:
-    """Return a list of JSON objects; nothing counts as an empty one."""
+    """Return a list of JSON objects; null counts as an empty one."""
     if value is None or isinstance(value, list):
         return [object_of(item) for item in cast("list[object]", value or [])]
     raise _misshapen(value, "a list")
 
 
 def text_of(value: object) -> str:
-    """Return a text that can be written; nothing counts as an empty one."""
+    """Return a text without lone surrogates; null counts as an empty one."""
     if value is None or isinstance(value, str):
         return clean_text(value or "")
     raise _misshapen(value, "a text")
 
 
 def place_of(value: object) -> int:
-    """Return a whole number."""
+    """Return a whole number, the position of a part."""
     if isinstance(value, int):
         return value
     raise _misshapen(value, "a number")
 
 
 def figures_of(value: object) -> Json:
-    """Return an object of figures; anything else is an empty one, since no answer should fail of a figure."""
+    """Return an object with figures such as token counts, an empty one for anything else: no answer fails over them."""
     return cast("Json", value) if isinstance(value, dict) else {}
 
 
 def count_of(value: object) -> int:
-    """Return a number of tokens; anything else counts as none."""
+    """Return a number of tokens, 0 for anything else."""
     return max(value, 0) if isinstance(value, int) else 0
 
 
@@ -77,9 +88,9 @@ def _misshapen(value: object, expected: str) -> StreamBroken:
 
 
 def clean(value: Any, depth: int = DEEPEST) -> Any:
-    """Return JSON data as it can be written: without lone surrogates, and null for a number that is none.
+    """Return JSON data that can be written: without lone surrogates, with null for NaN and infinity.
 
-    Raises ValueError where it is nested deeper than `depth`.
+    Raises ValueError if it is nested deeper than `depth`.
     """
     if isinstance(value, str):
         return clean_text(value)
@@ -98,7 +109,7 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
 
 def clean_text(text: str) -> str:
     """Return the text with every lone surrogate, which no encoding of Unicode can write, replaced by U+FFFD."""
-    if text.isascii():
+    if text.isascii():  # fast, and true for most chunks
         return text
     try:
         text.encode()
@@ -108,10 +119,7 @@ def clean_text(text: str) -> str:
 
 
 def kept(data: Any) -> Any:
-    """Return JSON that a provider sent as it can be kept and sent back.
-
-    Raises StreamBroken for what is nested too deep.
-    """
+    """Return JSON of a provider in a form that can be saved and sent back. Raises StreamBroken if it nests too deep."""
     try:
         return clean(data)
     except ValueError as error:
@@ -119,7 +127,7 @@ def kept(data: Any) -> Any:
 
 
 def read_arguments(text: str) -> Json:
-    """Parse a call's arguments; what is no JSON object stands as `{"_raw": text}`, nothing as no arguments."""
+    """Return a call's arguments, `{"_raw": text}` for text that is no JSON object, and {} for no text."""
     if not text.strip():
         return {}
     try:
@@ -138,21 +146,21 @@ def _finite(number: str) -> float:
 
 
 def mint_id() -> str:
-    """Make an id for a call that came without one."""
+    """Return an id for a call that came without one."""
     return f"call_{uuid4().hex}"
 
 
 def fit_id(call_id: str, longest: int) -> str:
-    """Shorten a call's id that another server made longer than this API takes; the same id every time."""
+    """Return a call's id, shortened if another server made it longer than this API takes; the same every time."""
     if len(call_id) <= longest:
         return call_id
     return f"call_{_digest(call_id)}"
 
 
 def fit_name(name: str, legal: re.Pattern[str]) -> str:
-    """Return the name of a function as an API takes it: itself where it is legal, else the same other name every time.
+    """Return the name of a function if the API takes it, or else a legal name made of it, the same every time.
 
-    A history may hold names that a model made up, or that another provider allows.
+    A history can hold names that a model made up, or that only another provider allows.
     """
     if legal.fullmatch(name):
         return name
@@ -166,7 +174,7 @@ def _digest(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds a response asks to wait, from `Retry-After` (seconds or a date) or its -ms form."""
+    """Return the seconds that a response asks to wait, from `Retry-After` (seconds or a date) or its -ms form."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / unit
@@ -179,11 +187,52 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def certificate_fault(error: BaseException | None) -> str:
-    """Say what is wrong with a server's encryption where that is why it could not be reached, else nothing.
+def quoted(words: object) -> str:
+    """Return a server's words on one line, shortened and with secrets blanked; empty for a value that is no text."""
+    if not isinstance(words, str):
+        return ""
+    # Secrets first: the rest of a secret that was cut in two would not be recognized.
+    return redact(" ".join(clean_text(words).split()))[:LONGEST_QUOTE].strip()
 
-    Trying again does not help then: the address, or the certificates that this machine trusts, are wrong.
+
+def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
+    """Return the key to send: `key`, or the one that is set under one of the names.
+
+    Raises AuthenticationMissing, and AuthenticationFailed for a key that cannot be sent in a header.
     """
+    key = (key or require_key(who, names)).strip()
+    if key.isascii() and key.isprintable():
+        return key
+    # Checked here, because an HTTP client would quote the key in its error.
+    raise AuthenticationFailed(
+        f"The {who} key holds characters that no key has. Copy it into {' or '.join(names)} once more."
+    )
+
+
+def usable_url(url: str, variable: str, example: str) -> str:
+    """Return a base URL that requests can be sent to; `variable` is where the user sets it. Raises BadRequest."""
+    with suppress(ValueError):  # urlsplit: a port that is no number, half an IPv6 address
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
+
+
+def unreachable(who: str, error: Exception, variable: str) -> Unavailable:
+    """Return the error for a server that could not be reached; `variable` is where the user sets its base URL."""
+    if fault := certificate_fault(error):
+        advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
+        failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
+        failure.retryable = False  # the next try would meet the same certificate
+        return failure
+    cause = error.__cause__ or error
+    reason = quoted(str(cause)) or type(cause).__name__
+    advice = f"Check the network, that the server runs, and the base URL ({variable})."
+    return Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
+
+
+def certificate_fault(error: BaseException | None) -> str:
+    """Return what is wrong with a server's encryption if that made a connection fail, or else an empty text."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"

@@ -13,14 +13,15 @@ from agentmagic.errors import AgentMagicError
 from agentmagic.events import RunResult, fold
 from agentmagic.messages import Media, Text, ToolCall
 from agentmagic.providers.base import Model
+from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import invalid_history
 from tests.providers.strict.script import Step, say
-from tests.providers.strict.server import Strict, strict
+from tests.providers.strict.server import APIS, Strict, strict
 
 PIXEL = Media("image/png", b"\x89PNG\r\n\x1a\n-a-picture", "pixel.png")
 GOES_ON = "Here is more."
-SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "google.genai"}
+SDKS = {name: providers()[name].package for name in APIS}
 
 
 def _installed(module: str) -> bool:

@@ -21,7 +21,7 @@ PAIRS = [
         id=" to ".join(pair),
         marks=[mark for name in pair for mark in api_case(name).marks],
     )
-    for pair in permutations(["openai", "openai-chat", "gemini"], 2)
+    for pair in permutations(APIS, 2)
 ]
 every_pair = pytest.mark.parametrize(("maker", "heir"), PAIRS)
 

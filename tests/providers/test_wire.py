@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
 from agentmagic.providers import wire
-from agentmagic.providers.openai.answer_form import NAME, is_strict
+from agentmagic.providers.openai.openai_client import NAME, is_strict
 from agentmagic.providers.wire import (
     certificate_fault,
     clean,

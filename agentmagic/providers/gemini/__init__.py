@@ -1,1 +1,25 @@
-"""Google's Gemini API and Vertex AI."""
+"""Google's Gemini API and Vertex AI (`gemini:`)."""
+
+import re
+
+from agentmagic.providers.base import KINDS, Family, Provider
+
+BASE_URL = "GOOGLE_GEMINI_BASE_URL"
+KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
+"""The variables with a key, in the order in which Google's SDK looks."""
+
+PROVIDERS = (
+    Provider(
+        name="gemini",
+        make="agentmagic.providers.gemini.gemini_model:Gemini",
+        about="Google Gemini",
+        default="gemini-3.5-flash",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        base_url=BASE_URL,
+        package="google.genai",
+        extra="gemini",
+        prices="google",
+        # https://ai.google.dev/gemini-api/docs/models
+        families=(Family(re.compile(r"gemini-"), KINDS, 1_000_000, "google"),),
+    ),
+)

@@ -1,10 +1,13 @@
-"""What the small model is asked, and how its replies are read: pure, from a request to prompts.
+"""The prompts of the small model, and how its replies are read. All functions here are pure.
 
-A model of this size does not keep to a tool-calling format of its own, so each request is cut into steps
-that cannot go wrong in form. PLAN: under a grammar that allows only "answer" or up to three real tool
-names, in order. ARGUMENTS of the next planned tool: under its JSON Schema, seeing the results so far.
-ANSWER: free text, from the results alone. At temperature 0 the plan comes out the same at every step of a
-turn, which keeps the provider stateless.
+A model of this size does not keep to a format for tool calls. Each request is therefore cut into steps whose form
+the runtime enforces:
+
+- PLAN: a grammar allows only "answer", or up to three real tool names in order.
+- ARGUMENTS of the next planned tool, under its JSON Schema. The prompt has the results so far.
+- ANSWER: free text, from the results alone.
+
+At temperature 0 the plan comes out the same at every step of a turn, so the provider keeps no state.
 """
 
 import json
@@ -19,10 +22,10 @@ from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.wire import read_arguments
 
 MAX_TOOLS = 5
-"""With more tools than this the plan gets unreliable."""
+"""Tools in one plan prompt; with more of them the plan becomes unreliable."""
 
 MAX_CALLS = 3
-"""Calls one plan may hold."""
+"""Calls in one plan."""
 
 REPAIRS = 1
 """Failed calls of a turn that are tried again with other arguments."""
@@ -31,8 +34,9 @@ PLAN_TOKENS = 100
 ARGUMENTS_TOKENS = 384
 ANSWER_TOKENS = 512
 FORM_TOKENS = 1024
-"""JSON takes more tokens than words, and is worth nothing where it is cut off."""
+"""JSON takes more tokens than words, and is useless if it is cut off."""
 
+# Characters of each text in a prompt. The context is small, and a long prompt takes seconds to read.
 QUESTION_CLIP = 500
 RESULT_CLIP = 800
 EARLIER_CLIP = 200
@@ -41,12 +45,13 @@ SUMMARY_CLIP = 300
 PROPERTIES_CLIP = 2000
 INSTRUCTIONS_CLIP = 2000
 
+# Questions that are shown as examples of "answer". Without them the model plans a tool for every question.
 ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in programming?", "Thanks a lot!")
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 RAW = "_raw"
-"""The one argument of a call whose arguments were no JSON object."""
+"""The only argument of a call whose arguments were no JSON object."""
 
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -55,7 +60,7 @@ Said = tuple[Literal["system", "user", "assistant"], str]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One generation: what was said, how long the reply may be, and the form it must keep to."""
+    """One generation: the messages, the length of the reply, and the grammar or schema that it must follow."""
 
     messages: tuple[Said, ...]
     max_tokens: int
@@ -65,7 +70,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A call of this turn that was carried out; `arguments` is JSON text, `outcome` what came back."""
+    """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result."""
 
     name: str
     arguments: str
@@ -80,7 +85,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """A conversation as the small model is told of it: the question, what was done, what went before."""
+    """The part of a conversation that the prompts contain: the question, this turn's calls, earlier turns."""
 
     question: str
     made: tuple[Made, ...] = ()
@@ -88,13 +93,13 @@ class Talk:
 
     @property
     def asked(self) -> str:
-        """The question, with the turns before it."""
+        """The question, after the earlier turns."""
         before = [f"(Earlier question: {question} Answer: {answer})\n" for question, answer in self.earlier]
         return "".join(before) + self.question
 
 
 def read(request: Request) -> Talk:
-    """Read the turn under way, and the last turns before it, out of a request's history."""
+    """Return the current turn of a request's history, and the last turns before it."""
     messages = request.messages
     start = _turn_start(request)
     question = "\n".join(_words(message) for message in messages[start:] if message.role == "user")
@@ -105,7 +110,8 @@ def _turn_start(request: Request) -> int:
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     if not users:
         return 0
-    # The closing request of a turn (LOOP-3) is a user message right behind results: they belong to its answer.
+    # A turn that reaches its limit ends with a user message that asks for the answer. It stands right behind the
+    # results, and its answer is made from them, so the turn begins one user message earlier.
     closing = request.tool_choice == "none" and len(users) > 1 and request.messages[users[-1] - 1].role == "tool"
     return users[-2] if closing else users[-1]
 
@@ -138,10 +144,10 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
 
 
 def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
-    """Return, in the given order, as many of the tools as the model can handle at once.
+    """Return at most MAX_TOOLS of the tools, in the given order.
 
-    Tools whose name and description share more words with the question are kept before others, then
-    those with an example, then the earlier ones.
+    Tools whose name and description share more words with the question come first, then tools with an example, then
+    earlier tools.
     """
     asked = set(_stems(question))
 
@@ -155,6 +161,7 @@ def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
 
 
 def _stems(text: str) -> list[str]:
+    # The first five letters, so that "file" and "files", "weather" and "weathers" are the same word.
     return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
 
 
@@ -162,7 +169,13 @@ def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Gen
     """Ask which tools the question needs, in order; with `required` at least one."""
     shots = [(example_question(tool), tool.name) for tool in tools]
     word = _no_tool(tools)
-    messages: list[Said] = [("system", _plan_task(tools, word))]
+    listed = "\n".join(map(signature, tools))
+    task = (
+        "You choose the tools that a question needs, in order.\n\n"
+        f"Tools:\n{listed}\n- {word}: {ANSWER_LINE}\n\n"
+        "Reply with the tool name. If several calls are needed, separate the names with commas."
+    )
+    messages: list[Said] = [("system", task)]
     for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined(shots)):
         messages.extend(_shot(question, name))
     messages.append(("user", talk.asked))
@@ -173,17 +186,8 @@ def _shot(question: str, reply: str) -> tuple[Said, Said]:
     return ("user", question), ("assistant", reply)
 
 
-def _plan_task(tools: Sequence[ToolDef], word: str) -> str:
-    listed = "\n".join(map(signature, tools))
-    return (
-        "You choose the tools that a question needs, in order.\n\n"
-        f"Tools:\n{listed}\n- {word}: {ANSWER_LINE}\n\n"
-        "Reply with the tool name. If several calls are needed, separate the names with commas."
-    )
-
-
 def _joined(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Make two examples that need two calls out of single ones."""
+    """Return two examples that need two calls, made of examples that need one."""
     if len(shots) < 2:  # noqa: PLR2004  (it takes two to join)
         return []
     (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
@@ -191,26 +195,26 @@ def _joined(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _no_tool(tools: Sequence[ToolDef]) -> str:
-    """Return the word for "no tool", which must not be the name of one."""
+    """Return the word for "no tool", one that is not the name of a tool."""
     names = {tool.name for tool in tools}
     return next(word for word in ("answer", "no_tool", "-") if word not in names)
 
 
 def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
-    """Write the grammar (GBNF) of a plan: the word for no tool, or up to three tool names."""
+    """Return the grammar (GBNF) of a plan: the word for no tool, or up to three tool names."""
     names = " | ".join(json.dumps(tool.name) for tool in tools)
     no_tool = "" if required else f"{json.dumps(_no_tool(tools))} | "
     return f'root ::= {no_tool}tool ("," " " tool){{0,{MAX_CALLS - 1}}}\ntool ::= {names}'
 
 
 def planned(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
-    """Read the reply to a plan prompt; a name that is no tool, such as a cut-off one, is dropped."""
+    """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are dropped."""
     named = {tool.name: tool for tool in tools}
     return tuple(named[name] for name in reply.strip().split(", ") if name in named)
 
 
 def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
-    """Return the tool to call next, or None once the plan is carried out.
+    """Return the tool to call next, or None if every step of the plan is done.
 
     The first failure of a turn does not count as a step: the tool is tried again with other arguments.
     """
@@ -229,37 +233,34 @@ def arguments(talk: Talk, tool: ToolDef) -> GenerationRequest:
     messages: list[Said] = [("system", task)]
     for example in tool.examples[:1]:
         messages.extend(_shot(example.question, json.dumps(dict(example.arguments), ensure_ascii=False)))
-    messages.append(("user", _arguments_question(talk, tool)))
+    question = talk.asked
+    if talk.made:
+        done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
+        question += (
+            f"\n\nAlready done:\n{done}\n\n"
+            f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
+        )
+    messages.append(("user", question))
     return GenerationRequest(tuple(messages), ARGUMENTS_TOKENS, schema=narrow(tool.parameters))
 
 
-def _arguments_question(talk: Talk, tool: ToolDef) -> str:
-    if not talk.made:
-        return talk.asked
-    done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
-    return (
-        f"{talk.asked}\n\nAlready done:\n{done}\n\n"
-        f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
-    )
-
-
 def takes_nothing(tool: ToolDef) -> bool:
-    """Whether a tool has no parameters, so that there is nothing to ask the model."""
+    """Return whether a tool has no parameters; the model is then not asked for arguments."""
     return not tool.parameters.get("properties") and not tool.parameters.get("additionalProperties")
 
 
 def parsed(reply: str) -> dict[str, Any]:
-    """Read the reply to an arguments prompt; what is no JSON object stands as `{"_raw": "..."}`."""
+    """Return the arguments in a reply; a reply that is no JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
-    """Whether the very call was made before in this turn."""
+    """Return whether this turn made the same call before."""
     return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Ask for the answer, in a form where there is one: from the results, else from what the model knows."""
+    """Ask for the answer: from the results if there are any, and as JSON if `output` is given."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP)}"
@@ -278,12 +279,12 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
 
 
 def signature(tool: ToolDef) -> str:
-    """Say a tool in one line: name, parameters, what it is for."""
+    """Return a tool in one line: name, parameters, purpose."""
     return f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_summary(tool)}"
 
 
 def example_question(tool: ToolDef) -> str:
-    """Return a question that needs the tool: of its first example, else its description stands in."""
+    """Return a question that needs the tool: that of its first example, or else its description."""
     return tool.examples[0].question if tool.examples else _summary(tool)
 
 
@@ -293,12 +294,12 @@ def _summary(tool: ToolDef) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Cut a text to a number of characters, and show that it was cut."""
+    """Return a text cut to a number of characters, with an ellipsis if it was cut."""
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def next_id(messages: Iterable[Message]) -> str:
-    """Mint the id of a call that no call of the conversation bears."""
+    """Return an id for a call that no call of the conversation has."""
     taken = {call.id for message in messages for call in message.calls}
     number = len(taken) + 1
     while f"call_{number}" in taken:

@@ -1,69 +1,67 @@
 """OpenAI's Chat Completions API, and the many servers that speak it: `openai-chat:MODEL`.
 
-What those servers do differently is allowed for here: no usage, no call ids, whole calls in one chunk,
-names in pieces, reasoning in a field of their own.
+Those servers differ in details: no usage, no call ids, whole calls in one chunk, names in pieces, reasoning in a
+field of their own.
 https://developers.openai.com/api/reference/resources/chat
 """
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
-from typing import Any
 
-from agentmagic.messages import Media, Message, ProviderData, Reasoning, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.messages import (
+    Content,
+    Media,
+    Message,
+    ProviderData,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    as_text,
+)
 from agentmagic.providers.base import Memo, ModelEvent, Request
-from agentmagic.providers.openai import openai_client
-from agentmagic.providers.openai.answer_form import NAME, form
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
+from agentmagic.providers.openai.openai_client import (
+    IMAGES,
+    NAME,
+    NOTHING,
+    PDF,
+    OpenAIClient,
+    data_url,
+    form,
+    write_arguments,
+)
 from agentmagic.providers.wire import Json, clean, fit_id, fit_name
 
 LONGEST_ID = 40
-"""Characters that a call's id may have."""
+"""Characters of the longest id of a call."""
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAIClient):
     """A model behind the Chat Completions API of OpenAI or of a compatible server.
 
-    `base_url` and `api_key` stand in for `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the
-    first request. Servers other than OpenAI's need no key.
+    Servers other than OpenAI's need no key.
     """
 
+    provider = PROVIDER
+    keyless = True
+
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        self._server = openai_client.OpenAIClient(model, base_url, api_key, keyless=True)
+        super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = _memo(model)
 
-    @property
-    def name(self) -> str:
-        """The full name, "openai-chat:MODEL"."""
-        return f"{PROVIDER}:{self._server.model}"
-
-    @property
-    def base_url(self) -> str:
-        """The address requests are sent to."""
-        return self._server.url
-
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Send the request and yield what comes back.
-
-        Many servers that hold an answer to its form cannot call tools meanwhile: only OpenAI is sent both.
-        """
-        model, server = self._server.model, self._server
+        """Send the request and yield the events of the answer."""
         calls = bool(request.tools) and request.tool_choice != "none"
-        if not server.takes_forms or (calls and not server.is_openai):
+        # Many compatible servers cannot call tools while they hold an answer to its form.
+        if not self.takes_forms or (calls and not self.is_openai):
             request = replace(request, output=None)
-        return server.events("/chat/completions", encode(request, model, self._memo), Decoder(model))
-
-    async def aclose(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        await self._server.aclose()
-
-
-def make(model: str) -> OpenAIChat:
-    """Make the model of a name without its provider."""
-    return OpenAIChat(model)
+        return self.events("/chat/completions", encode(request, self.model, self._memo), Decoder(self.model))
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Write a request as the body of `POST /chat/completions`; a memo spares writing the same messages again."""
+    """Return the body of `POST /chat/completions`; a memo of the same model saves encoding a message twice."""
     messages: list[Json] = []
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
@@ -103,37 +101,38 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 
 
 def _user_content(message: Message) -> str | list[Json]:
-    parts = [part for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult)]
+    parts = [part for part in message.parts if isinstance(part, Content)]
     texts = [part.text for part in parts if isinstance(part, Text)]
-    if len(texts) == len(parts):  # some servers take no list
-        return "\n\n".join(filter(None, texts)) or openai_client.NOTHING
+    if len(texts) == len(parts):  # one string: some servers take no list
+        return "\n\n".join(filter(None, texts)) or NOTHING
     return [_content(part) for part in parts if part != Text("")]
 
 
 def _assistant(message: Message, model: str) -> Iterator[Json]:
-    words = (as_text(part) for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult))
-    text, calls = "".join(words), [_call(call) for call in message.calls]
+    text = "".join(as_text(part) for part in message.parts if isinstance(part, Content))
+    calls = [_call(call) for call in message.calls]
     if text or calls:
-        # Some servers insist on the key "content" even where a message only calls.
+        # Some servers insist on the key "content" even if a message only calls tools.
         body: Json = {"role": "assistant", "content": text or None} | _reasoning(message, model)
         yield body | {"tool_calls": calls} if calls else body
 
 
 def _call(call: ToolCall) -> Json:
-    function = {"name": fit_name(call.name, NAME), "arguments": openai_client.write_arguments(call.arguments)}
+    function = {"name": fit_name(call.name, NAME), "arguments": write_arguments(call.arguments)}
     return {"id": fit_id(call.id, LONGEST_ID), "type": "function", "function": function}
 
 
 def _reasoning(message: Message, model: str) -> Json:
-    """Give a model back what it reasoned: DeepSeek refuses a history of calls without it.
+    """Return the fields with the model's own reasoning: DeepSeek refuses a history of calls without it.
 
     https://api-docs.deepseek.com/guides/thinking_mode#tool-calls
     """
     fields: dict[str, str] = {}
     for part in message.parts:
         match part:
-            case Reasoning(provider_data=ProviderData(provider=name, data={"model": maker, "field": key})):
-                if (name, maker) == (PROVIDER, model):
+            case Reasoning(provider_data=ProviderData(provider, {"model": maker, "field": key})):
+                # Only to the model that wrote it, in the field that it came in.
+                if (provider, maker) == (PROVIDER, model):
                     fields[key] = fields.get(key, "") + part.text
             case _:
                 pass
@@ -141,13 +140,13 @@ def _reasoning(message: Message, model: str) -> Json:
 
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:
-    """Write results as text; what they hold in pictures follows in the user's name, after all of them."""
+    """Yield results as text, then one user message with their images: results cannot have images in this API."""
     shown: list[Json] = []
     for result in results:
         prefix = "Error: " if result.is_error else ""
         call_id = fit_id(result.call_id, LONGEST_ID)
         yield {"role": "tool", "tool_call_id": call_id, "content": prefix + result.text}
-        media = [part for part in result.content if isinstance(part, Media) and _can_show(part)]
+        media = [part for part in result.content if isinstance(part, Media) and part.media_type in {*IMAGES, PDF}]
         if media:
             shown.append({"type": "text", "text": f"What the call {call_id} of {result.name} returned:"})
             shown += [_content(part) for part in media]
@@ -155,16 +154,12 @@ def _results(results: list[ToolResult]) -> Iterator[Json]:
         yield {"role": "user", "content": shown}
 
 
-def _can_show(media: Media) -> bool:
-    return media.media_type in openai_client.IMAGES or media.media_type == openai_client.PDF
-
-
-def _content(part: Any) -> Json:
+def _content(part: Content) -> Json:
     match part:
-        case Media(media_type=kind) if kind in openai_client.IMAGES:
-            return {"type": "image_url", "image_url": {"url": openai_client.data_url(part), "detail": "auto"}}
-        case Media(media_type=openai_client.PDF):
+        case Media(media_type=kind) if kind in IMAGES:
+            return {"type": "image_url", "image_url": {"url": data_url(part), "detail": "auto"}}
+        case Media(media_type=kind) if kind == PDF:
             name = part.name or "document.pdf"
-            return {"type": "file", "file": {"filename": name, "file_data": openai_client.data_url(part)}}
+            return {"type": "file", "file": {"filename": name, "file_data": data_url(part)}}
         case _:
             return {"type": "text", "text": as_text(part)}

@@ -1,4 +1,4 @@
-"""From the chunks of a streamed chat completion to part events, of OpenAI and of the servers that speak its API."""
+"""Turns the chunks of a streamed chat completion, of OpenAI or a compatible server, into part events."""
 
 import json
 from collections.abc import Iterator
@@ -9,22 +9,22 @@ from agentmagic.errors import MalformedCall
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.openai import openai_client
+from agentmagic.providers.openai.openai_client import read_usage
 from agentmagic.providers.openai.openai_errors import broken, filtered
 from agentmagic.providers.wire import Json, kept, mint_id, object_of, objects_of, read_arguments, text_of
 
 PROVIDER = "openai-chat"
 
 _CUT = frozenset({"length", "max_tokens", "model_length"})
-"""Finish reasons of an answer that was stopped by its length; the last two are other servers' words."""
+"""Finish reasons of an answer that reached its limit of length; the last two are of compatible servers."""
 
 _FAILED = frozenset({"error", "insufficient_system_resource"})
-"""Finish reasons of compatible servers that could not finish the answer."""
+"""Finish reasons of compatible servers that failed to finish the answer."""
 
 
 @dataclass(slots=True)
 class _Prose:
-    """Text or reasoning that is being written."""
+    """A text or reasoning part whose end has not come; `key` is the field that it came in."""
 
     index: int
     kind: Literal["text", "reasoning"]
@@ -34,7 +34,7 @@ class _Prose:
 
 @dataclass(slots=True)
 class _Call:
-    """A call that is being written; it gets its index once its name is whole, with the first of its arguments."""
+    """A call whose end has not come; it gets its index with its first arguments, when its name is complete."""
 
     id: str = ""
     name: str = ""
@@ -43,7 +43,7 @@ class _Call:
 
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
-"""Where compatible servers put reasoning: DeepSeek, llama.cpp and others; vLLM, Ollama and OpenRouter."""
+"""The fields with reasoning: of DeepSeek, llama.cpp and others; of vLLM, Ollama and OpenRouter."""
 
 
 class Decoder:
@@ -59,20 +59,21 @@ class Decoder:
         self._reason = ""
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a chunk, whatever JSON it is; raises StreamBroken for what is none of an answer."""
+        """Yield the events of a chunk, which can be any JSON. Raises StreamBroken if it is not part of an answer."""
         response = object_of(chunk)
+        # Servers send the usage in the last chunk, in every chunk, or never.
         self._usage = response.get("usage") or self._usage
         for choice in objects_of(response.get("choices")):
             if choice.get("index"):
-                continue  # another answer to the same request, which nobody asked for
+                continue  # a second answer to the same request, which was not asked for
             yield from self._delta(object_of(choice.get("delta")))
             self._reason = text_of(choice.get("finish_reason")) or self._reason
 
     def close(self) -> Iterator[ModelEvent]:
-        """Yield the ends of the parts, and of the response; raises StreamBroken where it was not complete.
+        """Yield the ends of the parts and of the response.
 
-        The usage comes after the finish reason, in a chunk that not every server sends. Raises BadRequest
-        for an answer that was withheld, MalformedCall for a call of nothing.
+        They wait for the end of the stream, because the usage comes after the finish reason. Raises StreamBroken if
+        the response was not complete, BadRequest if it was withheld, and MalformedCall for a call without a name.
         """
         reason = self._reason.lower()
         if not reason or reason in _FAILED:
@@ -83,7 +84,7 @@ class Decoder:
         cut = reason in _CUT
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
-        yield ModelFinished(openai_client.read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+        yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
 
     def _delta(self, delta: Json) -> Iterator[ModelEvent]:
         text = text_of(delta.get("content"))
@@ -93,7 +94,7 @@ class Decoder:
         for name in _REASONING_FIELDS:
             if reasoning := delta.get(name):
                 yield from self._write("reasoning", name, text_of(reasoning))
-                break
+                break  # a server that fills both fields puts the same text into them
         if text := text or text_of(delta.get("refusal")):
             yield from self._write("text", "content", text)
         for entry in objects_of(delta.get("tool_calls")):
@@ -133,7 +134,7 @@ class Decoder:
             yield PartDelta(call.index, text)
 
     def _call_of(self, entry: Json, name: str) -> _Call:
-        """Find the call that a piece belongs to, for servers too that leave the index out or give each call 0."""
+        """Return the call that a piece belongs to; some servers send no index, others index 0 for every call."""
         index = entry.get("index")
         place = index if isinstance(index, int) else None
         last = self._calls[-1] if self._calls else None
@@ -147,16 +148,16 @@ class Decoder:
 
     def _start_call(self, call: _Call) -> Iterator[ModelEvent]:
         if not call.name:
-            message = "The model called a tool without naming it. Ask again."
-            raise MalformedCall(message)
+            raise MalformedCall("The model called a tool without naming it. Ask again.")
         if call.index < 0:
             call.index = self._next_index()
             yield PartStarted(call.index, "tool_call", call.name)
 
     def _end_call(self, call: _Call, *, cut: bool) -> Iterator[ModelEvent]:
         if cut and not call.name:
-            return  # it was cut off before it had one
+            return  # the answer was cut off before the name came
         yield from self._start_call(call)
+        # Without an id, or with one that two calls share, a result could not be matched to its call.
         others = {other.id for other in self._calls if other is not call}
         if not call.id or call.id in others:
             call.id = mint_id()
@@ -169,11 +170,12 @@ class Decoder:
 
 
 def _arguments_text(arguments: object) -> str:
-    """Return arguments as JSON text, as which all but a few servers send them."""
+    """Return arguments as JSON text; a few servers send them as an object."""
     if isinstance(arguments, dict | list):
         return json.dumps(kept(arguments), ensure_ascii=False)
     return text_of(arguments)
 
 
 def _is_other(call: _Call, call_id: str, place: int | None) -> bool:
+    """Return whether a piece with a name starts another call: it has another id, or neither id nor index."""
     return bool(call.id and call_id != call.id) if call_id else place is None

@@ -1,32 +1,36 @@
-"""What both OpenAI APIs share: the connection, the cheap way to stream, and what their failures mean.
+"""What both OpenAI APIs share: the connection, the cheap way to stream, the errors, and the form of an answer.
 
-This is the one place that imports the SDK. Its typed streaming builds a pydantic model for every
-chunk; asking for `object` instead yields plain dicts and keeps its authentication and its errors.
+This is the only module that imports the SDK. Its typed streaming builds a pydantic model for every chunk. Asking for
+`object` instead yields plain dicts, and keeps the SDK's authentication and errors.
 """
 
 import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, MissingExtra, ProviderError
 from agentmagic.messages import Media, Usage
-from agentmagic.providers.base import ModelEvent
-from agentmagic.providers.openai.openai_errors import (
-    BASE_URL,
-    KEY,
-    Fault,
-    broken,
-    error_for,
-    sentence,
+from agentmagic.providers.base import ModelEvent, OutputSchema
+from agentmagic.providers.openai import BASE_URL, KEY
+from agentmagic.providers.openai.openai_errors import Fault, broken, error_for, sentence
+from agentmagic.providers.wire import (
+    CONNECT_TIMEOUT,
+    SILENCE_TIMEOUT,
+    Json,
+    clean,
+    count_of,
+    figures_of,
+    fit_name,
+    retry_after,
     unreachable,
-    untrusted,
+    usable_key,
+    usable_url,
 )
-from agentmagic.providers.wire import Json, certificate_fault, clean, count_of, figures_of, retry_after
 from agentmagic.secrets import learn, redact
 
 if TYPE_CHECKING:
@@ -34,36 +38,44 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 NO_KEY = "none"
-"""Sent to a server that asks for no key: the SDK insists on having one."""
+"""Sent to a server that asks for no key, because the SDK insists on one."""
 
-CONNECT_TIMEOUT = 30.0
-SILENCE_TIMEOUT = 600.0
-"""Seconds without a byte after which a connection is taken for dead; a turn's own limit cuts sooner."""
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""A legal name of a function, or of the form of an answer."""
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
-"""The image types that the vision models of OpenAI read."""
+"""The image types that OpenAI's vision models read."""
 
 PDF = "application/pdf"
 
 NOTHING = "(no words)"
-"""What a message of the user says that says nothing: an empty one is refused."""
+"""Sent in place of a user message without content, which both APIs refuse."""
 
 _FORMS = frozenset({"response_format", "text"})
-"""Where the two APIs take the form of an answer."""
+"""The fields with the form of an answer, in the two APIs."""
 
 _FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
-"""What a server names that refuses a request because of the form its answer is to have."""
+"""Words of a server that refuses a request because of the form of its answer."""
+
+# The part of JSON Schema that every version of strict mode supports.
+# https://developers.openai.com/api/docs/guides/structured-outputs
+_STRICT = frozenset(
+    {"type", "title", "description", "properties", "required", "additionalProperties", "items", "enum", "const"}
+    | {"anyOf", "$ref", "$defs"}
+)
+_ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
+"""The keywords one of which a strict schema needs."""
 
 
 class Decoder(Protocol):
     """Turns the chunks of one response into events; `close` comes after the last chunk.
 
-    Both raise a ProviderError where the server reports a failure; `close` raises StreamBroken where
-    the response ended before its closing chunk.
+    Both raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response ended
+    before its closing chunk.
     """
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
-        """Return the events of a chunk, whatever JSON it is."""
+        """Return the events of a chunk, which can be any JSON."""
         ...
 
     def close(self) -> Iterable[ModelEvent]:
@@ -72,37 +84,45 @@ class Decoder(Protocol):
 
 
 class OpenAIClient:
-    """An OpenAI-compatible server, asked for one model.
+    """One model on an OpenAI-compatible server; the base of the classes for the two APIs.
 
-    The client is made at the first request and kept as long as requests come from the same event loop and
-    the base URL stays what it was. `keyless` lets a server other than OpenAI's be asked without a key.
+    `base_url` and `api_key` replace `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the first request. The
+    SDK's client is made at the first request, and again if the event loop or the base URL has changed.
     """
 
-    def __init__(self, model: str, base_url: str | None, api_key: str | None, *, keyless: bool = False) -> None:
+    provider: ClassVar[str]
+    keyless: ClassVar[bool] = False
+    """Whether servers other than OpenAI's are asked without a key if none is set."""
+
+    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
+        self.takes_forms = True
+        """Whether requests have the form of the answer; False after a request was refused because of it."""
         self._base_url = base_url
         self._api_key = api_key
-        self._keyless = keyless
         self._client: AsyncOpenAI | None = None
         self._made_for: tuple[asyncio.AbstractEventLoop, str] | None = None
         self._key_refused = False
-        self.takes_forms = True
-        """Whether it may be sent the form of an answer; no longer once it refused a request because of one."""
         if api_key:
             learn(KEY, api_key)
 
     @property
-    def is_openai(self) -> bool:
-        """Whether it is OpenAI's own."""
-        return _is_openai(self.url)
+    def name(self) -> str:
+        """The full name, "provider:model"."""
+        return f"{self.provider}:{self.model}"
 
     @property
-    def url(self) -> str:
-        """The base URL, as it was given or as the environment has it now."""
+    def base_url(self) -> str:
+        """The address that requests are sent to, as it was given or as the environment has it now."""
         return (self._base_url or settings.variable(BASE_URL) or OPENAI_URL).strip()
 
+    @property
+    def is_openai(self) -> bool:
+        """Whether the server is OpenAI's own."""
+        return urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
+
     async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request and yield what the decoder makes of the answer, chunk by chunk.
+        """Post a request and yield the events of the answer, chunk by chunk.
 
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
@@ -126,6 +146,7 @@ class OpenAIClient:
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
         client, self._client = self._client, None
+        # The connections of a loop that is gone cannot be closed from another one.
         if client is not None and self._made_for and self._made_for[0] is asyncio.get_running_loop():
             await client.close()
 
@@ -138,87 +159,80 @@ class OpenAIClient:
         except _api_error() as error:
             failure = self._refused(error)
             self._key_refused = isinstance(failure, AuthenticationFailed)
-            self._take_no_forms(body, failure)
+            if isinstance(failure, BadRequest) and _FORM_REFUSED.search(str(failure)) and body.keys() & _FORMS:
+                # The next try goes without the form. The prompt has it in words.
+                self.takes_forms = False
+                failure.retryable = True
             raise failure from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
 
-    def _take_no_forms(self, body: Json, failure: ProviderError) -> None:
-        """Ask without a form from now on, where the form was why a request was refused: its words will have to do."""
-        if isinstance(failure, BadRequest) and _FORM_REFUSED.search(str(failure)) and body.keys() & _FORMS:
-            self.takes_forms = False
-            failure.retryable = True
-
     async def _connected(self) -> "AsyncOpenAI":
-        made_for = (asyncio.get_running_loop(), self.url)
+        made_for = (asyncio.get_running_loop(), self.base_url)
         if self._client is None or self._made_for != made_for:
             await self.aclose()
             self._client, self._made_for = self._connect(), made_for
         elif self._key_refused:
-            self._client.api_key = self._find_key(self.url)  # another may have been set since
+            self._client.api_key = self._find_key()  # the user may have set another one since
             self._key_refused = False
         return self._client
 
     def _connect(self) -> "AsyncOpenAI":
-        url = _checked_url(self.url)
-        key = self._find_key(url)
+        url = usable_url(self.base_url, BASE_URL, "http://localhost:8080/v1")
+        key = self._find_key()
         try:
             import httpx2
             from openai import AsyncOpenAI
         except ImportError as error:
             raise MissingExtra("The OpenAI provider", "openai") from error
         timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
+        # No retries of the SDK's: the loop retries, and shows it.
         return AsyncOpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=0)
 
-    def _find_key(self, url: str) -> str:
+    def _find_key(self) -> str:
         key = self._api_key
-        if not key and self._keyless and not _is_openai(url):
+        if not key and self.keyless and not self.is_openai:
             key = settings.find_key([KEY]) or NO_KEY
-        key = (key or settings.require_key("OpenAI", [KEY])).strip()
-        if not key.isascii() or not key.isprintable():
-            message = f"The OpenAI key holds characters that no key has. Copy it into {KEY} once more."
-            raise AuthenticationFailed(message)
-        return key
+        return usable_key("OpenAI", key, [KEY])
 
     @property
     def _who(self) -> str:
-        return "OpenAI" if _is_openai(self.url) else self.url
+        return "OpenAI" if self.is_openai else self.base_url
 
     def _refused(self, error: "APIError") -> ProviderError:
-        """Say why no stream came."""
+        """Return the error for a request that got no stream."""
         response = getattr(error, "response", None)
         if response is None:
-            fault = certificate_fault(error)
-            return untrusted(self.url, fault) if fault else unreachable(self.url, _cause(error))
-        fault = Fault(_words(error), _code(error), response.status_code, retry_after(response.headers))
+            return unreachable(self.base_url, error, BASE_URL)
+        fault = Fault(_message(error), _code(error), response.status_code, retry_after(response.headers))
         return error_for(fault, who=self._who, model=self.model)
 
     def _broken(self, error: "APIError") -> ProviderError:
-        """Say why a stream broke off: the connection, or an error chunk that the SDK raises by itself."""
+        """Return the error for a stream that broke off."""
         if error.body is None:
-            return broken(f"{self._who} closed the connection ({_cause(error)})")
-        return error_for(Fault(_words(error), _code(error)), who=self._who, model=self.model)
+            cause = error.__cause__ or error
+            return broken(f"{self._who} closed the connection ({str(cause) or type(cause).__name__})")
+        # An error chunk, which the SDK raises by itself.
+        return error_for(Fault(_message(error), _code(error)), who=self._who, model=self.model)
 
     def _check_content_type(self, stream: "AsyncStream[object]") -> None:
         kind = str(stream.response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            message = (
-                f"{self.url} answered with {kind[:80]} in place of an event stream. Check the base URL ({BASE_URL})."
+            raise BadRequest(
+                redact(
+                    f"{self.base_url} answered with {kind[:80]} in place of an event stream. "
+                    f"Check the base URL ({BASE_URL})."
+                ),
+                status=stream.response.status_code,
             )
-            raise BadRequest(redact(message), status=stream.response.status_code)
-
-
-def _cause(error: "APIError") -> str:
-    cause = error.__cause__ or error
-    return str(cause) or type(cause).__name__
 
 
 def _code(error: "APIError") -> str:
     return str(error.code or error.type or "")
 
 
-def _words(error: "APIError") -> str:
-    """Return what the server said, or nothing where it sent a page for people."""
+def _message(error: "APIError") -> str:
+    """Return the server's words, or nothing if it sent an HTML page."""
     body = error.body
     if isinstance(body, dict):
         body = cast("Json", body).get("message") or json.dumps(body)
@@ -231,34 +245,18 @@ def _api_error() -> "type[APIError]":
     return APIError
 
 
-def _is_openai(url: str) -> bool:
-    return urlsplit(url).hostname == urlsplit(OPENAI_URL).hostname
-
-
-def _checked_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if usable:
-        return url
-    message = f"The base URL {url[:200]!r} is no address. Set {BASE_URL} to one like http://localhost:8080/v1."
-    raise BadRequest(redact(message))
-
-
-_write_json = json.JSONEncoder(ensure_ascii=False).encode
+_write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:
-    """Write a call's arguments as JSON text."""
+    """Return a call's arguments as JSON text."""
     return _write_json(clean(arguments))
 
 
 def read_usage(usage: object, sent: str, written: str) -> Usage:
-    """Read the tokens of one request; `sent` and `written` are the API's words for input and output.
+    """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
 
-    The cost is unknown here, and figures that a server leaves out, or garbles, count as zero.
+    The cost is not known here. Figures that a server omits or garbles count as zero.
     """
     figures = figures_of(usage)
     details, own = (figures_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
@@ -273,5 +271,40 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
 
 
 def data_url(media: Media) -> str:
-    """Write a blob as a data URL."""
+    """Return a blob as a data URL."""
     return f"data:{media.media_type};base64,{base64.b64encode(media.data).decode()}"
+
+
+def form(output: OutputSchema) -> Json:
+    """Return the form of an answer, as both APIs take it.
+
+    It is strict if the schema allows that, because a form that is not strict is only a wish. OpenAI refuses a strict
+    schema outside the part that it supports.
+    """
+    name = fit_name(output.name, NAME)
+    return {"name": name, "schema": clean(output.schema), "strict": is_strict(output.schema)}
+
+
+def is_strict(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema keeps to the part of JSON Schema that every version of strict mode supports."""
+    if schema.keys() - _STRICT or not schema.keys() & _ALLOWS_VALUES:
+        return False
+    if "$ref" in schema:
+        return len(schema) == 1
+    kind = schema.get("type")
+    if kind == "array" and "items" not in schema:
+        return False
+    if kind == "object" or "properties" in schema:
+        # Strict mode wants all properties to be required, and no others.
+        required, properties = set(schema.get("required", ())), set(schema.get("properties", ()))
+        if schema.get("additionalProperties") is not False or required != properties:
+            return False
+    return all(isinstance(child, Mapping) and is_strict(cast("Json", child)) for child in _children(schema))
+
+
+def _children(schema: Mapping[str, Any]) -> Iterator[object]:
+    for keyword in ("properties", "$defs"):
+        yield from schema.get(keyword, {}).values()
+    yield from schema.get("anyOf", ())
+    if "items" in schema:
+        yield schema["items"]

@@ -1,4 +1,4 @@
-"""From the failures that OpenAI and compatible servers report to ours.
+"""The failures that OpenAI and compatible servers report, turned into our errors.
 
 https://developers.openai.com/api/docs/guides/error-codes; the codes that come in a chunk are those of
 `ResponseError` in the SDK.
@@ -16,18 +16,14 @@ from agentmagic.errors import (
     StreamBroken,
     Unavailable,
 )
-from agentmagic.providers.wire import clean_text
+from agentmagic.providers.openai import KEY
+from agentmagic.providers.wire import clean_text, quoted
 from agentmagic.secrets import redact
-
-KEY = "OPENAI_API_KEY"
-BASE_URL = "OPENAI_BASE_URL"
-LONGEST_SAID = 500
-"""Characters of a server's own words that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure as a server reports it; `code` is its own, or its type where it has no code."""
+    """A failure as a server reports it; `code` is its code, or its type if it has no code."""
 
     message: str
     code: str = ""
@@ -35,42 +31,30 @@ class Fault:
     retry_after: float | None = None
 
 
-_STATUS_OF = {
-    "invalid_api_key": 401,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "model_not_found": 404,
-    "not_found_error": 404,
-    "rate_limit_exceeded": 429,
-    "rate_limit_error": 429,
-    "insufficient_quota": 429,
-    "server_error": 500,
-    "internal_error": 500,
-    "api_error": 500,
-    "slow_down": 503,
-    "overloaded_error": 529,
-    "vector_store_timeout": 500,
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
-    "content_filter": 400,
-    "bio_policy": 400,
-    "misalignment_policy_violation": 400,
-    "data_residency_mismatch": 400,
-    "failed_to_download_image": 400,
-    "unsupported_image_media_type": 400,
-    "empty_image_file": 400,
+# The codes that come in a chunk, after the response has begun with status 200, by the status that they stand for.
+_CODES = {
+    400: "invalid_request_error invalid_prompt content_filter bio_policy misalignment_policy_violation "
+    "data_residency_mismatch failed_to_download_image unsupported_image_media_type empty_image_file",
+    401: "invalid_api_key authentication_error",
+    403: "permission_error",
+    404: "model_not_found not_found_error",
+    429: "rate_limit_exceeded rate_limit_error insufficient_quota",
+    500: "server_error internal_error api_error vector_store_timeout",
+    503: "slow_down",
+    529: "overloaded_error",
 }
-"""The HTTP status of the codes that come in a chunk, once the status of the response has been sent."""
+_STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
 _TOO_LONG_WORDS = re.compile(r"context (length|window|size)|prompt is too long|too many tokens", re.IGNORECASE)
+_AGAIN = "Send the request again."
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
-    """Turn a reported failure into an error that says what to do.
+    """Return the error for a reported failure, with what to do.
 
-    One that has no status and no known code is StreamBroken. A quota that is used up is not retryable.
+    A failure without a status and without a known code is StreamBroken. A used up quota is not retryable.
     """
     kind, text = _explain(fault, who, model)
     error = kind(redact(clean_text(text)), status=fault.status, retry_after=fault.retry_after)
@@ -101,36 +85,19 @@ def _explain(fault: Fault, who: str, model: str) -> tuple[type[ProviderError], s
             return BadRequest, f"{who} refused the request to {model} ({status}): {said}"
 
 
-_AGAIN = "Send the request again."
-
-
 def broken(why: str) -> StreamBroken:
-    """Say that a response broke off, and why."""
+    """Return the error for a response that broke off."""
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {_AGAIN}"))
 
 
 def filtered(who: str = "The provider") -> BadRequest:
-    """Say that an answer was withheld; half of it may have been seen."""
+    """Return the error for an answer that a content filter stopped; the user may have seen the first half."""
     return BadRequest(f"{who} withheld the answer: its content filter stopped it. Word the request differently.")
 
 
-def unreachable(url: str, why: str) -> Unavailable:
-    """Say that there is no connection to a server."""
-    advice = f"Check the network, that the server runs, and the base URL ({BASE_URL})."
-    return Unavailable(redact(f"{url} cannot be reached: {sentence(why)} {advice}"))
-
-
-def untrusted(url: str, why: str) -> Unavailable:
-    """Say that a server's encryption is at fault, which the next try would meet again."""
-    advice = f"Check the base URL ({BASE_URL}); where a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
-    error = Unavailable(redact(f"{url} cannot be reached safely: {sentence(why)} {advice}"))
-    error.retryable = False
-    return error
-
-
 def sentence(words: str) -> str:
-    """Return words of a server or a library on one line, secrets blanked, shortened, with a full stop."""
-    words = redact(" ".join(words.split()))[:LONGEST_SAID] or "it gave no reason."
+    """Return words of a server or a library as one quoted line with a full stop."""
+    words = quoted(words) or "it gave no reason."
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 

@@ -1,16 +1,16 @@
 """OpenAI's Responses API: `openai:MODEL`.
 
-Nothing is stored at OpenAI. What it wrote is kept item by item and sent back as it came: reasoning is
-encrypted, belongs before the call it led to, and is complete only in `response.output_item.done`.
+Nothing is stored at OpenAI. The items that it wrote are kept and sent back unchanged. Reasoning is encrypted, stands
+before the call that it led to, and is complete only in `response.output_item.done`.
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from agentmagic.messages import (
+    Content,
     Media,
     Message,
     Part,
@@ -23,58 +23,44 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import Memo, ModelEvent, Request
-from agentmagic.providers.openai import openai_client
-from agentmagic.providers.openai.answer_form import NAME, form
+from agentmagic.providers.openai.openai_client import (
+    IMAGES,
+    NAME,
+    NOTHING,
+    PDF,
+    OpenAIClient,
+    data_url,
+    form,
+    write_arguments,
+)
 from agentmagic.providers.openai.responses_decoder import PROVIDER, Decoder
 from agentmagic.providers.wire import Json, clean, fit_id, fit_name
 
 LONGEST_ID = 64
-"""Characters that a call's id may have."""
+"""Characters of the longest id of a call."""
 
 _DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
-"""Models of OpenAI that refuse to be asked for reasoning, and to be given any."""
+"""OpenAI's models that refuse a request for reasoning, and a history with reasoning."""
 
 
-class OpenAIResponses:
-    """A model behind the Responses API.
+class OpenAIResponses(OpenAIClient):
+    """A model behind the Responses API."""
 
-    `base_url` and `api_key` stand in for `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the
-    first request.
-    """
+    provider = PROVIDER
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        self._server = openai_client.OpenAIClient(model, base_url, api_key)
+        super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = _memo(model)
 
-    @property
-    def name(self) -> str:
-        """The full name, "openai:MODEL"."""
-        return f"{PROVIDER}:{self._server.model}"
-
-    @property
-    def base_url(self) -> str:
-        """The address requests are sent to."""
-        return self._server.url
-
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Send the request and yield what comes back."""
-        if not self._server.takes_forms:
+        """Send the request and yield the events of the answer."""
+        if not self.takes_forms:
             request = replace(request, output=None)
-        body = encode(request, self._server.model, self._memo)
-        return self._server.events("/responses", body, Decoder())
-
-    async def aclose(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        await self._server.aclose()
-
-
-def make(model: str) -> OpenAIResponses:
-    """Make the model of a name without its provider."""
-    return OpenAIResponses(model)
+        return self.events("/responses", encode(request, self.model, self._memo), Decoder())
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Write a request as the body of `POST /responses`; a memo spares writing the same messages again."""
+    """Return the body of `POST /responses`; a memo of the same model saves encoding a message twice."""
     messages = (memo or _memo(model))(request.messages)
     body: Json = {"model": model, "input": messages, "stream": True, "store": False}
     if _reasons(model):
@@ -99,7 +85,7 @@ def _reasons(model: str) -> bool:
 
 
 def _tool(tool: ToolDef) -> Json:
-    # Strict mode is the default of this API, and takes only a small part of JSON Schema.
+    # Strict mode, the default of this API, takes only a small part of JSON Schema.
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", **clean(function), "strict": False}
 
@@ -113,32 +99,30 @@ def _tool_choice(choice: str) -> str | Json:
 def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
     match message.role:
         case "user":
-            yield {"role": "user", "content": _said(message.parts)}
+            said = [_content(part) for part in message.parts if isinstance(part, Content) and part != Text("")]
+            yield {"role": "user", "content": said or [_content(Text(NOTHING))]}
         case "assistant":
-            yield from _assistant_items(message, reasons=reasons)
+            yield from _assistant_items(message.parts, reasons=reasons)
         case "tool":
             yield from (_output(part) for part in message.parts if isinstance(part, ToolResult))
 
 
-def _said(parts: Sequence[Part]) -> list[Json]:
-    said = [_content(part) for part in parts if _is_content(part) and part != Text("")]
-    return said or [_content(Text(openai_client.NOTHING))]
+def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
+    """Yield the items of an answer: those that this API made unchanged, with the reasoning that led to them.
 
-
-def _assistant_items(message: Message, *, reasons: bool) -> Iterator[Json]:
-    """Write an answer: what this API made goes back as it came, with the reasoning that led to it.
-
-    The API refuses reasoning without the item it led to, and that item, told by its id, without its reasoning.
-    A cut-off answer lacks the one; the other is lost on a model that does not reason.
+    The API refuses reasoning without the item that it led to, and an item with its id without its reasoning. A cut-off
+    answer lacks the item. The reasoning is missing for a model that does not reason.
     """
     held: list[Json] = []
-    parted = False
-    for part in message.parts:
+    parted = False  # from the first lost reasoning on, items are written anew, without their ids
+    for part in parts:
         own = _own_item(part)
         if isinstance(part, Reasoning):
-            usable = own is not None and reasons and _is_whole(own)
-            held += [own] if own and usable else []
-            parted = parted or not usable
+            # Nothing is stored at OpenAI, so an item with an id only, and without content, cannot be found there.
+            if own and reasons and (own.get("encrypted_content") or own.get("content")):
+                held.append(own)
+            else:
+                parted = True
         elif own and not parted:
             yield from held
             yield own
@@ -148,21 +132,16 @@ def _assistant_items(message: Message, *, reasons: bool) -> Iterator[Json]:
             held, parted = [], parted or bool(held)
 
 
-def _is_whole(reasoning: Json) -> bool:
-    """Whether a reasoning item says what it stands for: nothing is stored that its id could find."""
-    return bool(reasoning.get("encrypted_content") or reasoning.get("content"))
-
-
 def _own_item(part: Part) -> Json | None:
     data = getattr(part, "provider_data", None)
     return data.data if isinstance(data, ProviderData) and data.provider == PROVIDER else None
 
 
 def _fresh_item(part: Part) -> Json | None:
-    """Write what another provider, or half an answer, left in the history."""
+    """Return the item for a part that another provider wrote, or that was cut off."""
     match part:
         case ToolCall():
-            arguments = openai_client.write_arguments(part.arguments)
+            arguments = write_arguments(part.arguments)
             call_id, name = fit_id(part.id, LONGEST_ID), fit_name(part.name, NAME)
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning() | ToolResult():
@@ -176,22 +155,18 @@ def _output(result: ToolResult) -> Json:
     prefix = "Error: " if result.is_error else ""
     output: str | list[Json] = prefix + result.text
     if any(isinstance(part, Media) for part in result.content):
-        head = [Text(prefix.strip())] if prefix else []
+        head = [Text(prefix.strip())] if prefix else []  # the text of media has no place for it
         output = [_content(part) for part in (*head, *result.content)]
     call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
 
 
-def _is_content(part: Part) -> bool:
-    return not isinstance(part, Reasoning | ToolCall | ToolResult)
-
-
-def _content(part: Any) -> Json:
+def _content(part: Content) -> Json:
     match part:
-        case Media(media_type=kind) if kind in openai_client.IMAGES:
-            return {"type": "input_image", "image_url": openai_client.data_url(part), "detail": "auto"}
-        case Media(media_type=openai_client.PDF):
+        case Media(media_type=kind) if kind in IMAGES:
+            return {"type": "input_image", "image_url": data_url(part), "detail": "auto"}
+        case Media(media_type=kind) if kind == PDF:
             name = part.name or "document.pdf"
-            return {"type": "input_file", "filename": name, "file_data": openai_client.data_url(part)}
+            return {"type": "input_file", "filename": name, "file_data": data_url(part)}
         case _:
             return {"type": "input_text", "text": as_text(part)}

@@ -1,4 +1,4 @@
-"""From the events of a streamed response of the Responses API to ours."""
+"""Turns the events of a streamed response of the Responses API into ours."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,8 +7,7 @@ from agentmagic.errors import MalformedCall, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.openai import openai_client
-from agentmagic.providers.openai.answer_form import NAME
+from agentmagic.providers.openai.openai_client import NAME, read_usage
 from agentmagic.providers.openai.openai_errors import Fault, broken, error_for, filtered
 from agentmagic.providers.wire import (
     Json,
@@ -29,7 +28,7 @@ PROVIDER = "openai"
 
 @dataclass(slots=True)
 class _OpenItem:
-    """A part that is being written."""
+    """A part whose end has not come; `item` is its first form, `texts` are its deltas."""
 
     index: int
     kind: PartKind
@@ -51,9 +50,9 @@ _PARAGRAPH = "\n\n"
 
 
 class Decoder:
-    """Turns the events of one streamed response into ours; output items of other kinds are passed over.
+    """Turns the events of one streamed response into ours; output items of unknown kinds are skipped.
 
-    An item comes out once, however often it is announced, and nothing after the closing event.
+    Each item gives one part, even if a server announces it twice. Nothing comes after the closing event.
     """
 
     def __init__(self) -> None:
@@ -63,15 +62,15 @@ class Decoder:
         self._finished = False
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
-        """Return the events of a chunk, whatever JSON it is.
+        """Return the events of a chunk, which can be any JSON.
 
-        Raises a ProviderError where it reports a failure, StreamBroken where it is none of an answer.
+        Raises a ProviderError if the chunk reports a failure, and StreamBroken if it is not part of an answer.
         """
         if self._finished:
             return ()
         event = object_of(chunk)
         kind = text_of(event.get("type"))
-        if kind in _DELTAS:
+        if kind in _DELTAS:  # nearly every event
             return self._delta(event, text_of(event.get("delta")))
         match kind:
             case "response.output_item.added":
@@ -90,7 +89,7 @@ class Decoder:
                 return ()
 
     def close(self) -> Iterable[ModelEvent]:
-        """Return nothing; raises StreamBroken where the response was not complete."""
+        """Return nothing. Raises StreamBroken if the response was not complete."""
         if not self._finished:
             raise broken("the response ended before it was complete")
         return ()
@@ -111,7 +110,7 @@ class Decoder:
         return (PartDelta(part.index, text),)
 
     def _finish(self, place: int, item: Json) -> Iterator[ModelEvent]:
-        yield from self._start(place, item)
+        yield from self._start(place, item)  # compatible servers may send an item at once, unannounced
         if part := self._open.pop(place, None):
             self._done.add(place)
             if _KINDS.get(text_of(item.get("type"))) != part.kind:
@@ -128,11 +127,12 @@ class Decoder:
         self._open.clear()
         self._finished = True
         cut = cut or reason in ("incomplete", "max_output_tokens")
-        yield ModelFinished(openai_client.read_usage(response.get("usage"), "input", "output"), reason, cut)
+        yield ModelFinished(read_usage(response.get("usage"), "input", "output"), reason, cut)
 
 
 def _part(item: Json) -> Part:
-    """Make a part of a finished item; one that was cut off is not sent back as it came."""
+    """Return the part of a finished item."""
+    # An item that was cut off would be refused in the history, so its part keeps no data to send back.
     data = ProviderData(PROVIDER, item) if text_of(item.get("status")) in ("", "completed") else None
     match item["type"]:
         case "message":
@@ -146,7 +146,7 @@ def _part(item: Json) -> Part:
 
 
 def _cut_part(part: _OpenItem) -> Part:
-    """Make a part of an item that the closing event left undone; there is nothing to send back verbatim."""
+    """Return the part of an item that was not finished before the closing event; it has no data to send back."""
     text = "".join(part.texts)
     match part.kind:
         case "text":
@@ -160,10 +160,9 @@ def _cut_part(part: _OpenItem) -> Part:
 def _call(item: Json, arguments: str, data: ProviderData | None) -> ToolCall:
     name, call_id = text_of(item.get("name")), text_of(item.get("call_id"))
     if not name:
-        message = "The model called a tool without naming it. Ask again."
-        raise MalformedCall(message)
+        raise MalformedCall("The model called a tool without naming it. Ask again.")
     if not call_id or fit_name(name, NAME) != name:
-        data = None  # it would be refused as it came
+        data = None  # the API would refuse the item unchanged
     return ToolCall(call_id or mint_id(), name, read_arguments(arguments), data)
 
 

@@ -24,7 +24,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
-from agentmagic.providers.openai.chat_completions import OpenAIChat, encode, make
+from agentmagic.providers.openai.chat_completions import OpenAIChat, encode
 from agentmagic.providers.openai.chat_decoder import Decoder
 from tests.providers.loopback import Exchange, Loopback, ask, recorded, sse
 
@@ -387,8 +387,8 @@ def test_images_of_tool_results_follow_all_results_in_a_message_of_the_user():
 
 
 def test_it_is_a_model_and_is_named_after_its_provider():
-    assert isinstance(make("gpt-5.4"), Model)
-    assert make("gpt-5.4").name == "openai-chat:gpt-5.4"
+    assert isinstance(OpenAIChat("gpt-5.4"), Model)
+    assert OpenAIChat("gpt-5.4").name == "openai-chat:gpt-5.4"
 
 
 def played(name: str) -> list[tuple[dict[str, Any], list[ModelEvent], dict[str, Any]]]:

@@ -1,7 +1,8 @@
 """What the failures that OpenAI reports are turned into, beyond what a real exchange shows (test_openai.py)."""
 
 from agentmagic.errors import RateLimited, StreamBroken
-from agentmagic.providers.openai.openai_errors import LONGEST_SAID, Fault, error_for
+from agentmagic.providers.openai.openai_errors import Fault, error_for
+from agentmagic.providers.wire import LONGEST_QUOTE
 from agentmagic.secrets import register_secret
 
 
@@ -19,5 +20,5 @@ def test_a_failure_without_a_word_still_reads_as_a_sentence():
 
 def test_a_key_is_blanked_before_long_words_are_cut_within_it():
     register_secret("a-key-that-no-pattern-knows")
-    words = "x" * (LONGEST_SAID - 20) + " a-key-that-no-pattern-knows"
+    words = "x" * (LONGEST_QUOTE - 20) + " a-key-that-no-pattern-knows"
     assert "a-key" not in str(error_for(Fault(words, status=400)))

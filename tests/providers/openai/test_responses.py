@@ -24,7 +24,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
-from agentmagic.providers.openai.responses import OpenAIResponses, encode, make
+from agentmagic.providers.openai.responses import OpenAIResponses, encode
 from agentmagic.providers.openai.responses_decoder import Decoder
 from tests.providers.loopback import Loopback, ask, recorded
 
@@ -434,8 +434,8 @@ def test_a_failed_result_says_so(status: Any):
 
 
 def test_it_is_a_model_and_is_named_after_its_provider():
-    assert isinstance(make("gpt-5.4"), Model)
-    assert make("gpt-5.4").name == "openai:gpt-5.4"
+    assert isinstance(OpenAIResponses("gpt-5.4"), Model)
+    assert OpenAIResponses("gpt-5.4").name == "openai:gpt-5.4"
 
 
 def played(name: str) -> list[tuple[dict[str, Any], list[ModelEvent], dict[str, Any]]]:

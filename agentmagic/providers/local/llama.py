@@ -1,39 +1,44 @@
 """The model in memory: loaded once per process, one generation at a time, cancelled within a token.
 
-xllamacpp runs llama.cpp's server inside the process. Its generation blocks the thread that asks for it and
-calls back for every token; the callback's return value, True, ends it. It also listens on loopback, so a
-random key keeps other users of the machine out. Its threads spin while they wait, so one core is left free.
+xllamacpp runs llama.cpp's server inside the process. A generation blocks the thread that asks for it and calls back
+for every token. The generation ends when the callback returns True.
+
+The wheels of xllamacpp need `libgomp.so.1`, the OpenMP library of GCC. A minimal Debian or Ubuntu, as in most
+containers, does not have it. The extra `local` installs pykdtree on Linux, because its small wheel contains a copy.
+Nothing else of pykdtree is used.
 """
 
 import asyncio
+import ctypes
 import os
 import secrets
+import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, ProviderError, StreamBroken
 from agentmagic.messages import Usage
-from agentmagic.providers.local import openmp
+from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.local.prompts import GenerationRequest
 from agentmagic.providers.wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
-
-CONTEXT = 8192
-"""Tokens a prompt and its reply may have together; 8192 take 0.1 GB more memory than 4096."""
 
 BATCH = 64
 """Tokens of a prompt read at a time. A cancel takes effect between two batches."""
 
 PROMPT_CACHE_MIB = 512
-"""Memory for prompts already read: every turn with the same tools begins with the same plan prompt."""
+"""Memory for prompts that were read before: every turn with the same tools begins with the same plan prompt."""
 
 LONGEST = CONTEXT * 16
-"""Characters after which a prompt is refused unread: no text of this length fits the context."""
+"""Characters of a prompt that is refused unread: no text of this length fits the context."""
+
+LIBGOMP = "libgomp.so.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +50,16 @@ class Finished:
 
 
 class RefusedForm(ProviderError):
-    """The runtime cannot hold a reply to the grammar or the schema of its prompt."""
+    """The runtime cannot make a grammar of the schema of a prompt."""
 
 
 class Generator(Protocol):
-    """What answers prompts: the loaded model, or a double of it."""
+    """Answers prompts: the loaded model, or a double of it."""
 
     def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
-        """Yield the reply piece by piece and last of all a `Finished`; closing it ends the generation.
+        """Yield the reply piece by piece, then a `Finished`; closing the iterator ends the generation.
 
-        Raises RefusedForm before the first piece for a form that it cannot keep to.
+        Raises RefusedForm, before the first piece, if the schema cannot be followed.
         """
         ...
 
@@ -67,7 +72,7 @@ def encode(prompt: GenerationRequest) -> dict[str, Any]:
         "temperature": 0,
         "seed": 1,
         "stream": True,
-        "return_progress": True,  # chunks while the prompt is read too, so that a cancel need not wait for its end
+        "return_progress": True,  # chunks come while the prompt is read too, and a cancel takes effect at a chunk
     }
     if prompt.grammar:
         body["grammar"] = prompt.grammar
@@ -83,50 +88,43 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
     Raises ContextTooLong for a prompt over the context, ProviderError for every other failure.
     """
     if error := chunk.get("error"):
-        raise _failure(error)
+        details = figures_of(error)
+        if details.get("type") == "exceed_context_size_error":
+            raise _too_long(f"{details.get('n_prompt_tokens', 'too many')} tokens")
+        raise _failed(details.get("message", error))
     for choice in objects_of(chunk.get("choices"))[:1]:
         if text := text_of(object_of(choice.get("delta")).get("content")):
             yield text
         if reason := text_of(choice.get("finish_reason")):
-            yield Finished(_usage(figures_of(chunk.get("timings"))), reason)
+            timings = figures_of(chunk.get("timings"))
+            cached = count_of(timings.get("cache_n"))
+            sent = cached + count_of(timings.get("prompt_n"))  # llama.cpp counts only the tokens that it had to read
+            yield Finished(Usage(sent, cached, count_of(timings.get("predicted_n"))), reason)
 
 
-def _usage(timings: Mapping[str, Any]) -> Usage:
-    cached = count_of(timings.get("cache_n"))
-    return Usage(cached + count_of(timings.get("prompt_n")), cached, count_of(timings.get("predicted_n")))
-
-
-def _failure(error: object) -> ProviderError:
-    told = figures_of(error)
-    if told.get("type") == "exceed_context_size_error":
-        return _too_long(f"{told.get('n_prompt_tokens', 'too many')} tokens")
-    return _failed(told.get("message", error))
-
-
-def _failed(why: object) -> ProviderError:
-    return ProviderError(f"The local model failed: {clean_text(str(why))[:300]}")
+def _failed(reason: object) -> ProviderError:
+    return ProviderError(f"The local model failed: {clean_text(str(reason))[:300]}")
 
 
 def _too_long(size: str) -> ContextTooLong:
-    message = (
+    return ContextTooLong(
         f"The prompt is too long for the local model: {size}, and it takes {CONTEXT} tokens. "
         "Shorten the prompt, or choose a model with a larger window."
     )
-    return ContextTooLong(message)
 
 
 class Runtime:
-    """A model that is loaded."""
+    """A loaded model; `server` is an `xllamacpp.Server`, or a double of one."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._busy = threading.Lock()
+        self._busy = threading.Lock()  # held by the thread whose generation runs
 
     async def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
-        """Yield the reply piece by piece and last of all a `Finished`.
+        """Yield the reply piece by piece, then a `Finished`.
 
         Closing the iterator, or cancelling the task, returns at once; the generation ends at its next token.
-        Generations asked for at the same time wait for each other.
+        Generations run one after another.
         """
         length = sum(len(text) for _, text in prompt.messages)
         if length > LONGEST:
@@ -134,6 +132,7 @@ class Runtime:
         stop = threading.Event()
         chunks: asyncio.Queue[Any] = asyncio.Queue()
         post = _poster(chunks, stop)
+        # A thread of its own: a generation blocks it, and signals too, until the callback returns True.
         threading.Thread(target=self._work, args=(encode(prompt), post, stop), daemon=True).start()
         try:
             while (chunk := await chunks.get()) is not None:
@@ -145,16 +144,15 @@ class Runtime:
                         return
         finally:
             stop.set()
-        message = "The local model stopped in the middle of its answer."
-        raise StreamBroken(message)
+        raise StreamBroken("The local model stopped in the middle of its answer.")
 
     def warm_up(self) -> None:
-        """Generate one token, so that the first question does not pay for what is set up late."""
+        """Generate one token, because the first generation of a process also sets up buffers."""
 
-        def receive(_chunk: Any) -> bool:
+        def go_on(_chunk: Any) -> bool:
             return False
 
-        self._server.handle_chat_completions(encode(GenerationRequest((("user", "Hello"),), max_tokens=1)), receive)
+        self._server.handle_chat_completions(encode(GenerationRequest((("user", "Hello"),), max_tokens=1)), go_on)
 
     def _work(self, body: dict[str, Any], post: Callable[[Any], None], stop: threading.Event) -> None:
         def receive(received: Any) -> bool:
@@ -164,23 +162,23 @@ class Runtime:
 
         with self._busy:
             try:
-                if not stop.is_set():
+                if not stop.is_set():  # it may have been cancelled while another generation ran
                     self._server.handle_chat_completions(body, receive)
-            except ValueError as error:
+            except ValueError as error:  # xllamacpp's word for a schema that gives no grammar
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
-            except Exception as error:  # noqa: BLE001  (whatever the runtime raises is the asking task's to see)
+            except Exception as error:  # noqa: BLE001  (the task that asked raises it)
                 post(_failed(error))
-        post(None)
+        post(None)  # the end: without a Finished before it the stream is broken
 
 
 def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any], None]:
-    """Return what puts a chunk into a queue of this loop from any thread; a closed loop ends the generation."""
+    """Return a function that puts a chunk into a queue of this loop, from any thread."""
     loop = asyncio.get_running_loop()
 
     def post(chunk: Any) -> None:
         try:
             loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-        except RuntimeError:
+        except RuntimeError:  # the loop is closed
             stop.set()
 
     return post
@@ -199,7 +197,7 @@ def require() -> Any:
         try:
             return import_module("xllamacpp")
         except ImportError as error:
-            if openmp.NAME not in str(error) or not openmp.load():
+            if LIBGOMP not in str(error) or not load_openmp():
                 raise
         return import_module("xllamacpp")
     except ModuleNotFoundError:
@@ -209,9 +207,9 @@ def require() -> Any:
 
 
 def _not_imported(reason: str) -> str:
-    if openmp.NAME in reason:
+    if LIBGOMP in reason:
         return (
-            f"The local model needs the library {openmp.NAME}, which this machine does not have. Install it as root: "
+            f"The local model needs the library {LIBGOMP}, which this machine does not have. Install it as root: "
             "apt-get install libgomp1 (Debian, Ubuntu) or dnf install libgomp (Fedora)."
         )
     return (
@@ -220,16 +218,39 @@ def _not_imported(reason: str) -> str:
     )
 
 
-async def load(path: Path) -> Runtime:
-    """Return the model of a GGUF file, loaded and warmed up by the first who asks.
+def load_openmp() -> bool:
+    """Load the copy of libgomp that pykdtree contains, and return whether that worked.
 
-    Raises MissingExtra, or ProviderError where the file cannot be loaded. Cancelling leaves the load to go on.
+    From then on the dynamic linker uses it for every library of this process that needs `libgomp.so.1`.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        path = next(Path(file.locate()) for file in files("pykdtree") or () if file.name.startswith("libgomp"))
+        # The wheel's tools renamed the library. The linker compares the name inside it with the one that xllamacpp
+        # needs, so the first name is put back, in a copy in memory.
+        renamed = path.name.encode() + b"\0"
+        content = path.read_bytes().replace(renamed, LIBGOMP.encode().ljust(len(renamed), b"\0"))
+        with os.fdopen(os.memfd_create(LIBGOMP), "wb") as file:
+            file.write(content)
+            file.flush()
+            ctypes.CDLL(f"/proc/self/fd/{file.fileno()}")
+    except (PackageNotFoundError, StopIteration, OSError):  # no pykdtree, no /proc, or a library for another machine
+        return False
+    return True
+
+
+async def load(path: Path) -> Runtime:
+    """Return the model of a GGUF file; the first caller loads it and warms it up.
+
+    Raises MissingExtra, or ProviderError if the file cannot be loaded. The load goes on if the caller is cancelled.
     """
     with _loading:
         future = _loaded.get(path)
+        # A load that failed is tried again: memory may be free now.
         if future is None or (future.done() and future.exception()):
             future = _loaded[path] = Future[Runtime]()
-            future.set_running_or_notify_cancel()
+            future.set_running_or_notify_cancel()  # from now on a cancelled caller cannot cancel the load
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
     return await asyncio.wrap_future(future)
 
@@ -238,7 +259,7 @@ def _load(path: Path, future: Future[Runtime]) -> None:
     try:
         runtime = Runtime(_server(require(), path))
         runtime.warm_up()
-    except Exception as error:  # noqa: BLE001  (it is raised again by whoever awaits the load)
+    except Exception as error:  # noqa: BLE001  (`load` raises it)
         future.set_exception(_not_loaded(path, error))
     else:
         future.set_result(runtime)
@@ -248,10 +269,9 @@ def _not_loaded(path: Path, error: Exception) -> Exception:
     if isinstance(error, AgentMagicError):
         return error
     reason = str(error)[:300] or type(error).__name__
-    message = (
+    return ProviderError(
         f"The local model could not be loaded from {path}: {reason}. It needs 2 GB of free memory and a sound file."
     )
-    return ProviderError(message)
 
 
 def _server(xllamacpp: Any, path: Path) -> Any:
@@ -263,14 +283,14 @@ def _server(xllamacpp: Any, path: Path) -> Any:
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.use_jinja = True
     params.verbosity = 0
-    params.warmup = False
-    params.api_keys = [secrets.token_hex(16)]
+    params.warmup = False  # `warm_up` does it with a real prompt
+    params.api_keys = [secrets.token_hex(16)]  # it listens on loopback too: other users must not reach it
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads()
     return xllamacpp.Server(params)
 
 
 def threads() -> int:
-    """Return how many threads generate: one fewer than the cores this process may use."""
+    """Return how many threads generate: one fewer than the cores of this process, because they spin while they wait."""
     with suppress(AttributeError):  # not on macOS and Windows
         return max(1, len(os.sched_getaffinity(0)) - 1)
     return max(1, (os.cpu_count() or 2) - 1)

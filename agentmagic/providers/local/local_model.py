@@ -1,0 +1,167 @@
+"""`local:`, a small model on the user's own machine: no key, and no network after the weights are fetched."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from agentmagic.errors import UnknownModel
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Text, ToolCall, ToolDef, Usage
+from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.providers.local import downloads, llama, prompts
+from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
+from agentmagic.providers.local.prompts import GenerationRequest, Talk
+
+MODEL = "qwen2.5-coder-1.5b"
+WHO = (
+    "You are {name}, a small language model that agentmagic runs on the user's own machine. "
+    'To the question who you are, you answer: "I am {name}, a small language model on your own machine."'
+)
+"""Without this the model claims to be another, larger model."""
+
+
+def make(model: str = "") -> "LocalModel":
+    """Return the model of a name: "" or "qwen2.5-coder-1.5b" for the one that is fetched, or a path to a GGUF.
+
+    Nothing is fetched or loaded before the first request. Raises UnknownModel.
+    """
+    model = model.removeprefix("local:")
+    if model in ("", MODEL):
+        return LocalModel(f"local:{MODEL}", WHO.format(name="Qwen2.5-Coder 1.5B"), _fetched)
+    path = Path(model).expanduser()
+    if path.suffix != ".gguf":
+        raise UnknownModel(f"local:{model} is not known. Write local: for {MODEL}, or local:/path/to/a/file.gguf.")
+    if not path.is_file():
+        raise UnknownModel(
+            f"There is no file {path}. Write local: for {MODEL}, which is fetched, or the path of a GGUF file."
+        )
+    return LocalModel(f"local:{model}", WHO.format(name=path.stem), lambda: llama.load(path))
+
+
+async def _fetched() -> llama.Runtime:
+    llama.require()  # fails before a gigabyte is fetched that this machine cannot use
+    stop = threading.Event()
+    try:
+        path = await asyncio.to_thread(downloads.fetch, stop=stop)
+    except asyncio.CancelledError:
+        stop.set()  # cancelling the task does not end its thread
+        raise
+    return await llama.load(path)
+
+
+class LocalModel:
+    """A small model that plans under a grammar, writes arguments under a schema and answers in free text.
+
+    `load` returns the loaded model and is called once, at the first request. Nothing else is kept between requests.
+    Closing does not unload the model, because the whole process shares it.
+    """
+
+    def __init__(self, name: str, who: str, load: Callable[[], Awaitable[Generator]]) -> None:
+        self._name = name
+        self._who = who
+        self._load = load
+        self._generator: Generator | None = None
+
+    @property
+    def name(self) -> str:
+        """The full name, "local:model"."""
+        return self._name
+
+    async def prepare(self) -> None:
+        """Fetch the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up."""
+        await self._ready()
+
+    async def _ready(self) -> Generator:
+        if self._generator is None:
+            self._generator = await self._load()
+        return self._generator
+
+    def choose(self, tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
+        """Return at most five of the tools: those that have most to do with the question."""
+        return prompts.choose(tools, question)
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
+        """Yield a tool call or an answer; of the request's tools only those that `choose` returns are considered."""
+        replies = _Replies(await self._ready())
+        talk = prompts.read(request)
+        call = await self._next_call(replies, request, talk)
+        if call:
+            yield PartStarted(0, "tool_call", call.name)
+            yield PartDelta(0, json.dumps(dict(call.arguments), ensure_ascii=False))
+            yield PartFinished(0, call)
+            reason, cut = "tool_calls", prompts.RAW in call.arguments
+        else:
+            text = ""
+            prompt = prompts.answer(talk, request.instructions, self._who, request.output)
+            yield PartStarted(0, "text")
+            async with aclosing(replies.pieces(prompt)) as pieces:
+                async for piece in pieces:
+                    text += piece
+                    yield PartDelta(0, piece)
+            yield PartFinished(0, Text(text))
+            reason, cut = replies.reason, replies.reason == "length"
+        # The generations of one request read the same conversation more than once.
+        yield ModelFinished(replies.usage + Usage(requests=1), reason, cut, once=False)
+
+    async def _next_call(self, replies: "_Replies", request: Request, talk: Talk) -> ToolCall | None:
+        """Return the call to make now, or None if it is time to answer."""
+        tool = await self._next_tool(replies, request, talk)
+        if tool is None:
+            return None
+        arguments: dict[str, object] = {}
+        if not prompts.takes_nothing(tool):
+            arguments = prompts.parsed(await replies.whole(prompts.arguments(talk, tool)))
+        call = ToolCall(prompts.next_id(request.messages), tool.name, arguments)
+        # The same call again would give the same result, so the answer is made from the earlier one.
+        return call if request.tool_choice != "auto" or not prompts.repeats(talk, call) else None
+
+    async def _next_tool(self, replies: "_Replies", request: Request, talk: Talk) -> ToolDef | None:
+        choice = request.tool_choice
+        if choice == "none" or not request.tools:
+            return None
+        if choice not in ("auto", "required"):
+            return next((tool for tool in request.tools if tool.name == choice), None)
+        kept = self.choose(request.tools, talk.question)
+        required = choice == "required"
+        steps = prompts.planned(await replies.whole(prompts.plan(talk, kept, required=required)), kept)
+        tool = prompts.next_tool(talk, steps)
+        # A cut-off plan may hold no whole name, and a finished plan has no next step.
+        return (steps or kept)[-1] if required and tool is None else tool
+
+    async def aclose(self) -> None:
+        """Close nothing: the whole process shares the loaded model."""
+
+
+class _Replies:
+    """The generations of one request; `usage` is their sum, `reason` why the last one ended."""
+
+    def __init__(self, generator: Generator) -> None:
+        self.usage = Usage()
+        self.reason = ""
+        self._generator = generator
+
+    async def whole(self, prompt: GenerationRequest) -> str:
+        """Return a whole reply."""
+        return "".join([piece async for piece in self.pieces(prompt)])
+
+    async def pieces(self, prompt: GenerationRequest) -> AsyncGenerator[str]:
+        """Yield a reply piece by piece. If the runtime refuses the schema, any JSON object is asked for."""
+        try:
+            # Closed explicitly, so that a cancelled request ends its generation at once.
+            async with aclosing(self._generator.generate(prompt)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Finished):
+                        self.usage += piece.usage
+                        self.reason = piece.reason
+                    else:
+                        yield piece
+        except RefusedForm:
+            if prompt.schema is None or prompt.schema == prompts.ANY_OBJECT:
+                raise
+            async with aclosing(self.pieces(replace(prompt, schema=prompts.ANY_OBJECT))) as pieces:
+                async for piece in pieces:
+                    yield piece
