@@ -19,8 +19,8 @@ from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
-from agentmagic.providers.base import Model, ModelFinished, Request
-from agentmagic.providers.catalog import KINDS, ModelInfo
+from agentmagic.providers.base import KINDS, Model, ModelFinished, Request
+from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
