@@ -16,6 +16,7 @@ from agentmagic import events
 from agentmagic.events import Event
 from agentmagic.messages import Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
 from agentmagic.secrets import redact
+from agentmagic.text import one_line, shown
 
 KEPT = 500
 LONGEST = 2_000
@@ -47,13 +48,13 @@ class Redacting(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Take a record, which every handler behind sees in words only."""
-        record.msg = redact(_message(record))
+        record.msg = shown(_message(record))
         record.args = None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         record.exc_info = None
-        record.exc_text = redact(record.exc_text) if record.exc_text else None
-        record.stack_info = redact(record.stack_info) if record.stack_info else None
+        record.exc_text = shown(record.exc_text) if record.exc_text else None
+        record.stack_info = shown(record.stack_info) if record.stack_info else None
         return True
 
 
@@ -206,8 +207,7 @@ def _part(part: Part) -> str:
 
 def _short(text: str) -> str:
     """Bring text to a short line; secrets are blanked before it is cut, for half of a key is no key any more."""
-    line = " ".join(redact(text).split())
-    return line if len(line) <= EXCERPT else f"{line[:EXCERPT]}…"
+    return one_line(redact(text), EXCERPT)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from agentmagic.errors import UsageError
 from agentmagic.secrets import redact
+from agentmagic.text import encodable
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
@@ -263,10 +264,6 @@ def as_prompt(prompt: Prompt) -> Message:
 
 
 def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:
-    """Make parts of strings; a lone surrogate in text, which no provider takes, becomes a question mark."""
+    """Make parts of strings; a lone surrogate in text, which no provider takes, is replaced."""
     parts = (Text(item) if isinstance(item, str) else item for item in content)
-    return tuple(replace(part, text=_encodable(part.text)) if isinstance(part, Text) else part for part in parts)
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return tuple(replace(part, text=encodable(part.text)) if isinstance(part, Text) else part for part in parts)

@@ -24,6 +24,7 @@ from agentmagic.errors import JournalError, UsageError
 from agentmagic.events import Event, HistoryCut, PromptAdded, RunResult, TurnFinished, TurnStarted, fold, is_delta
 from agentmagic.messages import Media, ProviderData, Text, ToolKey, as_text
 from agentmagic.secrets import redact
+from agentmagic.text import cut
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
@@ -396,12 +397,10 @@ class _Fit:
         return self.value(value)
 
     def _cut(self, text: str) -> str:
-        if len(text) <= self._text:
-            self._text -= len(text)
-            return text
-        left, self._text = self._text, 0
-        self.lost.append(f"a text of {len(text):,} characters")
-        return f"{text[:left]}\n[{len(text) - left:,} more characters were too many to be saved]"
+        left, self._text = self._text, max(self._text - len(text), 0)
+        if len(text) > left:
+            self.lost.append(f"a text of {len(text):,} characters")
+        return cut(text, left, "\n[{over:,} more characters were too many to be saved]")
 
     def _media_or_name(self, media: Media) -> Media | Text:
         if len(media.data) <= self._media:

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 from agentmagic import secrets
 from agentmagic.errors import AuthenticationMissing, UsageError
+from agentmagic.text import cut_middle
 
 MODEL = "AGENTMAGIC_MODEL"
 PERMISSION = "AGENTMAGIC_PERMISSION"
@@ -189,5 +190,4 @@ def file_of(written: str | os.PathLike[str]) -> Path:
 
 def _shown(written: str | os.PathLike[str]) -> str:
     """Return a path fit for one line of a message."""
-    text = repr(os.fspath(written))
-    return text if len(text) <= 80 else f"{text[:60]}…{text[-15:]}"  # noqa: PLR2004  (characters of a line)
+    return cut_middle(repr(os.fspath(written)), 80, lambda _start, _end: "…")

@@ -71,8 +71,8 @@ def test_a_lone_surrogate_reaches_no_provider():
     session.ask("what is \udce9?")
     for message in session.messages:
         message.parts[0].text.encode() if isinstance(message.parts[0], Text) else None
-    assert session.messages[0].text == "what is ??"
-    assert session.messages[2].parts[0].text == "caf?.txt"
+    assert session.messages[0].text == "what is \ufffd?"
+    assert session.messages[2].parts[0].text == "caf\ufffd.txt"
 
 
 def test_an_agent_s_repr_holds_no_key():

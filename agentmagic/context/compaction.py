@@ -16,7 +16,7 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import Compacted
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text, user
 from agentmagic.providers.base import Request
-from agentmagic.tools.output_cache import shorten
+from agentmagic.text import cut_middle
 
 DUE = 0.8
 """The share of the window that the shares below belong to. If another share is set, they are scaled with it."""
@@ -208,7 +208,7 @@ class Context:
             words, usage = await complete(Request((asked,), _instructions(limit), tool_choice="none"))
         except ProviderError:  # a turn must not fail because its summary did
             words, usage = "", Usage()
-        summary = shorten(words.strip() or stand_in(now.summary, covered), limit, _left_out)
+        summary = cut_middle(words.strip() or stand_in(now.summary, covered), limit, _left_out)
         return replace(plan, summary=summary, usage=usage)
 
 
@@ -277,7 +277,7 @@ def written_out(earlier: str, messages: Sequence[Message], most: int) -> str:
         text = "\n\n".join([*head, *(line for message in messages for line in _lines(message, longest))])
         if len(text) <= most:
             break
-    return shorten(text, most, _left_out)
+    return cut_middle(text, most, _left_out)
 
 
 def stand_in(earlier: str, messages: Sequence[Message]) -> str:
@@ -285,7 +285,7 @@ def stand_in(earlier: str, messages: Sequence[Message]) -> str:
     lines = [earlier] if earlier else ["(No summary could be written; these are the beginnings of what was said.)"]
     for message in messages:
         if message.role != "tool" and (words := message.text.strip()):
-            lines.append(f"{message.role.capitalize()}: {shorten(words.splitlines()[0], LONGEST_LINE, _left_out)}")
+            lines.append(f"{message.role.capitalize()}: {cut_middle(words.splitlines()[0], LONGEST_LINE, _left_out)}")
         if message.calls:
             lines.append(f"Assistant called {', '.join(call.name for call in message.calls)}")
     return "\n".join(lines)
@@ -298,10 +298,10 @@ def _lines(message: Message, longest: int) -> Iterator[str]:
                 pass
             case ToolCall():
                 arguments = json.dumps(part.arguments, ensure_ascii=False, default=str)
-                yield f"Assistant calls {part.name}({shorten(arguments, longest, _left_out)})"
+                yield f"Assistant calls {part.name}({cut_middle(arguments, longest, _left_out)})"
             case ToolResult():
                 status = f" ({part.status})" if part.is_error else ""
-                yield f"Result of {part.name}{status}: {shorten(part.text, longest, _left_out)}"
+                yield f"Result of {part.name}{status}: {cut_middle(part.text, longest, _left_out)}"
             case _:
                 yield f"{message.role.capitalize()}: {as_text(part)}"
 

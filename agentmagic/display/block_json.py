@@ -22,6 +22,7 @@ from agentmagic.display.blocks import (
 from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
 from agentmagic.events import ToolProgress
 from agentmagic.messages import ToolResult
+from agentmagic.text import exact, in_json, shown
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
@@ -56,12 +57,12 @@ def fields(block: Block, about: About) -> Fields:  # noqa: PLR0911  (one arm for
         case ToolCard():
             return _card(block, about)
         case PromptBlock():
-            return {"kind": "prompt", "text": words.shown(block.prompt.text), "turn": about.turn}
+            return {"kind": "prompt", "text": shown(block.prompt.text), "turn": about.turn}
         case QuestionBlock():
-            answer = None if block.answer is None else words.shown(block.answer)
-            return {"kind": "question", "text": words.shown(block.text), "answer": answer, "ask": _open(block, about)}
+            answer = None if block.answer is None else shown(block.answer)
+            return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": _open(block, about)}
         case NoticeBlock():
-            return {"kind": "notice", "level": block.level, "text": words.shown(block.text)}
+            return {"kind": "notice", "level": block.level, "text": shown(block.text)}
         case RetryBlock():
             return {"kind": "retry", "text": words.retry(block, times=True)}
         case FooterBlock():
@@ -80,8 +81,8 @@ def _card(card: ToolCard, about: About) -> Fields:
     rows, note = _arguments(card)
     return {
         "kind": "card",
-        "name": words.shown(card.name),
-        "server": words.shown(card.server),
+        "name": shown(card.name),
+        "server": shown(card.server),
         "state": card.state,
         "short": words.short_arguments(card),
         "arguments": rows,
@@ -91,14 +92,14 @@ def _card(card: ToolCard, about: About) -> Fields:
         "since": about.since if card.state == "running" else None,
         "time": words.duration(card.seconds) if card.seconds else "",
         "progress": _progress(card.progress),
-        "reason": words.shown(card.reason),
+        "reason": shown(card.reason),
         "result": _result(card.result),
     }
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
-    arguments: Fields = words.revealing(card.call.arguments) if card.call else {}
+    arguments: Fields = in_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
     return [(name, value if plain[name] else _json(value), plain[name]) for name, value in arguments.items()]
 
@@ -111,7 +112,7 @@ def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
     """Return the arguments as pairs of name and text, and a note where they were cut."""
     if card.call is None:
         return [], ""
-    pairs = [[str(key), _spread(value)] for key, value in words.revealing(card.call.arguments).items()]
+    pairs = [[str(key), _spread(value)] for key, value in in_json(card.call.arguments, exact).items()]
     left = LONGEST_ARGUMENTS
     for pair in pairs:
         pair[1] = pair[1][:left]

@@ -8,7 +8,9 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from html import escape
+from typing import LiteralString
+
+from markupsafe import Markup, escape
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -27,6 +29,7 @@ from agentmagic.display.markdown import Growing, to_html
 from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
 from agentmagic.display.transcript import Transcript
 from agentmagic.messages import ToolResult
+from agentmagic.text import shown
 
 BORDER = "#88888866"
 """No variable of JupyterLab's, which takes those out of the styles of a notebook that is not trusted yet."""
@@ -56,12 +59,21 @@ MONO = "font-family:var(--jp-code-font-family,monospace)"
 """Said of every `pre`, since nbconvert's page sets those of an output in its running font."""
 
 PRE = f"margin:0;white-space:pre-wrap;overflow-wrap:anywhere;background:none;{MONO}"
-CARET = f'<span style="{MUTED}">▌</span>'
+
+
+def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:
+    """Return an HTML element; its content is escaped, except what is HTML already. `more` are other attributes."""
+    styled = f' style="{escape(style)}"' if style else ""
+    inner = "".join(map(escape, content))
+    return Markup(f"<{tag}{styled}{more}>{inner}</{tag}>")  # noqa: S704  (all that is not ours is escaped)
+
+
+CARET = element("span", "▌", style=MUTED)
 
 _LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")
 
 
-def render(transcript: Transcript, *, times: bool = True, live: bool = False, prompt: bool = False) -> str:
+def render(transcript: Transcript, *, times: bool = True, live: bool = False, prompt: bool = False) -> Markup:
     """Return the transcript as one HTML fragment, safe whatever models, tools and servers wrote.
 
     With `times` false nothing in it depends on the clock. `live` shows a caret at the end of open text and a
@@ -76,7 +88,7 @@ class _Kept:
 
     block: Block
     version: int = -1
-    html: str = ""
+    html: Markup = field(default_factory=Markup)
     growing: Growing = field(default_factory=Growing)
 
 
@@ -89,17 +101,17 @@ class HtmlRenderer:
         self._prompt = prompt
         self._kept: list[_Kept] = []
 
-    def update(self, transcript: Transcript) -> str:
+    def update(self, transcript: Transcript) -> Markup:
         """Return the fragment for the transcript as it is now."""
         del self._kept[len(transcript.blocks) :]
         rendered = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
         if self._live and transcript.running:
             if not any(block.open for block in transcript.blocks):
-                rendered.append(_paragraph("Waiting for the model…", MUTED))
+                rendered.append(_paragraph("Waiting for the model…", style=MUTED))
             rendered.append(self._footer(transcript.running))
-        return f'<div class="agentmagic mathjax_ignore">{"".join(rendered)}</div>'
+        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(rendered))
 
-    def _cached(self, place: int, block: Block) -> str:
+    def _cached(self, place: int, block: Block) -> Markup:
         if place == len(self._kept):
             self._kept.append(_Kept(block))
         elif self._kept[place].block is not block:
@@ -110,7 +122,7 @@ class HtmlRenderer:
             kept.version = block.version
         return kept.html
 
-    def _block(self, block: Block, growing: Growing) -> str:  # noqa: PLR0911  (one arm for each block)
+    def _block(self, block: Block, growing: Growing) -> Markup:  # noqa: PLR0911  (one arm for each block)
         match block:
             case TextBlock():
                 return self._text(block, growing)
@@ -121,174 +133,156 @@ class HtmlRenderer:
             case NoticeBlock():
                 return _notice(block)
             case RetryBlock():
-                return _paragraph(_safe(words.retry(block, times=self._times)), MUTED)
+                return _paragraph(words.retry(block, times=self._times), style=MUTED)
             case QuestionBlock():
                 return _question(block)
             case FooterBlock():
                 return self._footer(block)
             case PromptBlock() if self._prompt:
-                return f"<blockquote>{to_html(block.prompt.text)}</blockquote>"
+                return element("blockquote", to_html(block.prompt.text))
             case _:
-                return ""
+                return Markup()
 
     # -- what the model wrote ------------------------------------------------------------------
 
-    def _text(self, block: TextBlock, growing: Growing) -> str:
+    def _text(self, block: TextBlock, growing: Growing) -> Markup:
         html = self._markdown(block, growing)
         mark = _interrupted(block)
-        return f'<div class="mathjax_process">{html}</div>{mark}' if html else mark
+        return Markup('<div class="mathjax_process">{}</div>{}').format(html, mark) if html else mark
 
-    def _reasoning(self, block: ReasoningBlock, growing: Growing) -> str:
+    def _reasoning(self, block: ReasoningBlock, growing: Growing) -> Markup:
         thinking = self._live and block.open
         html = self._markdown(block, growing)
         if not block.text.strip():
-            return _paragraph("Thinking…", MUTED) if thinking else _interrupted(block)
-        summary = f'<summary style="cursor:pointer;{MUTED}">{"Thinking…" if thinking else "Thought"}</summary>'
-        edge = f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}"
-        return f'<details style="margin:8px 0">{summary}<div style="{edge}">{html}</div></details>{_interrupted(block)}'
+            return _paragraph("Thinking…", style=MUTED) if thinking else _interrupted(block)
+        summary = element("summary", "Thinking…" if thinking else "Thought", style=f"cursor:pointer;{MUTED}")
+        thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
+        return element("details", summary, thought, style="margin:8px 0") + _interrupted(block)
 
-    def _markdown(self, block: TextBlock | ReasoningBlock, growing: Growing) -> str:
+    def _markdown(self, block: TextBlock | ReasoningBlock, growing: Growing) -> Markup:
         if not block.open:
-            return to_html(block.text) if block.text.strip() else ""
+            return to_html(block.text) if block.text.strip() else Markup()
         html = growing.to_html(block.text)
         return _with_caret(html) if self._live else html
 
     # -- cards ---------------------------------------------------------------------------------
 
-    def _card(self, card: ToolCard) -> str:
+    def _card(self, card: ToolCard) -> Markup:
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
-        opened = " open" if card.state == "waiting" else ""
-        body = "".join(_body(card))
-        details = f"<details{opened}>{self._summary(card)}{body}</details>"
-        return f'<div style="{CARD}{edge}">{details}{_bar(card)}</div>'
+        details = element("details", self._summary(card), _body(card), more=" open" if card.state == "waiting" else "")
+        return element("div", details, _bar(card), style=CARD + edge)
 
-    def _summary(self, card: ToolCard) -> str:
-        row = " ".join(self._heading(card))
-        return f'<summary style="{SUMMARY}"><span style="{ROW}">{row}</span></summary>'
+    def _summary(self, card: ToolCard) -> Markup:
+        row = Markup(" ").join(self._heading(card))
+        return element("summary", element("span", row, style=ROW), style=SUMMARY)
 
-    def _heading(self, card: ToolCard) -> Iterator[str]:
-        yield f'<span style="color:{COLOURS[card.state]};font-weight:700">{words.GLYPHS[card.state]}</span>'
-        yield f'<b style="{NAME}"><samp>{_safe(card.name)}</samp></b>'
+    def _heading(self, card: ToolCard) -> Iterator[Markup]:
+        colour = f"color:{COLOURS[card.state]}"
+        yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
+        yield element("b", element("samp", shown(card.name)), style=NAME)
         if card.server:
-            yield f'<small style="{BADGE}">{_safe(card.server)}</small>'
-        yield f'<samp style="{ARGUMENTS}">{escape(words.short_arguments(card))}</samp>'
+            yield element("small", shown(card.server), style=BADGE)
+        yield element("samp", words.short_arguments(card), style=ARGUMENTS)
         if state := words.STATES[card.state]:
-            yield f'<small style="color:{COLOURS[card.state]}">{state}</small>'
+            yield element("small", state, style=colour)
         if card.progress:
-            yield f"<small>{escape(words.progress(card.progress))}</small>"
+            yield element("small", words.progress(card.progress))
         if self._times and card.seconds:
-            yield f'<small style="white-space:nowrap">{words.duration(card.seconds)}</small>'
+            yield element("small", words.duration(card.seconds), style="white-space:nowrap")
 
-    def _footer(self, block: FooterBlock) -> str:
-        figures = " · ".join(f"<span>{escape(figure)}</span>" for figure in words.footer(block, times=self._times))
-        return _paragraph(f"<small>{figures}</small>", MUTED) if figures else ""
-
-
-def _safe(text: str) -> str:
-    return escape(words.shown(text))
+    def _footer(self, block: FooterBlock) -> Markup:
+        figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self._times))
+        return _paragraph(element("small", figures), style=MUTED) if figures else Markup()
 
 
-def _paragraph(html: str, style: str) -> str:
-    return f'<p style="margin:8px 0;{style}">{html}</p>'
+def _paragraph(*content: str, style: str) -> Markup:
+    return element("p", *content, style=f"margin:8px 0;{style}")
 
 
-def _with_caret(html: str) -> str:
+def _with_caret(html: Markup) -> Markup:
     """Put the caret behind the last letter, inside whatever elements end there."""
     end = _LAST_TAGS.search(html)
     place = end.start() if end else len(html)
     return html[:place] + CARET + html[place:]
 
 
-def _interrupted(block: TextBlock | ReasoningBlock) -> str:
-    return _paragraph("<em>Interrupted</em>", f"color:{COLOURS['interrupted']}") if block.interrupted else ""
+def _interrupted(block: TextBlock | ReasoningBlock) -> Markup:
+    if not block.interrupted:
+        return Markup()
+    return _paragraph(element("em", "Interrupted"), style=f"color:{COLOURS['interrupted']}")
 
 
-def _notice(block: NoticeBlock) -> str:
-    text = _safe(block.text)
+def _notice(block: NoticeBlock) -> Markup:
+    text = shown(block.text)
     if block.level == "info":
-        return _paragraph(f"<small>{text}</small>", MUTED)
+        return _paragraph(element("small", text), style=MUTED)
     label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
-    colour = COLOURS[state]
-    html = f'<b style="color:{colour}">{label}</b> {text}'
-    return _paragraph(html, f"border-left:3px solid {colour};padding:2px 10px;white-space:pre-wrap")
+    edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
+    return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
 
 
-def _question(block: QuestionBlock) -> str:
+def _question(block: QuestionBlock) -> Markup:
     edge = f"border-left:3px solid {COLOURS['waiting' if block.open else 'done']};padding:2px 10px;white-space:pre-wrap"
-    answer = f"<br><b>Answer:</b> {_safe(block.answer)}" if block.answer is not None else ""
-    return _paragraph(f"<b>Question:</b> {_safe(block.text)}{answer}", edge)
+    reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
+    return _paragraph(element("b", "Question:"), " ", shown(block.text), *reply, style=edge)
 
 
-def _bar(card: ToolCard) -> str:
+def _bar(card: ToolCard) -> Markup:
     """Draw how far a call has come, where it says so."""
     if not card.progress or not card.progress.total:
-        return ""
+        return Markup()
     share = min(max(card.progress.progress / card.progress.total, 0), 1)
-    return f'<div style="height:2px;width:{share:.0%};background:{COLOURS["running"]}"></div>'
+    return element("div", style=f"height:2px;width:{share:.0%};background:{COLOURS['running']}")
 
 
-def _body(card: ToolCard) -> Iterator[str]:
-    sections = [*_arguments(card), *(_result(card.result) if card.result else _reason(card))]
-    if sections:
-        yield f'<div style="{BODY}">'
-        yield from sections
-        yield "</div>"
+def _body(card: ToolCard) -> Markup:
+    sections = [*_section("Arguments", words.all_arguments(card))]
+    if card.result:
+        sections += _result(card.result)
+    else:
+        sections += _section("Reason", shown(card.reason))
+    return element("div", *sections, style=BODY) if sections else Markup()
 
 
-def _arguments(card: ToolCard) -> Iterator[str]:
-    if text := words.all_arguments(card):
-        yield _heading("Arguments")
-        yield _words(PlainText(text))
+def _section(heading: str, text: str) -> Iterator[Markup]:
+    if text:
+        yield _heading(heading)
+        yield _form(PlainText(text))
 
 
-def _reason(card: ToolCard) -> Iterator[str]:
-    if card.reason:
-        yield _heading("Reason")
-        yield _words(PlainText(words.shown(card.reason)))
-
-
-def _result(result: ToolResult) -> Iterator[str]:
+def _result(result: ToolResult) -> Iterator[Markup]:
     yield _heading("Error" if result.is_error else "Result")
-    shown = [_form(form) for form in forms(result)]
-    yield from shown or (_paragraph("<em>nothing</em>", MUTED),)
+    yield from [_form(form) for form in forms(result)] or (_paragraph(element("em", "nothing"), style=MUTED),)
 
 
-def _heading(text: str) -> str:
-    return f'<p style="{HEADING}"><small><b>{text}</b></small></p>'
+def _heading(text: str) -> Markup:
+    return element("p", element("small", element("b", text)), style=HEADING)
 
 
-def _form(form: Form) -> str:
+def _form(form: Form) -> Markup:
     match form:
         case Table():
-            return _table(form)
+            return _table(form) + _note(form.note)
         case Image():
-            return _image(form)
+            picture = Markup('<img src="data:{};base64,{}" alt="{}" style="max-width:100%">')
+            return picture.format(form.media_type, b64encode(form.data).decode("ascii"), form.name or "image")
         case PlainText():
-            return _words(form)
+            return element("pre", form.text, style=PRE) + _note(form.note)
 
 
-def _words(form: PlainText) -> str:
-    return f'<pre style="{PRE}">{escape(form.text)}</pre>{_note(form.note)}'
+def _note(note: str) -> Markup:
+    return element("p", element("small", note), style=f"margin:4px 0;{MUTED}") if note else Markup()
 
 
-def _note(note: str) -> str:
-    return f'<p style="margin:4px 0;{MUTED}"><small>{note}</small></p>' if note else ""
-
-
-def _image(form: Image) -> str:
-    data = b64encode(form.data).decode("ascii")
-    name = escape(form.name or "image")
-    return f'<img src="data:{form.media_type};base64,{data}" alt="{name}" style="max-width:100%">'
-
-
-def _table(form: Table) -> str:
+def _table(form: Table) -> Markup:
     numeric = [any(row[column][1] for row in form.rows) for column in range(len(form.columns))]
     head = _row("th", form.columns, numeric)
-    rows = "".join(_row("td", (text for text, _ in row), numeric) for row in form.rows)
-    return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{_note(form.note)}"
+    rows = (_row("td", (text for text, _ in row), numeric) for row in form.rows)
+    return element("table", element("thead", head), element("tbody", *rows))
 
 
-def _row(tag: str, cells: Iterable[str], numeric: Iterable[bool]) -> str:
+def _row(tag: LiteralString, cells: Iterable[str], numeric: Iterable[bool]) -> Markup:
+    """Return a row of a table; not by `element`, for a table may have a thousand cells."""
     sides = ("right" if number else "left" for number in numeric)
     html = (f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True))
-    return f"<tr>{''.join(html)}</tr>"
+    return Markup(f"<tr>{''.join(html)}</tr>")  # noqa: S704  (every cell is escaped)

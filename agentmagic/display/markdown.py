@@ -7,11 +7,12 @@ no remote images, since fetching one tells a stranger what was read.
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from html import escape
 from typing import TYPE_CHECKING
 
-from agentmagic.display.words import cut, shown
+from markupsafe import Markup, escape
+
 from agentmagic.secrets import settled
+from agentmagic.text import cut_apart, shown
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -46,14 +47,14 @@ _MATHS = re.compile(
 _DOLLAR = re.compile(r"\\?\$")
 
 
-def to_html(text: str) -> str:
+def to_html(text: str) -> Markup:
     """Return Markdown as sanitised HTML, secrets blanked.
 
     Maths is left as it is written, for the front end to typeset.
     """
-    source, note = cut(shown(text), LONGEST)
-    html = _sanitiser().clean(shown(_rendered(source)))
-    return f"{html}<p><em>{note}</em></p>" if note else html
+    source, note = cut_apart(shown(text), LONGEST)
+    html = Markup(_sanitiser().clean(shown(_rendered(source))))  # noqa: S704  (it is sanitised)
+    return html + Markup("<p><em>{}</em></p>").format(note) if note else html
 
 
 class Growing:
@@ -64,9 +65,9 @@ class Growing:
 
     def __init__(self) -> None:
         self._done = 0
-        self._html: list[str] = []
+        self._html = Markup()
 
-    def to_html(self, text: str) -> str:
+    def to_html(self, text: str) -> Markup:
         """Return the text so far as sanitised HTML; `text` must continue that of the call before.
 
         An end that may be the beginning of a secret is left out.
@@ -74,9 +75,9 @@ class Growing:
         text = settled(text, self._done)
         paragraphs_end = _last_break(text, self._done)
         if paragraphs_end > self._done:
-            self._html.append(to_html(text[self._done : paragraphs_end]))
+            self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
-        return "".join(self._html) + to_html(text[self._done :])
+        return self._html + to_html(text[self._done :])
 
 
 def _last_break(text: str, start: int) -> int:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from agentmagic.display.words import LONGEST_RESULT, blanked, compact, cut, one_line, shown
+from agentmagic.display.words import LONGEST_RESULT, compact
 from agentmagic.messages import Media, Resource, Text, ToolResult, as_text
+from agentmagic.text import cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
@@ -83,8 +84,8 @@ def _text(text: str) -> Iterator[Form]:
 
 def _cut(text: str) -> tuple[str, str]:
     """Return the start of a text, fit to be shown, and the note on the rest, whose size costs no time."""
-    start, note = cut(text, LONGEST_RESULT + LONGEST_SECRET)
-    return (cut(shown(start))[0], cut(text)[1]) if note else cut(shown(text))
+    start = shown(text[: LONGEST_RESULT + LONGEST_SECRET])
+    return start[:LONGEST_RESULT], cut_apart(text, LONGEST_RESULT)[1]
 
 
 def _parsed(text: str) -> Any:
@@ -98,7 +99,7 @@ def _parsed(text: str) -> Any:
 
 
 def _json(value: Any) -> Form:
-    value = blanked(value)
+    value = in_json(value)
     if records := _records(value):
         return _table(records)
     line = compact(value)
@@ -106,7 +107,7 @@ def _json(value: Any) -> Form:
 
 
 def _words(text: str) -> PlainText:
-    return PlainText(*cut(text))
+    return PlainText(*cut_apart(text, LONGEST_RESULT))
 
 
 def _records(value: Any) -> Sequence[dict[str, Scalar]]:

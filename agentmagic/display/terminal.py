@@ -18,6 +18,7 @@ from agentmagic.display.blocks import (
 from agentmagic.display.rich_values import Form, Image, Table, forms
 from agentmagic.display.transcript import Transcript
 from agentmagic.messages import ToolResult
+from agentmagic.text import one_line, shown
 
 LONGEST = 1_200
 """Characters of a result or of reasoning that are printed."""
@@ -40,7 +41,7 @@ def render_block(block: Block, *, times: bool = True) -> str:  # noqa: PLR0911  
     """Return one block as text without a last line break, or an empty string where there is nothing to print."""
     match block:
         case TextBlock():
-            return _marked(words.shown(block.text).strip(), interrupted=block.interrupted)
+            return _marked(shown(block.text).strip(), interrupted=block.interrupted)
         case ToolCard():
             return "\n".join(_card(block, times=times))
         case ReasoningBlock():
@@ -54,7 +55,7 @@ def render_block(block: Block, *, times: bool = True) -> str:  # noqa: PLR0911  
         case FooterBlock():
             return " · ".join(words.footer(block, times=times))
         case PromptBlock():
-            return _indented(words.shown(block.prompt.text).strip(), "> ")
+            return _indented(shown(block.prompt.text).strip(), "> ")
         case _:
             return ""
 
@@ -78,19 +79,19 @@ def _marked(text: str, *, interrupted: bool) -> str:
 
 
 def _reasoning(block: ReasoningBlock) -> str:
-    text = words.shown(block.text).strip()
+    text = shown(block.text).strip()
     return "Thought\n" + _indented(_start(text)) if text else ""
 
 
 def _notice(block: NoticeBlock) -> str:
     label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
-    return label + words.shown(block.text)
+    return label + shown(block.text)
 
 
 def _question(block: QuestionBlock) -> Iterator[str]:
-    yield f"? {words.shown(block.text)}"
+    yield f"? {shown(block.text)}"
     if block.answer is not None:
-        yield _indented(words.shown(block.answer))
+        yield _indented(shown(block.answer))
 
 
 def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
@@ -100,12 +101,12 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     if card.result:
         yield from _result(card.result)
     elif card.reason:
-        yield _indented(words.shown(card.reason))
+        yield _indented(shown(card.reason))
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:
-    name = words.shown(card.name)
-    server = f"({words.shown(card.server)})" if card.server else ""
+    name = shown(card.name)
+    server = f"({shown(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     told = words.progress(card.progress) if card.progress else ""
@@ -139,8 +140,8 @@ def _start(text: str) -> str:
 
 
 def _columns(table: Table) -> str:
-    rows = [[words.one_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
-    head = [words.one_line(column, WIDEST_COLUMN) for column in table.columns]
+    rows = [[one_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
+    head = [one_line(column, WIDEST_COLUMN) for column in table.columns]
     numeric = [any(row[i][1] for row in table.rows) for i in range(len(head))]
     widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
     return "\n".join(_row(row, widths, numeric) for row in (head, *rows))

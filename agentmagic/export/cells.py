@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from agentmagic import json_schema
-from agentmagic.display import words
 from agentmagic.display.blocks import PromptBlock, State, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ToolError
@@ -19,6 +18,7 @@ from agentmagic.export.document import prompt_of, prose
 from agentmagic.history.history import Turn
 from agentmagic.messages import NOTEBOOK, ToolCall
 from agentmagic.secrets import redact
+from agentmagic.text import one_line, shown
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import function_tool
 
@@ -171,7 +171,7 @@ def session_call(tool: str, arguments: Mapping[str, Any]) -> str:
 
 def comment(text: str) -> str:
     """Write a text as a comment of one line."""
-    return f"# {words.one_line(words.shown(text), LONGEST_COMMENT)}"
+    return f"# {one_line(shown(text), LONGEST_COMMENT)}"
 
 
 def commented(source: str) -> str:

@@ -15,6 +15,7 @@ from agentmagic.providers.base import Request
 from agentmagic.providers.gemini import gemini_model
 from agentmagic.providers.openai import chat_completions, responses
 from agentmagic.secrets import redact
+from agentmagic.text import encodable
 
 Json = dict[str, Any]
 
@@ -73,7 +74,7 @@ def clean(value: Any) -> Any:
     """
     match value:
         case str():
-            return redact(value).encode("utf-8", "replace").decode("utf-8")
+            return encodable(redact(value))
         case float():
             return value if math.isfinite(value) else None
         case Mapping():

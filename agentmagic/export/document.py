@@ -8,8 +8,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from html import escape
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -27,6 +28,7 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolResult, as_text
+from agentmagic.text import cut_apart, in_json, one_line, shown
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -92,10 +94,10 @@ def _block(block: Block) -> Iterator[str]:
 
 def _reasoning(block: ReasoningBlock) -> str:
     text = prose(block.text)
-    return _folded("Thought", text, _INTERRUPTED if block.interrupted else "") if text.strip() else ""
+    return _folded(Markup("Thought"), text, _INTERRUPTED if block.interrupted else "") if text.strip() else ""
 
 
-def _folded(heading: str, *content: str) -> str:
+def _folded(heading: Markup, *content: str) -> str:
     """Fold Markdown under a heading of HTML; the heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
 
@@ -106,12 +108,13 @@ def _question(block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Reply:** {plain(block.answer)}")
 
 
-def _heading(card: ToolCard) -> str:
-    name = escape(words.one_line(words.shown(card.name), words.SHORT_ARGUMENTS))
-    server = f"({words.shown(card.server)})" if card.server else ""
+def _heading(card: ToolCard) -> Markup:
+    name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
+    server = f"({shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.STATES[card.state], words.duration(card.seconds) if card.seconds else "")))
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
-    return f"{words.GLYPHS[card.state]} <code>{name}</code> {escape(' '.join(told.split()))}".rstrip()
+    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
+    return heading.rstrip()
 
 
 def _card(card: ToolCard) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _card(card: ToolCard) -> Iterator[str]:
 
 def _result(result: ToolResult) -> Iterator[str]:
     if result.content:
-        text, language = words.shown(result.text).strip("\n"), ""
+        text, language = shown(result.text).strip("\n"), ""
     elif result.structured is not None:
         text, language = _json(result.structured), "json"
     else:
@@ -136,13 +139,13 @@ def _result(result: ToolResult) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> Iterator[str]:
-    start, note = words.cut(text)
+    start, note = cut_apart(text, words.LONGEST_RESULT)
     yield fence(start, language)
     yield note
 
 
 def _json(value: object) -> str:
-    return json.dumps(words.blanked(value), ensure_ascii=False, indent=2, default=str)
+    return json.dumps(in_json(value), ensure_ascii=False, indent=2, default=str)
 
 
 # -- Markdown from texts of any origin ----------------------------------------------------------------
@@ -150,7 +153,7 @@ def _json(value: object) -> str:
 
 def prose(text: str) -> str:
     """Return foreign Markdown made safe: HTML in it is shown as text, and an open fence is closed."""
-    source, note = words.cut(words.shown(text).strip("\n"), LONGEST)
+    source, note = cut_apart(shown(text).strip("\n"), LONGEST)
     whole = _closed(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
 
@@ -162,7 +165,7 @@ def quote(markdown: str) -> str:
 
 def plain(text: str) -> str:
     """Return a text on one line, escaped so that Markdown shows it unchanged."""
-    return _SPECIAL.sub(r"\\\g<0>", " ".join(words.shown(text).split()))
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(shown(text).split()))
 
 
 def fence(text: str, language: str = "") -> str:

@@ -34,6 +34,7 @@ from agentmagic.messages import (
 )
 from agentmagic.secrets import redact
 from agentmagic.serialization import InDoubt
+from agentmagic.text import one_line
 
 _AROUND = 60
 """Characters shown on each side of what was found."""
@@ -255,5 +256,5 @@ def _text(part: Part) -> str:
 
 def _excerpt(text: str, found: re.Match[str]) -> str:
     start, end = max(0, found.start() - _AROUND), found.end() + _AROUND
-    words = " ".join(text[start:end].split())
+    words = one_line(text[start:end], end - start + 1)
     return f"{'…' if start else ''}{words}{'…' if end < len(text) else ''}"

@@ -26,6 +26,7 @@ from agentmagic.events import (
 from agentmagic.history.repair import repaired
 from agentmagic.messages import ToolKey, Usage
 from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
+from agentmagic.text import one_line
 
 _EXCERPT = 60
 
@@ -113,12 +114,7 @@ def _glance(path: Path) -> SavedConversation | None:
         modified = path.stat().st_mtime
     except (JournalError, OSError):
         return None
-    return SavedConversation(path.stem, path, len(prompts), _shortened(prompts[0]) if prompts else "", modified)
-
-
-def _shortened(text: str) -> str:
-    words = " ".join(text[: 10 * _EXCERPT].split())
-    return words if len(words) <= _EXCERPT else words[: _EXCERPT - 1] + "…"
+    return SavedConversation(path.stem, path, len(prompts), one_line(prompts[0], _EXCERPT) if prompts else "", modified)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

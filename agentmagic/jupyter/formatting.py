@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
-from agentmagic.display.words import cost, one_line, shown
+from agentmagic.display.words import cost
 from agentmagic.events import Notice, StepFinished, TurnFinished, TurnStarted
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook_file import SaveFolder
@@ -15,6 +15,7 @@ from agentmagic.log import LogEntry
 from agentmagic.messages import ToolDef, Usage
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.session import Session
+from agentmagic.text import one_line, shown
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import count_turns, relative_path
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.display.words import shown
+from agentmagic.text import shown
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.screens import Publish, TurnScreen

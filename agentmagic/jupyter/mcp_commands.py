@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from agentmagic.display.words import one_line, shown
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.completion import json_files, prompt_arguments, server_prompts, server_tools, servers
@@ -18,6 +17,7 @@ from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
+from agentmagic.text import one_line, shown
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from agentmagic.display.words import restored, shown, shown_exactly, written_out
+from agentmagic.display.words import restored, written_out
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -21,6 +21,7 @@ from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
+from agentmagic.text import cut, exact, shown
 
 LONGEST_ARGUMENTS = 20_000
 """Characters that are shown of a call's arguments, as JSON, before they are edited."""
@@ -102,7 +103,7 @@ class Questions:
                 problem = f"That is no JSON ({error})."
             else:
                 if isinstance(edited, dict):
-                    return restored(edited, event.call.arguments, clean=redact)  # JSON undoes the escapes
+                    return restored(edited, event.call.arguments, redact)  # JSON undoes the escapes
                 problem = 'That is no JSON object, {"name": value}.'
             typed = self._typed(f"{problem}\n{EDIT}").strip()
         return None
@@ -123,8 +124,8 @@ def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
     lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
     # A reason that lists changes in a definition has several lines.
     end = "\n" if "\n" in event.reason else " "
-    reason = f"{shown(event.reason)}{end}" if event.reason else ""
-    what = f"{reason}Run {shown(event.call.name)} ({shown(event.server)})"
+    reason = f"{exact(event.reason)}{end}" if event.reason else ""
+    what = f"{reason}Run {exact(event.call.name)} ({exact(event.server)})"
     return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
 
 
@@ -143,10 +144,7 @@ def approval(question: str, typed: str) -> Approve | Deny:
 
 
 def _now(arguments: Mapping[str, Any]) -> str:
-    text = shown_exactly(json.dumps(dict(arguments), ensure_ascii=False, default=str))
-    if len(text) <= LONGEST_ARGUMENTS:
-        return text
-    return f"{text[:LONGEST_ARGUMENTS]}… (the first {LONGEST_ARGUMENTS:,} of {len(text):,} characters)"
+    return cut(exact(json.dumps(dict(arguments), ensure_ascii=False, default=str)), LONGEST_ARGUMENTS)
 
 
 def _no_number(word: str) -> Any:

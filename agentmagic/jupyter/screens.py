@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from agentmagic.display import html, terminal, words
+from markupsafe import Markup
+
+from agentmagic.display import html, terminal
 from agentmagic.display.blocks import Block, PromptBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
@@ -22,6 +24,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.secrets import RedactedStream
+from agentmagic.text import clean
 from agentmagic.widgets.commands import INTENTS
 
 if TYPE_CHECKING:
@@ -146,7 +149,7 @@ class TerminalScreen(TurnScreen):
         block = self._transcript.blocks[-1]
         if id(block) not in self._begun:
             self._begin(block)
-        self._write(words.cleaned(self._words.feed(piece)))
+        self._write(clean(self._words.feed(piece)))
 
     def _print_new(self) -> None:
         for block in self._transcript.blocks:
@@ -165,7 +168,7 @@ class TerminalScreen(TurnScreen):
 
     def _print_rest(self, block: TextBlock) -> None:
         """Print the end that was held, and end a text that was printed as it came."""
-        self._write(words.cleaned(self._words.finish()))
+        self._write(clean(self._words.finish()))
         self._end_line()
         if block.interrupted:
             self._write("[interrupted]\n")
@@ -198,7 +201,7 @@ class LiveHtml:
     milestones only: they are in the notebook if the page is reloaded, or the kernel ends, during the turn.
     """
 
-    def __init__(self, publish: Publish, aside: Callable[[str], str], seen: Callable[[], bool]) -> None:
+    def __init__(self, publish: Publish, aside: Callable[[Markup], Markup], seen: Callable[[], bool]) -> None:
         self._publish = publish
         self._aside = aside
         self._seen = seen
@@ -237,7 +240,7 @@ class LiveHtml:
         with self._lock:
             self._over = True  # an update that is already due must not follow the static output
             if self._begun:
-                self._send(bundle(self._transcript, times=True))
+                self._send(html.render(self._transcript), terminal.render(self._transcript))
 
     def _update(self) -> None:
         with self._lock:
@@ -252,11 +255,11 @@ class LiveHtml:
 
     def _show(self) -> int:
         page = self._renderer.update(self._transcript)
-        self._send({"text/html": page, "text/plain": "The turn is under way."})
+        self._send(page, "The turn is under way.")
         return len(page)
 
-    def _send(self, data: Mapping[str, str]) -> None:
-        self._publish({**data, "text/html": self._aside(data["text/html"])}, self._begun)
+    def _send(self, page: Markup, plain: str) -> None:
+        self._publish({"text/html": self._aside(page), "text/plain": plain}, self._begun)
         self._begun = True
 
 

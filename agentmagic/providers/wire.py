@@ -20,6 +20,7 @@ from uuid import uuid4
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
+from agentmagic.text import encodable, one_line
 
 Json = dict[str, Any]
 
@@ -62,7 +63,7 @@ def objects_of(value: object) -> list[Json]:
 def text_of(value: object) -> str:
     """Return a text without lone surrogates; null counts as an empty one."""
     if value is None or isinstance(value, str):
-        return clean_text(value or "")
+        return encodable(value or "")
     raise _misshapen(value, "a text")
 
 
@@ -93,7 +94,7 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
     Raises ValueError if it is nested deeper than `depth`.
     """
     if isinstance(value, str):
-        return clean_text(value)
+        return encodable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if not isinstance(value, Mapping | list | tuple):
@@ -103,19 +104,8 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
         raise ValueError(message)
     if isinstance(value, Mapping):
         entries = cast("Mapping[str, Any]", value).items()
-        return {clean_text(key): clean(item, depth - 1) for key, item in entries}
+        return {encodable(key): clean(item, depth - 1) for key, item in entries}
     return [clean(item, depth - 1) for item in cast("Sequence[Any]", value)]
-
-
-def clean_text(text: str) -> str:
-    """Return the text with every lone surrogate, which no encoding of Unicode can write, replaced by U+FFFD."""
-    if text.isascii():  # fast, and true for most chunks
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def kept(data: Any) -> Any:
@@ -133,8 +123,8 @@ def read_arguments(text: str) -> Json:
     try:
         value = clean(json.loads(text, parse_constant=_finite, parse_float=_finite))
     except (ValueError, RecursionError):
-        return {"_raw": clean_text(text)}
-    return cast("Json", value) if isinstance(value, dict) else {"_raw": clean_text(text)}
+        return {"_raw": encodable(text)}
+    return cast("Json", value) if isinstance(value, dict) else {"_raw": encodable(text)}
 
 
 def _finite(number: str) -> float:
@@ -170,7 +160,7 @@ def fit_name(name: str, legal: re.Pattern[str]) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(clean_text(text).encode()).hexdigest()[:32]
+    return hashlib.sha256(encodable(text).encode()).hexdigest()[:32]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -192,7 +182,7 @@ def quoted(words: object) -> str:
     if not isinstance(words, str):
         return ""
     # Secrets first: the rest of a secret that was cut in two would not be recognized.
-    return redact(" ".join(clean_text(words).split()))[:LONGEST_QUOTE].strip()
+    return one_line(encodable(redact(words)), LONGEST_QUOTE)
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:

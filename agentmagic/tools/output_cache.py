@@ -11,6 +11,7 @@ from typing import Any
 
 from agentmagic.errors import ToolError
 from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.text import cut_middle
 from agentmagic.tools.base import Tool, ToolContext, result
 
 READER = "read_result"
@@ -37,26 +38,10 @@ def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
     text = whole.text
     kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
     if len(text) > limit:
-        return replace(whole, content=(Text(shorten(text, limit, _how_to_read(whole.call_id, len(text)))), *kept))
+        return replace(whole, content=(Text(cut_middle(text, limit, _how_to_read(whole.call_id, len(text)))), *kept))
     if media or not any(isinstance(part, Media) for part in whole.content):
         return whole
     return replace(whole, content=(Text(text),))
-
-
-def shorten(text: str, limit: int, note: Callable[[int, int], str]) -> str:
-    """Cut the middle out of a text so that no more than `limit` characters are left, the note among them.
-
-    `note` tells, of the two positions between which the text is left out, what stands there instead.
-    """
-    if len(text) <= limit:
-        return text
-    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # whether it tells places or how much
-    room = limit - longest
-    if room < 0:
-        return text[: max(limit - 1, 0)] + "…"[:limit]
-    end = len(text) - room // 3
-    start = room - room // 3
-    return text[:start] + note(start, end) + text[end:]
 
 
 def _how_to_read(call_id: str, length: int) -> Callable[[int, int], str]:

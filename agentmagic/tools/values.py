@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from agentmagic.messages import Content, Media, Resource, Text
+from agentmagic.text import cut
 
 RESULT_ROWS = 50
 """Rows of a data frame that a result holds."""
@@ -39,9 +40,7 @@ def describe(value: Any) -> str:
     The text is cut at `LONGEST_VALUE` characters.
     """
     text = value if isinstance(value, str) else _frame(value, PROMPT_ROWS, titled=True) or repr(value)
-    if len(text) <= LONGEST_VALUE:
-        return text
-    return f"{text[:LONGEST_VALUE]}\n(cut: {len(text):,} characters in all, the first {LONGEST_VALUE:,} shown)"
+    return cut(text, LONGEST_VALUE, "\n(cut: {whole:,} characters in all, the first {most:,} shown)")
 
 
 def snapshot(value: Any) -> Any:

@@ -19,6 +19,7 @@ from agentmagic.providers.registry import default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
+from agentmagic.text import shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
@@ -164,13 +165,13 @@ class Chat:
         try:
             done = await self._do(action)
         except AgentMagicError as error:
-            self.view.complain(words.shown(said(error)))
+            self.view.complain(shown(said(error)))
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an action of a panel failed")
-            self.view.complain(f"That failed: {words.shown(said(error))}")
+            self.view.complain(f"That failed: {shown(said(error))}")
         else:
             if done:
-                self.view.say(words.shown(done))
+                self.view.say(shown(done))
         self.refresh()
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
@@ -268,7 +269,7 @@ def _server_row(state: ServerState) -> ServerRow:
     return {
         "name": state.name,
         "state": state.state,
-        "error": words.shown(state.error),
-        "stderr": words.shown(state.stderr),
+        "error": shown(state.error),
+        "stderr": shown(state.stderr),
         "tools": sorted(tools)[:MOST_TOOLS],
     }

@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from agentmagic.display.words import one_line, restored, shown
+from agentmagic.display.words import restored
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
+from agentmagic.text import one_line, shown
 from agentmagic.widgets.commands import LONGEST_NAME
 
 LONGEST_FIELD = 60

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from markupsafe import Markup
+
 from agentmagic.display import html, terminal
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event
@@ -20,7 +22,7 @@ class Written:
     `log` returns the events of the finished turns. `aside` wraps the HTML.
     """
 
-    def __init__(self, log: Callable[[], Sequence[Event]], aside: Callable[[str], str], publish: Publish) -> None:
+    def __init__(self, log: Callable[[], Sequence[Event]], aside: Callable[[Markup], Markup], publish: Publish) -> None:
         self._log = log
         self._aside = aside
         self._publish = publish
@@ -58,6 +60,6 @@ class Written:
         return bundle(self._transcript, self._aside(self._renderer.update(self._transcript)))
 
 
-def bundle(transcript: Transcript, page: str, *, times: bool = True) -> dict[str, str]:
+def bundle(transcript: Transcript, page: Markup, *, times: bool = True) -> dict[str, str]:
     """Return HTML with the conversation as plain text beside it."""
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=True)}

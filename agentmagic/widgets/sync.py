@@ -27,6 +27,7 @@ from agentmagic.display.blocks import Block, ReasoningBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, Event, QuestionAsked, TurnStarted
 from agentmagic.secrets import RedactedStream
+from agentmagic.text import clean, shown
 
 LONGEST = 400_000
 """Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
@@ -71,14 +72,14 @@ class _GrowingText:
 
     def grow(self, written: str) -> str:
         """Return what can be shown of the text since the last time."""
-        piece = words.cleaned(self.stream.feed(written[self.read :]))
+        piece = clean(self.stream.feed(written[self.read :]))
         self.read = len(written)
         self.text += piece
         return piece
 
     def finish(self, written: str) -> str | None:
         """Return what is left to show of the whole text, or None where what was shown is not its beginning."""
-        before, self.text = self.text, words.shown(written)
+        before, self.text = self.text, shown(written)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, SessionBusy, said
 from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
+from agentmagic.text import one_line, shown
 
 SOON = 0.3
 """Seconds that the main thread has to begin a turn before the panel tells that a cell keeps it busy."""
@@ -56,7 +56,7 @@ class TurnQueue:
         number = len(self._turns)
         if not number or not (self._held or self._session.running):
             return ""
-        first = words.one_line(self._turns[0].prompt, SHOWN)
+        first = one_line(self._turns[0].prompt, SHOWN)
         which = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
         return f"{which} for {'the cell that runs' if self._held else 'the turn under way'}."
 
@@ -120,4 +120,4 @@ def _why(error: BaseException) -> str:
         return "Interrupted before the turn began."
     if not isinstance(error, AgentMagicError):
         logger.error("a turn of a panel did not begin", exc_info=error)
-    return words.shown(said(error))
+    return shown(said(error))

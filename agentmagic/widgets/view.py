@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 from anywidget import AnyWidget
+from markupsafe import Markup
 from traitlets import Unicode
 
 from agentmagic.errors import UsageError
@@ -110,9 +111,9 @@ class View(AnyWidget):
         """The output to draw in, of which nothing is seen without a kernel."""
         return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
 
-    def aside(self, page: str) -> str:
+    def aside(self, page: Markup) -> Markup:
         """Return HTML that stands aside in pages where the view is drawn: what is to be read elsewhere."""
-        return f'<agentmagic-static of="{self.name}">{page}</agentmagic-static>'
+        return Markup('<agentmagic-static of="{}">{}</agentmagic-static>').format(self.name, page)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
         return self.place, {}

@@ -136,14 +136,14 @@ def test_a_list_of_records_is_a_table_with_figures_to_the_right():
 
 def test_other_json_is_laid_out_and_short_json_stays_on_its_line():
     fragment = rendered(one_call(CALL, Text(json.dumps({"a": {"b": ["x" * 40, "y" * 40]}}))))
-    assert "{\n  &quot;a&quot;: {\n" in fragment
+    assert "{\n  &#34;a&#34;: {\n" in fragment
     assert "[1, 2]" in rendered(one_call(CALL, Text("[1,2]")))
 
 
 def test_a_structured_value_is_shown_where_there_is_no_content():
     result = ToolResult(CALL.id, CALL.name, (), structured={"slope": 3.2})
     events = [*started(), *asked_for(CALL), *step_over(), *carried_out(CALL, result), *over()]
-    assert "{&quot;slope&quot;: 3.2}" in rendered(events)
+    assert "{&#34;slope&#34;: 3.2}" in rendered(events)
 
 
 def test_an_image_result_is_shown_and_a_dangerous_type_is_named():
@@ -192,7 +192,7 @@ def test_a_long_answer_takes_at_most_three_times_its_text():
 
 def test_an_argument_that_looks_like_another_type_is_quoted():
     fragment = rendered(one_call(ToolCall("c", "f", {"a": "3", "b": 3, "c": "", "d": "x y"}), Text("x")))
-    assert "a: &quot;3&quot;, b: 3, c: &quot;&quot;, d: x y" in fragment
+    assert "a: &#34;3&#34;, b: 3, c: &#34;&#34;, d: x y" in fragment
 
 
 def test_a_failed_call_is_told_by_glyph_and_word():
@@ -248,7 +248,7 @@ def test_the_prompt_is_shown_only_where_asked_for():
 
 def test_open_text_ends_in_a_caret_only_while_live():
     events = [*started(), PartStarted(0, "text"), PartDelta(0, "So **far")]
-    assert "So **far" + html.CARET + "</p>" in rendered(events, live=True)
+    assert f"So **far{html.CARET}</p>" in rendered(events, live=True)
     assert html.CARET not in rendered(events)
 
 
@@ -272,7 +272,7 @@ def test_a_waiting_card_is_open_with_all_its_arguments():
 
 def test_arguments_are_shown_while_they_are_written():
     fragment = rendered([*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, '{"sql": "SEL')], live=True)
-    assert "{&quot;sql&quot;: &quot;SEL" in fragment
+    assert "{&#34;sql&#34;: &#34;SEL" in fragment
 
 
 def test_the_live_footer_counts_along():

@@ -3,6 +3,7 @@
 from agentmagic.display import rich_values, words
 from agentmagic.messages import Text, ToolResult
 from agentmagic.secrets import register_secret
+from agentmagic.text import shown
 
 
 def shown_of(text: str) -> rich_values.PlainText:
@@ -16,7 +17,7 @@ def test_of_a_huge_result_only_what_is_shown_is_looked_through_for_secrets(monke
 
     def recorded(text: str) -> str:
         seen.append(len(text))
-        return words.shown(text)
+        return shown(text)
 
     monkeypatch.setattr(rich_values, "shown", recorded)
     form = shown_of("z" * 3_000_000)

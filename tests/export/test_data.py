@@ -101,12 +101,12 @@ def test_the_events_are_read_back_by_the_codec(log):
     assert read[-1].result.final_text == log[-1].result.final_text
 
 
-def test_what_json_does_not_have_is_null_and_what_utf_8_does_not_have_a_question_mark():
+def test_what_json_does_not_have_is_null_and_what_utf_8_does_not_have_is_replaced():
     call = ToolCall("c1", "plot", {"x": [float("nan"), float("inf"), 1.5], "name": "\ud800"})
     text = to_json([turn(*started(), PartFinished(0, call), StepFinished(1, Usage()), *over())])
     assert '"arguments": {' in text
     arguments = json.loads(text, parse_constant=pytest.fail)["turns"][0]["events"][2]["part"]["arguments"]
-    assert arguments == {"x": [None, None, 1.5], "name": "?"}
+    assert arguments == {"x": [None, None, 1.5], "name": "\ufffd"}
     assert text.encode()
 
 

@@ -16,13 +16,13 @@ from agentmagic.providers.openai.openai_client import NAME, is_strict
 from agentmagic.providers.wire import (
     certificate_fault,
     clean,
-    clean_text,
     fit_id,
     fit_name,
     kept,
     read_arguments,
     retry_after,
 )
+from agentmagic.text import encodable
 
 ANY_TEXT = st.text(st.characters(categories=("L", "N", "P", "Cs", "Zs")), max_size=8)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
@@ -50,11 +50,11 @@ def test_what_is_clean_can_be_written_as_json_and_is_cleaned_no_further(value: A
 @settings(deadline=None)  # the machine may be busy
 @given(st.text(max_size=20))
 def test_text_that_can_be_written_stays_as_it_is(text: str):
-    assert clean_text(text) == text
+    assert encodable(text) == text
 
 
 def test_the_halves_of_a_surrogate_pair_are_joined():
-    assert clean_text("\ud83d\ude00 \ude00") == "\U0001f600 \ufffd"
+    assert encodable("\ud83d\ude00 \ude00") == "\U0001f600 \ufffd"
 
 
 def test_what_is_nested_too_deep_is_not_walked():

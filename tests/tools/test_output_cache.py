@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from agentmagic import ToolContext
 from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult, user
+from agentmagic.text import cut_middle
 from agentmagic.tools.base import call_tool
-from agentmagic.tools.output_cache import READER, find_result, preview, reader, shorten
+from agentmagic.tools.output_cache import READER, find_result, preview, reader
 from tests.logs import CALL, RESULT
 
 LOG = "\n".join(f"line {number}: all is well" for number in range(2_000))
@@ -93,7 +94,7 @@ def test_a_preview_never_passes_its_limit(pieces, limit, media, call_id):
 
 
 def test_what_is_cut_to_almost_nothing_still_says_that_it_was_cut():
-    assert shorten("a long story", 5, lambda start, end: "left out") == "a lo…"
+    assert cut_middle("a long story", 5, lambda start, end: "left out") == "a lo…"
 
 
 def test_reading_gives_the_piece_that_was_asked_for():

@@ -20,7 +20,7 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import Media, Reasoning, Text, ToolCall, ToolResult
-from agentmagic.widgets.commands import read
+from agentmagic.widgets.page_messages import read
 from agentmagic.widgets.sync import Feed, pieces
 from tests.display.logs import asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
 from tests.widgets.reader import Reader

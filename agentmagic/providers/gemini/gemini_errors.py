@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from agentmagic.errors import AuthenticationFailed, BadRequest, ContextTooLong, ProviderError, RateLimited, Unavailable
-from agentmagic.providers.wire import clean_text
 from agentmagic.secrets import redact
+from agentmagic.text import one_line
 
 BASE_URL = "GOOGLE_GEMINI_BASE_URL"
 KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
@@ -38,7 +38,7 @@ _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 def quoted(words: object) -> str:
     """Return a provider's words on one line, shortened, with every secret blanked; empty for no text."""
-    return redact(" ".join(clean_text(words).split()))[:LONGEST].strip() if isinstance(words, str) else ""
+    return one_line(redact(words), LONGEST) if isinstance(words, str) else ""
 
 
 def not_gemini(kind: str) -> BadRequest:

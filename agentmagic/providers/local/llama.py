@@ -27,7 +27,8 @@ from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, Pro
 from agentmagic.messages import Usage
 from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.local.prompts import GenerationRequest
-from agentmagic.providers.wire import clean_text, count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.providers.wire import count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.text import encodable
 
 BATCH = 64
 """Tokens of a prompt read at a time. A cancel takes effect between two batches."""
@@ -103,7 +104,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
 
 
 def _failed(reason: object) -> ProviderError:
-    return ProviderError(f"The local model failed: {clean_text(str(reason))[:300]}")
+    return ProviderError(f"The local model failed: {encodable(str(reason))[:300]}")
 
 
 def _too_long(size: str) -> ContextTooLong:

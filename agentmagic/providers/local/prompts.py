@@ -20,6 +20,7 @@ from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult,
 from agentmagic.providers.base import OutputSchema, Request
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.wire import read_arguments
+from agentmagic.text import clip
 
 MAX_TOOLS = 5
 """Tools in one plan prompt; with more of them the plan becomes unreliable."""
@@ -127,7 +128,7 @@ def _made(messages: Iterable[Message]) -> Iterable[Made]:
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in calls:
                 arguments = json.dumps(dict(calls[part.call_id].arguments), ensure_ascii=False)
-                yield Made(part.name, arguments, clip(part.text, RESULT_CLIP), failed=part.is_error)
+                yield Made(part.name, arguments, clip(part.text, RESULT_CLIP, "..."), failed=part.is_error)
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -136,9 +137,9 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
         if message.role == "user":
             if question and answer:
                 yield question, answer
-            question, answer = clip(_words(message), QUESTION_CLIP), ""
+            question, answer = clip(_words(message), QUESTION_CLIP, "..."), ""
         elif message.role == "assistant" and message.text:
-            answer = clip(message.text, EARLIER_CLIP)
+            answer = clip(message.text, EARLIER_CLIP, "...")
     if question and answer:
         yield question, answer
 
@@ -225,7 +226,7 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
 
 def arguments(talk: Talk, tool: ToolDef) -> GenerationRequest:
     """Ask for the arguments of the next call."""
-    properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP)
+    properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP, "...")
     task = (
         f"You write the JSON arguments of a call to {tool.name}.\n{signature(tool)}\n"
         f"Parameters: {properties}\nReply with the JSON object only."
@@ -263,7 +264,7 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     """Ask for the answer: from the results if there are any, and as JSON if `output` is given."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
-        task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP)}"
+        task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"
     messages: list[Said] = [("system", task)]
     if talk.made:
         facts = "\n".join(made.line for made in talk.made)
@@ -290,12 +291,7 @@ def example_question(tool: ToolDef) -> str:
 
 def _summary(tool: ToolDef) -> str:
     lines = tool.description.strip().splitlines() or [tool.name]
-    return clip(lines[0], SUMMARY_CLIP)
-
-
-def clip(text: str, limit: int) -> str:
-    """Return a text cut to a number of characters, with an ellipsis if it was cut."""
-    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return clip(lines[0], SUMMARY_CLIP, "...")
 
 
 def next_id(messages: Iterable[Message]) -> str:

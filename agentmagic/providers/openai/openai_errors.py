@@ -17,8 +17,9 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers.openai import KEY
-from agentmagic.providers.wire import clean_text, quoted
+from agentmagic.providers.wire import quoted
 from agentmagic.secrets import redact
+from agentmagic.text import encodable
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     A failure without a status and without a known code is StreamBroken. A used up quota is not retryable.
     """
     kind, text = _explain(fault, who, model)
-    error = kind(redact(clean_text(text)), status=fault.status, retry_after=fault.retry_after)
+    error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not _is_used_up(fault)
     return error
 

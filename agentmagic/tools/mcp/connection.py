@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
+from agentmagic.text import clean, one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import content, limits, server_errors, trust
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -20,7 +21,6 @@ from agentmagic.tools.mcp.pending import Host, PendingCallers
 from agentmagic.tools.mcp.server_requests import ServerRequests
 from agentmagic.tools.mcp.session_task import SessionTask, warm
 from agentmagic.tools.mcp.token_store import forget, grant_for
-from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import Client, types
@@ -140,7 +140,7 @@ class Connection:
             if server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
-                words = f"The MCP server {self.name!r} did not {what}: {line(str(error), limits.ERROR)}."
+                words = f"The MCP server {self.name!r} did not {what}: {one_line(str(error), limits.ERROR)}."
                 raise ServerError(redact(words)) from None
             raise session.unusable(session.reason(error)) from error
 
@@ -159,7 +159,7 @@ class Connection:
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            context.progress(progress, total, line(message or "", limits.PROGRESS))
+            context.progress(progress, total, one_line(message or "", limits.PROGRESS))
 
         send = session.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
         with self.requests.during(context) as running:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.messages import Content, Media, Message, Resource, Text, ToolCall, ToolResult
+from agentmagic.text import clean, one_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import Client, types
@@ -121,14 +121,14 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
         case "resource":
             return _embedded(block.resource)
         case "resource_link":
-            name = line(block.title or block.name, limits.NAME)
-            return Resource(line(block.uri, limits.ADDRESS), name, _media_type(block.mime_type))
+            name = one_line(block.title or block.name, limits.NAME)
+            return Resource(one_line(block.uri, limits.ADDRESS), name, _media_type(block.mime_type))
         case "tool_use" | "tool_result":
             return Text(f"[{block.type} left out]")
 
 
 def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
-    uri = line(contents.uri, limits.ADDRESS)
+    uri = one_line(contents.uri, limits.ADDRESS)
     # Told apart by their fields, so that this module does not import the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
@@ -198,10 +198,10 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
 
 def _prompt(server: str, given: "types.Prompt") -> Prompt:
     arguments = tuple(
-        Argument(one.name, line(one.description or "", limits.DESCRIPTION), bool(one.required))
+        Argument(one.name, one_line(one.description or "", limits.DESCRIPTION), bool(one.required))
         for one in (given.arguments or ())[: limits.PROMPT_MESSAGES]
     )
-    return Prompt(server, given.name, line(given.description or given.title or "", limits.DESCRIPTION), arguments)
+    return Prompt(server, given.name, one_line(given.description or given.title or "", limits.DESCRIPTION), arguments)
 
 
 def _resource(
@@ -210,8 +210,8 @@ def _resource(
     return ResourceEntry(
         server,
         uri[: limits.ADDRESS],
-        line(given.title or given.name, limits.NAME),
-        line(given.description or "", limits.DESCRIPTION),
-        line(given.mime_type or "", 100),
+        one_line(given.title or given.name, limits.NAME),
+        one_line(given.description or "", limits.DESCRIPTION),
+        one_line(given.mime_type or "", 100),
         template,
     )

@@ -11,9 +11,9 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from agentmagic.errors import ToolError
+from agentmagic.text import deceives, one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.words import deceives, line
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 Refusal = Literal["decline", "cancel"]  # the user said no; or did not answer
@@ -60,11 +60,11 @@ def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
 
 def _field(name: str, given: Any, required: bool) -> Field:
     if not isinstance(given, Mapping):
-        raise UnusableForm(f"its field {line(name, 80)!r} is no schema")
+        raise UnusableForm(f"its field {one_line(name, 80)!r} is no schema")
     schema = cast("Mapping[str, Any]", given)
-    title, description = (line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
+    title, description = (one_line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
     kind, choices = _kind(name, schema)
-    label = ": ".join(filter(None, (title, description))) or line(name, limits.FORM_LABEL)
+    label = ": ".join(filter(None, (title, description))) or one_line(name, limits.FORM_LABEL)
     # The description of a number may mention secrets: "a number (please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
@@ -78,7 +78,7 @@ def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any
     given = default
     match given, kind:
         case str(), "text":
-            fits = given == line(given, limits.FORM_DEFAULT)
+            fits = given == one_line(given, limits.FORM_DEFAULT)
         case str(), "choice":
             fits = given in values
         case list(), "choices":
@@ -101,7 +101,7 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
         return "choice", choices
     elif isinstance(kind := schema.get("type"), str) and kind in _KINDS:
         return _KINDS[kind], None
-    raise UnusableForm(f"its field {line(name, 80)!r} is of a kind that forms do not have")
+    raise UnusableForm(f"its field {one_line(name, 80)!r} is of a kind that forms do not have")
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
@@ -117,7 +117,7 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
         pairs = list(zip(cast("list[Any]", schema.get("enumNames") or values), values, strict=False))
     if len(pairs) > limits.FORM_CHOICES:
         raise UnusableForm(f"one of its fields has more than {limits.FORM_CHOICES} choices")
-    return {line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}
+    return {one_line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}
 
 
 def address_problem(url: str) -> str | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from agentmagic.text import clean, one_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.words import clean_schema, line
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -323,7 +323,7 @@ def _repaired_schema(given: Any) -> dict[str, Any]:
 
 def _label(entry: Any, number: int) -> str:
     name = cast("Mapping[str, Any]", entry).get("name") if isinstance(entry, Mapping) else None
-    return line(name, 80) if isinstance(name, str) and name else f"tool {number + 1}"
+    return one_line(name, 80) if isinstance(name, str) and name else f"tool {number + 1}"
 
 
 def _key(identifier: Any) -> str:
@@ -333,3 +333,27 @@ def _key(identifier: Any) -> str:
 
 def _counted_method(method: str) -> str:
     return method if method in _KNOWN else "other"
+
+
+_SAID = frozenset({"description", "title"})
+_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+_VALUES = frozenset({"default", "const", "enum", "examples"})
+
+
+def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON Schema whose descriptions and titles are clean; what a call must match stays as it is."""
+    return {key: _cleaned(key, value) for key, value in schema.items()}
+
+
+def _cleaned(key: str, value: Any) -> Any:
+    match value:
+        case str() if key in _SAID:
+            return clean(value)
+        case Mapping() if key in _NAMED:
+            return {name: _cleaned("", one) for name, one in cast("Mapping[str, Any]", value).items()}
+        case Mapping() if key not in _VALUES:
+            return clean_schema(cast("Mapping[str, Any]", value))
+        case list() if key not in _VALUES:
+            return [_cleaned("", one) for one in cast("list[Any]", value)]
+        case _:
+            return value

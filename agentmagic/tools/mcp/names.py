@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from agentmagic.errors import ConfigError
 from agentmagic.messages import NOTEBOOK
-from agentmagic.tools.mcp.words import line
+from agentmagic.text import one_line
 
 LONGEST_ALIAS = 100  # characters in the name of a server
 LONGEST = 64  # characters in a function name, by the strictest provider
@@ -96,7 +96,7 @@ def check(name: str) -> None:
     """Raise ConfigError for an impossible server name, because it is shown in questions, rules and lists."""
     if name.casefold() == NOTEBOOK:
         raise ConfigError(f"A server cannot be called {name!r}: so is where functions live. Give it another name.")
-    if not name.strip() or name != line(name, LONGEST_ALIAS):
+    if not name.strip() or name != one_line(name, LONGEST_ALIAS):
         raise ConfigError(
             f"A server cannot be called {name!r:.120}. Give it a name of up to {LONGEST_ALIAS} characters on one line."
         )

@@ -18,11 +18,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
+from agentmagic.text import deceives, one_line
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.http_transport import bound
 from agentmagic.tools.mcp.pending import PendingCallers
 from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
-from agentmagic.tools.mcp.words import deceives, line
 
 if TYPE_CHECKING:
     import httpx2
@@ -253,7 +253,7 @@ def read_redirect(address: str) -> RedirectAnswer:
     except ValueError:
         raise ValueError("That address cannot be read.") from None
     values = {name: found[0] for name, found in given.items()}
-    error = line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
+    error = one_line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
     if "state" not in values or not (error or "code" in values):
         raise ValueError("That address holds no answer: it should have code=... and state=... in it.")
     return RedirectAnswer(values["state"], values.get("code", ""), values.get("iss"), error)
@@ -388,8 +388,8 @@ def _words(error: Exception, url: str) -> str:
         case TimeoutError():
             return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
-            said = line(redact(str(error)), 300)
+            said = one_line(redact(str(error)), 300)
             return f"its authorization server registers no clients ({said}); give its entry an Authorization header"
         case _:
-            said = line(redact(f"{type(error).__name__}: {error}"), 300)
+            said = one_line(redact(f"{type(error).__name__}: {error}"), 300)
             return f"{url} could not be authorized ({said}); try again, {_OTHERWISE}"

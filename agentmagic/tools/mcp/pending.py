@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from agentmagic.messages import Message
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline
+from agentmagic.text import cut
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.elicitation import ask_agreement
@@ -93,18 +94,12 @@ class Host:
             return None
         said = [("instructions", request.instructions)] if request.instructions else []
         said += [(message.role, message.text) for message in request.messages]
-        words = "\n".join(f"{who}: {_excerpt(text, limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
+        words = "\n".join(f"{who}: {cut(text, limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
             f"{words}\nSend it? [y/n]"
         )
         return None if await ask_agreement(question, call) else await self.complete(request, call)
-
-
-def _excerpt(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}… (the first {most:,} of {len(text):,} characters)"
 
 
 class Timer:

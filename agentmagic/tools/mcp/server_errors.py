@@ -2,9 +2,9 @@
 
 from typing import cast
 
+from agentmagic.text import one_line
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Sse, Stdio, Transport
-from agentmagic.tools.mcp.words import line
 
 CLOSED = "Connection closed"
 _LOST = frozenset({CLOSED, "Session not found", "Session terminated"})
@@ -49,8 +49,8 @@ def reason(transport: Transport, error: BaseException, status: int = 0) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        where = line(".".join(str(step) for step in first["loc"]), 200)
-        return f"what it sent is not MCP ({where}: {line(first['msg'], 200)}); report this to its makers"
+        where = one_line(".".join(str(step) for step in first["loc"]), 200)
+        return f"what it sent is not MCP ({where}: {one_line(first['msg'], 200)}); report this to its makers"
     said: str | None = None
     match transport, error:
         case Stdio(), FileNotFoundError():
@@ -65,7 +65,7 @@ def reason(transport: Transport, error: BaseException, status: int = 0) -> str:
             pass
     if said is None and str(error) == CLOSED:
         said = "it ended without an answer"
-    return said or f"{type(error).__name__}: {line(str(error), limits.ERROR)}".rstrip(".: ")
+    return said or f"{type(error).__name__}: {one_line(str(error), limits.ERROR)}".rstrip(".: ")
 
 
 def _http_reason(server: Http | Sse, error: BaseException, status: int) -> str | None:

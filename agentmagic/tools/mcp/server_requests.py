@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentmagic.messages import Media, Message
 from agentmagic.secrets import redact
+from agentmagic.text import clean, one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.content import to_parts
 from agentmagic.tools.mcp.elicitation import UnusableForm, address_problem, ask_fields, ask_visit, fields_of
 from agentmagic.tools.mcp.pending import PendingCallers, SamplingRequest
-from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ class ServerRequests:
 
     async def _keep_log(self, params: "types.LoggingMessageNotificationParams") -> None:
         words = params.data if isinstance(params.data, str) else repr(params.data)
-        self.log.append(LogLine(params.level, line(params.logger or "", 100), line(words, limits.LOG_TEXT)))
+        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(words, limits.LOG_TEXT)))
 
     async def _list_roots(self, _context: Any) -> "types.ListRootsResult":
         from mcp import types

@@ -11,6 +11,7 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners
+from agentmagic.text import clean, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -19,7 +20,6 @@ from agentmagic.tools.mcp.content import Prompt, ResourceEntry
 from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
-from agentmagic.tools.mcp.words import clean, line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -327,7 +327,7 @@ def _state(server: _ListedServer) -> ServerState:
         connection.stderr,
         away,
         describe(connection.config),
-        line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
+        one_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
         clean((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
         offered,
@@ -354,7 +354,7 @@ def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str
         if tool.name in usable:
             continue
         if reason := _unusable(tool):
-            left_out[line(tool.name, 80)] = reason
+            left_out[one_line(tool.name, 80)] = reason
         else:
             usable[tool.name] = tool
     return list(usable.values()), left_out

@@ -19,9 +19,9 @@ from subprocess import PIPE
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.secrets import redact
+from agentmagic.text import clean
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Stdio
-from agentmagic.tools.mcp.words import clean
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ByteSendStream, Process

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from agentmagic.errors import ServerError
 from agentmagic.secrets import BLANK, is_secret_name, redact
+from agentmagic.text import reveal
 from agentmagic.tools.mcp.config import InProcess, Origin, ServerConfig, Stdio, Unreadable
 
 FILE = "trusted-servers.json"
@@ -94,7 +95,7 @@ def describe(config: ServerConfig) -> str:
         case address:
             names = ", ".join(address.headers)
             text = address.url + (f"  (with {names})" if names else "")
-    return _visible(redact(text))
+    return reveal(redact(text), strictly=True)
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
@@ -103,15 +104,10 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
         return describe(config)
     before = store.before(server, origin)
     changed = f"\nIt has changed. Before it was: {before}" if before else ""
-    return f"{entry_of(config)}\nThe file {_visible(str(origin.file))} names it.{changed}"
+    return f"{entry_of(config)}\nThe file {reveal(str(origin.file), strictly=True)} names it.{changed}"
 
 
 def entry_of(config: ServerConfig) -> str:
     """Return what would be started or reached, and which tools would run without asking."""
-    unasked = f"\nWithout asking you, it may run: {_visible(', '.join(config.allow))}" if config.allow else ""
-    return f"{describe(config)}{unasked}"
-
-
-def _visible(text: str) -> str:
-    """Return text on one line with invisible characters escaped, so that they cannot hide what is approved."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    allowed = reveal(", ".join(config.allow), strictly=True)
+    return f"{describe(config)}\nWithout asking you, it may run: {allowed}" if allowed else describe(config)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mcp import types
 from mcp.shared.message import SessionMessage
 
-from agentmagic.tools.mcp import filters, http_transport, limits, words
+from agentmagic.tools.mcp import filters, http_transport, limits
 from agentmagic.tools.mcp.filters import MessageFilter, filtered
 from agentmagic.tools.mcp.http_transport import Body, TooMuch
 from agentmagic.tools.mcp.limits import Rate, ValueCounter
@@ -162,37 +162,10 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
         http_transport.Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
 
 
-@pytest.mark.parametrize(
-    ("said", "read"),
-    [
-        ("plain\tand\nsimple", "plain\tand\nsimple"),
-        ("\x1b[31mred\x1b[0m", "red"),
-        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
-        ("a\u200bb\u2060c\ufeff", "abc"),
-        ("\u202eabc\u202c\u2066d", "abcd"),
-        ("\U000e0041\U000e0042", ""),
-        ("a\u200db", "ab"),
-        ("\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e"),
-        ("\x00\x08\x7f\x9b", ""),
-        ("good\rbad\r\n", "goodbad\r\n"),
-        ("a\u200c\u200d\u200c\u200db", "ab"),
-        ("\u0645\u200c\u200d\u062e", "\u0645\u062e"),
-        ("\U0001d173\u180b\ufff0x", "x"),
-    ],
-)
-def test_what_hides_or_reorders_is_taken_out(said, read):
-    assert words.clean(said) == read
-
-
-def test_a_long_text_is_cleaned_in_pieces():
-    assert words.clean("a\u200b" * words._PIECE) == "a" * words._PIECE
-    assert words.clean("ab\x1b[1m" * words._PIECE) == "ab" * words._PIECE
-
-
 def test_a_schema_keeps_what_a_call_must_match():
     hidden = "a\u200bb"
     schema = {"description": hidden, "properties": {hidden: {"title": hidden, "enum": [hidden], "default": hidden}}}
-    assert words.clean_schema(schema) == {
+    assert filters.clean_schema(schema) == {
         "description": "ab",
         "properties": {hidden: {"title": "ab", "enum": [hidden], "default": hidden}},
     }

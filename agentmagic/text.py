@@ -1,0 +1,160 @@
+"""Text from anywhere, made fit to be shown and read: cleaned, escaped, put on one line, cut.
+
+There is one table of the characters that cannot be seen, or that reorder or overwrite others. `clean` drops them, which
+suits text that is read: HTML, terminals, views, logs, and what servers say to models. `reveal` writes their escapes in
+their place, which suits text that a person is to judge: approvals and commands.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from agentmagic.secrets import redact
+
+DEEPEST = 50
+"""Levels of a JSON value that are shown."""
+
+_TABLE = (
+    "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f"  # control characters, except tab and line ends
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # the direction of text
+    "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
+    "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can carry text, too
+    "\ud800-\udfff"  # halves of characters
+)
+_JOINER = "[\u200c\u200d]"
+# One joiner between letters belongs to scripts and emoji; beside ASCII, and in a row, joiners only hide.
+_JOINERS = rf"{_JOINER}(?:{_JOINER}+|(?=[\x00-\x7f]|$)|(?<=[\x00-\x7f]{_JOINER})|(?<=^{_JOINER}))"
+_ESCAPES = (
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
+    r"|\x1b[\]PX^_][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"  # titles, links and other strings of a terminal
+    r"|\x1b[ -/]*[0-~]?"
+)
+_SUSPECT = re.compile(f"[{_TABLE}\r\u200c\u200d]")
+_DROPPED = re.compile(rf"{_ESCAPES}|[{_TABLE}]+|\r(?!\n)|{_JOINERS}")  # a return alone has the line written over
+_REVEALED = re.compile(rf"[{_TABLE}\r]|{_JOINERS}")
+
+_PIECE = 100_000
+"""Characters cleaned at once, for a pattern holds the GIL: 5 million took a second in which nothing else ran."""
+_LONGEST_ESCAPE = 1000
+"""Characters of a terminal escape that are kept together."""
+
+
+def clean(text: str) -> str:
+    """Return the text without terminal escapes and without the characters of the table."""
+    if (text.isascii() and text.replace("\n", " ").isprintable()) or not _SUSPECT.search(text):
+        return text
+    return "".join(_DROPPED.sub("", piece) for piece in _pieces(text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text, before an escape rather than in it."""
+    at = 0
+    while at < len(text):
+        end = at + _PIECE
+        escape = text.rfind("\x1b", end - _LONGEST_ESCAPE, end) if end < len(text) else -1
+        end = escape if escape > at else end
+        yield text[at:end]
+        at = end
+
+
+def reveal(text: str, *, strictly: bool = False) -> str:
+    """Return the text with the characters of the table as escapes.
+
+    With `strictly` line breaks, tabs and unusual spaces are escaped too: the text stays on one line.
+    """
+    text = _REVEALED.sub(_escape, text)
+    if strictly and not text.isprintable():
+        text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return text
+
+
+def _escape(hidden: re.Match[str]) -> str:
+    return hidden[0].encode("unicode_escape").decode()
+
+
+def shown(text: str) -> str:
+    """Return text from anywhere as a person may read it: secrets blanked, and clean."""
+    return clean(redact(text))
+
+
+def exact(text: str) -> str:
+    """Return text from anywhere as a person should judge it: secrets blanked, and nothing hidden.
+
+    A line ends in a line feed alone, since a box of a page keeps no other line end.
+    """
+    return reveal(redact(text).replace("\r\n", "\n"))
+
+
+def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST) -> Any:
+    """Return a JSON value with all its strings changed, those of keys too, and what is nested too deep left out."""
+    if depth == 0:
+        return "…"
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            items = cast("Mapping[Any, Any]", value).items()
+            return {change(str(key)): in_json(item, change, depth - 1) for key, item in items}
+        case list() | tuple():
+            return [in_json(item, change, depth - 1) for item in cast("Sequence[Any]", value)]
+        case _:
+            return value
+
+
+def encodable(text: str) -> str:
+    """Return the text with each lone surrogate, which no encoding of Unicode can write, replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def one_line(text: str, most: int) -> str:
+    """Return the text clean and on one line of at most `most` characters, with an ellipsis where it is cut."""
+    line = " ".join(clean(text[: 4 * most]).split())
+    return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
+
+
+def clip(text: str, most: int, mark: str = "…") -> str:
+    """Return at most `most` characters of a text, with the mark at the end if it is cut."""
+    return text if len(text) <= most else text[: max(most - len(mark), 0)] + mark[:most]
+
+
+def cut(text: str, most: int, note: str = "… (the first {most:,} of {whole:,} characters)") -> str:
+    """Return the text, or its first `most` characters with a note.
+
+    The note may name `most`, `whole` and `over`: the characters kept, of the whole text, and left out.
+    """
+    whole = len(text)
+    return text if whole <= most else text[:most] + note.format(most=most, whole=whole, over=whole - most)
+
+
+def cut_apart(text: str, most: int) -> tuple[str, str]:
+    """Return the first `most` characters of a text, and a sentence on what is left out, "" if nothing is."""
+    note = f"The first {most:,} of {len(text):,} characters. The whole result is in session.messages."
+    return text[:most], note if len(text) > most else ""
+
+
+def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
+    """Return at most `most` characters of a text, its middle left out.
+
+    `note` is given the two positions between which the text is left out, and returns what stands there instead.
+    """
+    if len(text) <= most:
+        return text
+    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # whether it tells places or how much
+    room = most - longest
+    if room < 0:
+        return clip(text, most)
+    end = len(text) - room // 3
+    start = room - room // 3
+    return text[:start] + note(start, end) + text[end:]
+
+
+def deceives(url: str, most: int) -> bool:
+    """Return whether an address could be taken for another by a person who reads it, or is over `most` characters."""
+    return urlsplit(url).username is not None or not url.isascii() or not url.isprintable() or len(url) > most

@@ -1,0 +1,149 @@
+"""Text made fit to be shown: one table for all that shows it."""
+
+import io
+import logging
+import re
+import unicodedata
+
+import pytest
+
+from agentmagic import log, text
+from agentmagic.display import html
+from agentmagic.display import terminal as plain
+from agentmagic.display.transcript import Transcript
+from agentmagic.events import ApprovalAsked, Notice, PartDelta, PartStarted
+from agentmagic.export import to_markdown
+from agentmagic.jupyter.questions import describe
+from agentmagic.jupyter.screens import TerminalScreen
+from agentmagic.messages import Text, ToolCall
+from agentmagic.tools.mcp import config, trust
+from agentmagic.widgets.sync import Feed
+from tests.display.logs import asked_for, one_call, one_text, over, reasoning, started
+from tests.export.turns import turn
+
+HIDDEN = [character for character in map(chr, range(0x110000)) if text._SUSPECT.match(character)]
+EACH_KIND = (
+    "\x07\x1b\x9b\xad\u034f\u061c\u115f\u180e\u200b\u200f\u2028\u202a\u202e\u2066\u2069\u3164\ufeff\U000e0041\ud800"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("plain\tand\nsimple", "plain\tand\nsimple"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
+        ("a\u200bb\u2060c\ufeff", "abc"),
+        ("\u202eabc\u202c\u2066d", "abcd"),
+        ("\U000e0041\U000e0042", ""),
+        ("a\u200db", "ab"),
+        ("\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e"),
+        ("\x00\x08\x7f\x9b", ""),
+        ("good\rbad\r\n", "goodbad\r\n"),
+        ("a\u200c\u200d\u200c\u200db", "ab"),
+        ("\u0645\u200c\u200d\u062e", "\u0645\u062e"),
+        ("\U0001d173\u180b\ufff0x", "x"),
+    ],
+)
+def test_what_hides_or_reorders_is_taken_out(said, read):
+    assert text.clean(said) == read
+
+
+def test_a_long_text_is_cleaned_in_pieces():
+    assert text.clean("a\u200b" * text._PIECE) == "a" * text._PIECE
+    assert text.clean("ab\x1b[1m" * text._PIECE) == "ab" * text._PIECE
+
+
+def test_the_table_holds_all_that_is_formatting_and_no_letter():
+    kinds = {unicodedata.category(character) for character in HIDDEN}
+    assert kinds == {"Cc", "Cf", "Cn", "Cs", "Lo", "Mn", "Zl", "Zp"}
+    letters = {character for character in HIDDEN if unicodedata.category(character) == "Lo"}
+    assert letters == set("\u115f\u1160\u3164\uffa0")  # fillers, which look like a space
+
+
+@pytest.mark.parametrize("hidden", [*EACH_KIND.replace("\x1b", ""), *"\r\u200c\u200d"], ids=ascii)
+def test_what_is_hidden_is_dropped_where_it_is_read_and_an_escape_where_it_is_judged(hidden):
+    assert text.clean(f"a{hidden}b") == "ab"
+    assert text.one_line(f"a{hidden}b", 10) == "ab"
+    assert text.reveal(f"a{hidden}b") == f"a{hidden.encode('unicode_escape').decode()}b"
+
+
+@pytest.mark.parametrize(
+    "fit", ["a\tb\nc\r\n", "\U0001f469\u200d\U0001f680", "\u0645\u06cc\u200c\u062e", "é 漢字 ☎\ufe0f"]
+)
+def test_text_with_nothing_hidden_stays_as_it_is(fit):
+    assert text.clean(fit) == fit
+    assert text.reveal(fit.replace("\r", "")) == fit.replace("\r", "")
+
+
+def test_an_escape_that_does_not_end_hides_no_text():
+    assert text.clean("\x1b]0;run this") == "0;run this"
+
+
+def said(words):
+    """A turn in which all that can be said by others is these words."""
+    call = ToolCall("c1", words, {words: words})
+    events = [*one_call(call, Text(words), server=words), *started(words), *reasoning(words), *one_text(words)[2:-1]]
+    return [*events, Notice("info", words), *over(words, "error", words)]
+
+
+def of_a_terminal(words):
+    stream = io.StringIO()
+    screen = TerminalScreen(stream)
+    for event in [*started(), PartStarted(0, "text"), PartDelta(0, words), *over()]:
+        screen.feed(event)
+    screen.finish()
+    return stream.getvalue()
+
+
+def of_a_log(words):
+    log.keep()
+    logging.getLogger("agentmagic.test").warning("%s", words)
+    (line,) = log.recent(1)
+    log.stop()
+    return line.text
+
+
+SCREENS = {
+    "html": lambda words: html.render(Transcript(said(words)), prompt=True),
+    "text": lambda words: plain.render(Transcript(said(words)), prompt=True),
+    "view": lambda words: str(Feed(said(words)).hello("view", -1)[-1]["blocks"]),
+    "markdown": lambda words: to_markdown([turn(*said(words))]),
+    "terminal": of_a_terminal,
+    "log": of_a_log,
+}
+
+
+@pytest.mark.parametrize("show", SCREENS.values(), ids=SCREENS)
+def test_nothing_hidden_reaches_a_screen_a_document_or_a_log(show):
+    shown = show(f"a{'b'.join(EACH_KIND)}z")
+    assert set(EACH_KIND) & set(shown) == set()
+    assert "ab" in shown
+
+
+def of_a_card(words):
+    events = [*started(), *asked_for(call := ToolCall("c1", "f", {words: words})), ApprovalAsked("a1", call, "shop")]
+    return html.render(Transcript(events)), str(Feed(events).hello("view", -1)[-1]["blocks"])
+
+
+def of_a_prompt(words):
+    return (describe(ApprovalAsked("a1", ToolCall("c1", "f", {words: words}), "shop")),)
+
+
+def of_a_command(words):
+    return (trust.describe(config.parse({"command": "x", "args": [words], "env": {"A": words.replace("\r", "")}})),)
+
+
+@pytest.mark.parametrize("ask", [of_a_card, of_a_prompt, of_a_command])
+def test_what_a_person_approves_hides_nothing(ask):
+    for shown in ask(f"a{'b'.join(EACH_KIND)}z"):
+        assert set(EACH_KIND) & set(shown) == set()
+        for hidden in EACH_KIND:
+            assert re.search(rf"\\+{re.escape(hidden.encode('unicode_escape').decode()[1:])}", shown)
+
+
+def test_text_is_cut_with_a_note():
+    assert text.cut("abc", 3) == "abc"
+    assert text.cut("a" * 2000, 1000).endswith("aa… (the first 1,000 of 2,000 characters)")
+    assert text.cut("abcde", 2, " [{over} more]") == "ab [3 more]"
+    assert text.one_line("one\n two  three", 9) == "one two…"
