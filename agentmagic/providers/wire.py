@@ -1,4 +1,4 @@
-"""What all providers share: readers of untrusted JSON, names, ids, waits, keys, addresses and connection errors.
+"""What all providers read and write alike: untrusted JSON, text that is no Unicode, names, ids, waits.
 
 The readers (`object_of`, `text_of` and so on) return a value of the type that the caller expects, or raise
 StreamBroken: a server can send JSON of any shape.
@@ -8,34 +8,23 @@ import hashlib
 import json
 import math
 import re
-import ssl
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
-from urllib.parse import urlsplit
 from uuid import uuid4
 
-from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
-from agentmagic.secrets import redact
-from agentmagic.settings import require_key
-from agentmagic.text import encodable, one_line
+from agentmagic.errors import StreamBroken
+from agentmagic.text import encodable
 
 Json = dict[str, Any]
 
 DEEPEST = 100
 """Levels of nesting that are read; deeper data would exhaust the stack of the code that walks it."""
 
-LONGEST_QUOTE = 500
-"""Characters of a server's own words that an error repeats."""
-
 CONNECT_TIMEOUT = 30.0
 SILENCE_TIMEOUT = 600.0
 """Seconds without a byte after which a connection counts as dead. A turn has a shorter limit of its own."""
-
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
-"""OpenSSL's reasons for an answer that is not TLS."""
 
 _NAME_FOR_ALL = 64
 """Characters of a function's name that every provider takes."""
@@ -175,58 +164,3 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def quoted(words: object) -> str:
-    """Return a server's words on one line, shortened and with secrets blanked; empty for a value that is no text."""
-    if not isinstance(words, str):
-        return ""
-    # Secrets first: the rest of a secret that was cut in two would not be recognized.
-    return one_line(encodable(redact(words)), LONGEST_QUOTE)
-
-
-def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
-    """Return the key to send: `key`, or the one that is set under one of the names.
-
-    Raises AuthenticationMissing, and AuthenticationFailed for a key that cannot be sent in a header.
-    """
-    key = (key or require_key(who, names)).strip()
-    if key.isascii() and key.isprintable():
-        return key
-    # Checked here, because an HTTP client would quote the key in its error.
-    raise AuthenticationFailed(
-        f"The {who} key holds characters that no key has. Copy it into {' or '.join(names)} once more."
-    )
-
-
-def usable_url(url: str, variable: str, example: str) -> str:
-    """Return a base URL that requests can be sent to; `variable` is where the user sets it. Raises BadRequest."""
-    with suppress(ValueError):  # urlsplit: a port that is no number, half an IPv6 address
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return url
-    raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
-
-
-def unreachable(who: str, error: Exception, variable: str) -> Unavailable:
-    """Return the error for a server that could not be reached; `variable` is where the user sets its base URL."""
-    if fault := certificate_fault(error):
-        advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
-        failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
-        failure.retryable = False  # the next try would meet the same certificate
-        return failure
-    cause = error.__cause__ or error
-    reason = quoted(str(cause)) or type(cause).__name__
-    advice = f"Check the network, that the server runs, and the base URL ({variable})."
-    return Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
-
-
-def certificate_fault(error: BaseException | None) -> str:
-    """Return what is wrong with a server's encryption if that made a connection fail, or else an empty text."""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
-        if isinstance(error, ssl.SSLError) and getattr(error, "reason", "") in _NO_TLS:
-            return "it does not speak TLS there; http:// may be meant"
-        error = error.__cause__ or error.__context__
-    return ""

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
 from agentmagic.providers import wire
+from agentmagic.providers.failures import certificate_fault
 from agentmagic.providers.openai.openai_client import NAME, is_strict
 from agentmagic.providers.wire import (
-    certificate_fault,
     clean,
     fit_id,
     fit_name,

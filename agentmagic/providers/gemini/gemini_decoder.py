@@ -12,8 +12,9 @@ from agentmagic.errors import BadRequest, MalformedCall, ProviderError, StreamBr
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import quoted
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER
-from agentmagic.providers.gemini.gemini_errors import quoted, refusal
+from agentmagic.providers.gemini.gemini_errors import refusal
 from agentmagic.providers.wire import Json, count_of, figures_of, kept, mint_id, object_of, objects_of, text_of
 
 _MALFORMED = {

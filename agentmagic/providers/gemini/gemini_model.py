@@ -1,46 +1,38 @@
-"""`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK (PROVIDER-5)."""
+"""`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from agentmagic import secrets, settings
-from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken, Unavailable
-from agentmagic.providers.base import Model, ModelEvent, Request
+from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken
+from agentmagic.providers.base import ModelEvent, Request
+from agentmagic.providers.failures import quoted, unreachable, usable_key, usable_url
+from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.gemini_decoder import Decoder
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, memo_for
-from agentmagic.providers.gemini.gemini_errors import BASE_URL, KEYS, not_gemini, quoted, refusal, untrusted
-from agentmagic.providers.wire import Json, certificate_fault, retry_after, unreadable
+from agentmagic.providers.gemini.gemini_errors import refusal
+from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after, unreadable
 
 if TYPE_CHECKING:
     import httpx2
     from google.genai import Client, types
 
-CONNECT_TIMEOUT = 30.0
-SILENCE_TIMEOUT = 600.0
-"""Seconds without a byte after which a connection is taken for dead; a turn's own limit cuts sooner."""
-
 _opened: ContextVar["list[httpx2.Response]"] = ContextVar("opened")
-"""The responses of the request that this task is sending."""
+"""The responses of the request that this task sends; the SDK gives no access to them."""
 
 _KNOWN_SDK = "3.4."
-"""The versions of google-genai whose private door is known to yield what the public one does."""
-
-
-def make(model: str) -> Model:
-    """Make the model of that name; its key is looked for when it is first asked."""
-    return Gemini(model)
+"""The versions of google-genai whose private API was tested to yield the same chunks as the public one."""
 
 
 class Gemini:
-    """A model of the Gemini API, or of Vertex AI where the environment says so.
+    """A model of the Gemini API, or of Vertex AI if `GOOGLE_GENAI_USE_VERTEXAI` is true.
 
-    Without `base_url` and `api_key` the environment is asked, at the first request. Vertex AI is used
-    where `GOOGLE_GENAI_USE_VERTEXAI` is true; it needs `GOOGLE_CLOUD_PROJECT` and Google's application
-    default credentials in place of a key. Connections are kept as long as requests come from one event loop.
+    `base_url` and `api_key` replace the variables of the environment, which are read at the first request. Vertex AI
+    needs `GOOGLE_CLOUD_PROJECT`, and Google's application default credentials in place of a key. Connections are kept
+    as long as requests come from the same event loop.
     """
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -48,6 +40,8 @@ class Gemini:
         self._base_url = base_url
         self._api_key = api_key
         self._memo = memo_for(model)
+        if api_key:
+            secrets.learn(KEYS[0], api_key)
         self._connection: _GeminiClient | None = None
         self._connecting = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -58,7 +52,7 @@ class Gemini:
         return f"{PROVIDER}:{self._model}"
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        """Send the request and yield what comes back."""
+        """Send the request and yield the events of the answer."""
         connection = await self._connect()
         decoder = Decoder(self._model)
         with _provider_errors(self._model):
@@ -80,20 +74,20 @@ class Gemini:
         async with self._connecting:
             loop = asyncio.get_running_loop()
             if self._connection is None or self._loop is not loop:
-                # Importing the SDK takes a second of CPU, a keyring may ask its owner: not on the event loop.
+                # In a thread: importing the SDK takes a second of CPU, and a keyring may ask the user.
                 self._connection = await asyncio.to_thread(_GeminiClient, self._base_url, self._api_key)
                 self._loop = loop
             return self._connection
 
 
 class _GeminiClient:
-    """The SDK's client on an HTTP client of ours, which keeps it from picking aiohttp where that is installed."""
+    """The SDK's client on an HTTP client of ours; without one the SDK uses aiohttp if that is installed."""
 
     def __init__(self, base_url: str | None, api_key: str | None) -> None:
         import httpx2
-        from google.genai import types, version
+        from google.genai import Client, types, version
 
-        # One TLS context for the three places where the SDK would load the certificates anew.
+        # One TLS context for the three clients: each would load the certificates again, which takes 30 ms.
         tls = httpx2.create_ssl_context()
         hooks = {"request": [_bound_waiting], "response": [_note_opened]}
         self._http = httpx2.AsyncClient(verify=tls, event_hooks=hooks)
@@ -104,13 +98,14 @@ class _GeminiClient:
         if project is None:
             self._client = _gemini_client(options, base_url, api_key)
         else:
-            self._client = _vertex_client(options, project)
+            location = settings.variable("GOOGLE_CLOUD_LOCATION") or "global"
+            self._client = Client(vertexai=True, project=project, location=location, http_options=options)
         self._private = project is None and version.__version__.startswith(_KNOWN_SDK)
 
     async def chunks(self, model: str, body: Json) -> AsyncGenerator[Any, None]:
         """Send a body and yield the chunks of the response as plain JSON.
 
-        Closing it early closes the response too, which the SDK would leave to the garbage collector.
+        Closing the iterator closes the response too; the SDK would leave that to the garbage collector.
         """
         opened: list[httpx2.Response] = []
         _opened.set(opened)
@@ -122,7 +117,7 @@ class _GeminiClient:
             for response in opened:
                 await response.aclose()
             with suppress(Exception):
-                await anext(chunks)  # fails, now that nothing can come, and so unwinds the SDK's generators
+                await anext(chunks)  # fails, because the response is closed, and so ends the SDK's generators
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -132,66 +127,40 @@ def _gemini_client(options: "types.HttpOptions", base_url: str | None, api_key: 
     from google.genai import Client
 
     options.api_version = "v1beta"
-    options.base_url = _checked(base_url or settings.variable(BASE_URL))
-    key = (api_key or settings.require_key("Gemini", KEYS)).strip()
-    secrets.learn(KEYS[0], key)
-    if not (key.isascii() and key.isprintable()):  # an HTTP client would quote it in its complaint
-        message = f"The key of Gemini holds characters that no key has. Copy it again into {' or '.join(KEYS)}."
-        raise AuthenticationFailed(message)
-    return Client(vertexai=False, api_key=key, http_options=options)
-
-
-def _checked(base_url: str | None) -> str | None:
-    """Return a base URL that can be asked, or None for Google's own."""
-    if base_url is None:
-        return None
-    with suppress(ValueError):
-        parts = urlsplit(base_url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return base_url
-    message = (
-        f"{BASE_URL} is {quoted(base_url)!r}, which is no address to ask. Write it like https://host, or unset it."
-    )
-    raise BadRequest(message)
-
-
-def _vertex_client(options: "types.HttpOptions", project: str) -> "Client":
-    from google.genai import Client
-
-    location = settings.variable("GOOGLE_CLOUD_LOCATION") or "global"
-    return Client(vertexai=True, project=project, location=location, http_options=options)
+    if base_url := base_url or settings.variable(BASE_URL):
+        options.base_url = usable_url(base_url, BASE_URL, "https://host")
+    return Client(vertexai=False, api_key=usable_key("Gemini", api_key, KEYS), http_options=options)
 
 
 def _vertex_project() -> str | None:
-    """Return the project to ask Vertex AI in, or None to ask the Gemini API."""
+    """Return the project for Vertex AI, or None if the Gemini API is to be used."""
     if (settings.variable("GOOGLE_GENAI_USE_VERTEXAI") or "").lower() not in ("true", "1"):
         return None
     if project := settings.variable("GOOGLE_CLOUD_PROJECT"):
         return project
-    message = (
+    raise AuthenticationFailed(
         "GOOGLE_GENAI_USE_VERTEXAI is set, but GOOGLE_CLOUD_PROJECT is not. "
         "Set it to your project, or unset the first to use the Gemini API with a key."
     )
-    raise AuthenticationFailed(message)
 
 
 async def _bound_waiting(request: "httpx2.Request") -> None:
-    """Bound the wait for a dead connection; the SDK asks for no timeout unless it may tell the server of it."""
+    """Limit the wait for a dead connection; a timeout given to the SDK would also be sent to the server."""
     request.extensions["timeout"] = {"connect": CONNECT_TIMEOUT, "read": SILENCE_TIMEOUT}
 
 
 async def _note_opened(response: "httpx2.Response") -> None:
     _opened.get().append(response)
     kind = str(response.headers.get("content-type", ""))
-    if response.is_success and "html" in kind:  # a page for people, from a proxy or a wrong address
-        raise not_gemini(kind)
+    if response.is_success and "html" in kind:  # a login page of a proxy, or a wrong address
+        raise BadRequest(f"The server answered with {quoted(kind)[:80]}, as Gemini never does. Check {BASE_URL}.")
 
 
 async def _private_door(client: "Client", model: str, body: Json) -> AsyncGenerator[Any, None]:
-    """Yield the chunks as the SDK's own client decoded them.
+    """Yield the chunks as the SDK's own client decodes them, before it builds pydantic models of them.
 
-    The public door builds pydantic models of them first, at over ten times the cost. Its requests, keys and
-    errors are the same; the tests hold the two against each other.
+    The models cost over ten times as much as the rest. Requests, keys and errors are the same as those of the public
+    API; the tests compare the two.
     """
     api = client.aio._api_client  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  (see above)
     path = model if model.startswith(("models/", "tunedModels/")) else f"models/{model}"
@@ -202,11 +171,11 @@ async def _private_door(client: "Client", model: str, body: Json) -> AsyncGenera
 
 
 async def _public_door(client: "Client", model: str, body: Json) -> AsyncGenerator[Any, None]:
-    """Yield the chunks through the SDK's documented API, turned back into the JSON they were."""
+    """Yield the chunks of the SDK's documented API, turned back into JSON."""
     from google.genai import types
 
     config = types.GenerateContentConfig(
-        # The body goes in as it is, and replaces the contents that the SDK insists on.
+        # The whole body, which replaces the contents that the SDK insists on.
         http_options=types.HttpOptions(extra_body=body),
         automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
         automatic_continuation=False,
@@ -214,13 +183,13 @@ async def _public_door(client: "Client", model: str, body: Json) -> AsyncGenerat
     try:
         async for chunk in await client.aio.models.generate_content_stream(model=model, contents=".", config=config):
             yield chunk.model_dump(mode="json", by_alias=True, exclude_none=True)
-    except (AttributeError, TypeError, ValueError) as error:  # what the SDK makes of a chunk of another shape
+    except (AttributeError, TypeError, ValueError) as error:  # the SDK's errors for a chunk of another shape
         raise unreadable(type(error).__name__) from error
 
 
 @contextmanager
 def _provider_errors(model: str) -> Generator[None]:
-    """Turn what the SDK and the HTTP client raise into a ProviderError that says what to do."""
+    """Turn the errors of the SDK and the HTTP client into ProviderErrors that say what to do."""
     import httpx2
     from google.auth.exceptions import GoogleAuthError
     from google.genai.errors import APIError, UnknownApiResponseError
@@ -230,22 +199,16 @@ def _provider_errors(model: str) -> Generator[None]:
     except APIError as error:
         said: Any = error
         code = said.code if isinstance(said.code, int) else None
-        raise refusal(code, said.details, model, retry_after=_wait(said.response)) from error
+        wait = None if said.response is None else retry_after(said.response.headers)
+        raise refusal(code, said.details, model, retry_after=wait) from error
     except (UnknownApiResponseError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable("it is no JSON, or nested without end") from error
     except (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as error:
-        message = f"The connection to Gemini broke off ({quoted(str(error)) or type(error).__name__}). Ask again."
-        raise StreamBroken(message) from error
-    except httpx2.HTTPError as error:
-        if fault := certificate_fault(error):
-            raise untrusted(fault) from error
         reason = quoted(str(error)) or type(error).__name__
-        message = f"Gemini cannot be reached ({reason}). Check the network, and {BASE_URL} where it is set."
-        raise Unavailable(message) from error
+        raise StreamBroken(f"The connection to Gemini broke off ({reason}). Ask again.") from error
+    except httpx2.HTTPError as error:
+        raise unreachable("Gemini", error, BASE_URL) from error
     except GoogleAuthError as error:
-        message = f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
-        raise AuthenticationFailed(message) from error
-
-
-def _wait(response: Any) -> float | None:
-    return None if response is None else retry_after(response.headers)
+        raise AuthenticationFailed(
+            f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
+        ) from error

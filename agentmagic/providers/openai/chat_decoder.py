@@ -9,8 +9,9 @@ from agentmagic.errors import MalformedCall
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import broken
 from agentmagic.providers.openai.openai_client import read_usage
-from agentmagic.providers.openai.openai_errors import broken, filtered
+from agentmagic.providers.openai.openai_errors import filtered
 from agentmagic.providers.wire import Json, kept, mint_id, object_of, objects_of, read_arguments, text_of
 
 PROVIDER = "openai-chat"

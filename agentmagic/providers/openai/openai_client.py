@@ -16,8 +16,9 @@ from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, MissingExtra, ProviderError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers.base import ModelEvent, OutputSchema
+from agentmagic.providers.failures import Fault, broken, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.openai.openai_errors import Fault, broken, error_for, sentence
+from agentmagic.providers.openai.openai_errors import error_for
 from agentmagic.providers.wire import (
     CONNECT_TIMEOUT,
     SILENCE_TIMEOUT,
@@ -27,9 +28,6 @@ from agentmagic.providers.wire import (
     figures_of,
     fit_name,
     retry_after,
-    unreachable,
-    usable_key,
-    usable_url,
 )
 from agentmagic.secrets import learn, redact
 

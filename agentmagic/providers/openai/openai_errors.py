@@ -1,36 +1,16 @@
-"""The failures that OpenAI and compatible servers report, turned into our errors.
+"""The codes of the failures that OpenAI and compatible servers report.
 
 https://developers.openai.com/api/docs/guides/error-codes; the codes that come in a chunk are those of
 `ResponseError` in the SDK.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import replace
 
-from agentmagic.errors import (
-    AuthenticationFailed,
-    BadRequest,
-    ContextTooLong,
-    ProviderError,
-    RateLimited,
-    StreamBroken,
-    Unavailable,
-)
-from agentmagic.providers.openai import KEY
-from agentmagic.providers.wire import quoted
-from agentmagic.secrets import redact
-from agentmagic.text import encodable
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A failure as a server reports it; `code` is its code, or its type if it has no code."""
-
-    message: str
-    code: str = ""
-    status: int | None = None
-    retry_after: float | None = None
-
+from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
+from agentmagic.providers import failures
+from agentmagic.providers.failures import Fault, Vendor
+from agentmagic.providers.openai import BASE_URL, KEY
 
 # The codes that come in a chunk, after the response has begun with status 200, by the status that they stand for.
 _CODES = {
@@ -47,59 +27,24 @@ _CODES = {
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+_PAYMENT_REQUIRED = 402
 _TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
 _TOO_LONG_WORDS = re.compile(r"context (length|window|size)|prompt is too long|too many tokens", re.IGNORECASE)
-_AGAIN = "Send the request again."
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
-    """Return the error for a reported failure, with what to do.
-
-    A failure without a status and without a known code is StreamBroken. A used up quota is not retryable.
-    """
-    kind, text = _explain(fault, who, model)
-    error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
-    error.retryable = kind.retryable and not _is_used_up(fault)
-    return error
-
-
-def _explain(fault: Fault, who: str, model: str) -> tuple[type[ProviderError], str]:  # noqa: PLR0911  (one per kind)
-    said, status = sentence(fault.message), _status(fault)
-    match status:
-        case _ if _is_too_long(fault, status):
-            advice = "Start a new session, send less, or choose a model with a larger window."
-            return ContextTooLong, f"The conversation does not fit {model}: {said} {advice}"
-        case _ if _is_used_up(fault):
-            return RateLimited, f"The quota of {who} is used up: {said} Check its plan and billing."
-        case None:
-            return StreamBroken, f"The answer broke off, {who} reports {fault.code or 'an error'}: {said} {_AGAIN}"
-        case 401 | 403:
-            return AuthenticationFailed, f"{who} refused the key: {said} Check {KEY}."
-        case 404:
-            advice = "Check the model's name and the base URL; some servers know openai-chat: only, not openai:."
-            return BadRequest, f"{who} has no model {model!r}: {said} {advice}"
-        case 429:
-            return RateLimited, f"{who} limits the requests: {said} Wait a while, or send fewer."
-        case _ if status in (408, 409) or status >= 500:  # noqa: PLR2004  (HTTP: the server's fault)
-            return Unavailable, f"{who} does not work right now ({status}): {said} Try again later."
-        case _:
-            return BadRequest, f"{who} refused the request to {model} ({status}): {said}"
-
-
-def broken(why: str) -> StreamBroken:
-    """Return the error for a response that broke off."""
-    return StreamBroken(redact(f"The answer broke off: {sentence(why)} {_AGAIN}"))
-
-
-def filtered(who: str = "The provider") -> BadRequest:
-    """Return the error for an answer that a content filter stopped; the user may have seen the first half."""
-    return BadRequest(f"{who} withheld the answer: its content filter stopped it. Word the request differently.")
-
-
-def sentence(words: str) -> str:
-    """Return words of a server or a library as one quoted line with a full stop."""
-    words = quoted(words) or "it gave no reason."
-    return words if words.endswith((".", "!", "?")) else f"{words}."
+    """Return the error for a reported failure, with what to do."""
+    status = _status(fault)
+    # Compatible servers report a prompt over the window as a plain refusal.
+    too_long = fault.code in _TOO_LONG or (status in (None, 400, 422) and _TOO_LONG_WORDS.search(fault.message))
+    fault = replace(
+        fault,
+        status=status,
+        kind=ContextTooLong if too_long else None,
+        used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED,
+    )
+    hint = " Some servers know openai-chat: only, not openai:."
+    return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint))
 
 
 def _status(fault: Fault) -> int | None:
@@ -112,11 +57,6 @@ def _status(fault: Fault) -> int | None:
     return _STATUS_OF.get(fault.code)
 
 
-def _is_used_up(fault: Fault) -> bool:
-    return fault.code in _QUOTA or _status(fault) == 402  # noqa: PLR2004  (HTTP: payment required)
-
-
-def _is_too_long(fault: Fault, status: int | None) -> bool:
-    if fault.code in _TOO_LONG or status == 413:  # noqa: PLR2004  (HTTP: content too large)
-        return True
-    return status in (None, 400, 422) and bool(_TOO_LONG_WORDS.search(fault.message))
+def filtered() -> BadRequest:
+    """Return the error for an answer that a content filter stopped; the user may have seen the first half."""
+    return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")

@@ -7,8 +7,9 @@ from agentmagic.errors import MalformedCall, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall
 from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import Fault, broken
 from agentmagic.providers.openai.openai_client import NAME, read_usage
-from agentmagic.providers.openai.openai_errors import Fault, broken, error_for, filtered
+from agentmagic.providers.openai.openai_errors import error_for, filtered
 from agentmagic.providers.wire import (
     Json,
     figures_of,

@@ -43,7 +43,7 @@ from agentmagic.providers.gemini import gemini_model
 from agentmagic.providers.gemini.gemini_decoder import Decoder
 from agentmagic.providers.gemini.gemini_encoder import encode, memo_for
 from agentmagic.providers.gemini.gemini_errors import refusal
-from agentmagic.providers.gemini.gemini_model import Gemini, make
+from agentmagic.providers.gemini.gemini_model import Gemini
 from tests.providers.loopback import Exchange, Loopback, recorded, sse
 
 MODEL = "gemini-3.5-flash"
@@ -625,8 +625,8 @@ def test_the_installed_sdk_is_one_whose_private_door_is_known():
 
 
 def test_a_gemini_is_a_model():
-    assert isinstance(make(MODEL), Model)
-    assert make(MODEL).name == "gemini:gemini-3.5-flash"
+    assert isinstance(Gemini(MODEL), Model)
+    assert Gemini(MODEL).name == "gemini:gemini-3.5-flash"
 
 
 def test_events_and_request_are_the_same_through_either_door(door):
@@ -673,7 +673,7 @@ def test_the_environment_names_server_and_key(monkeypatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "another-key-of-google")
     with Loopback([answer(chunk(reason="STOP"))]) as server:
         monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", server.url)
-        asyncio.run(collect(make("models/gemini-2.0-flash"), HELLO))
+        asyncio.run(collect(Gemini("models/gemini-2.0-flash"), HELLO))
     assert server.requests[0].path.startswith("/v1beta/models/gemini-2.0-flash:")
     assert server.requests[0].headers["x-goog-api-key"] == "another-key-of-google"
 
@@ -681,7 +681,7 @@ def test_the_environment_names_server_and_key(monkeypatch):
 def test_a_missing_key_is_told_at_the_first_request(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GEMINI_API_KEY")
-    model = make(MODEL)
+    model = Gemini(MODEL)
     with pytest.raises(AuthenticationMissing, match="GOOGLE_API_KEY or GEMINI_API_KEY"):
         asyncio.run(collect(model, HELLO))
 
@@ -815,7 +815,7 @@ def test_vertex_is_asked_with_the_project_and_no_key(monkeypatch):
 def test_vertex_without_a_project_says_what_to_set(monkeypatch):
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "1")
     with pytest.raises(AuthenticationFailed, match="GOOGLE_CLOUD_PROJECT"):
-        asyncio.run(collect(make(MODEL), HELLO))
+        asyncio.run(collect(Gemini(MODEL), HELLO))
 
 
 def test_vertex_without_credentials_says_how_to_get_them(monkeypatch, tmp_path):
@@ -824,7 +824,7 @@ def test_vertex_without_credentials_says_how_to_get_them(monkeypatch, tmp_path):
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(AuthenticationFailed, match="gcloud auth application-default login"):
-        asyncio.run(collect(make(MODEL), HELLO))
+        asyncio.run(collect(Gemini(MODEL), HELLO))
 
 
 # ---- recorded traffic
@@ -909,7 +909,7 @@ def test_a_recording_comes_out_as_events_and_goes_on_as_it_was_accepted(name, ex
     with Loopback(exchanges) as server:
         monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", server.url)
         for exchange in exchanges:
-            events = asyncio.run(collect(make(MODEL), request_of(exchange.request, answers)))
+            events = asyncio.run(collect(Gemini(MODEL), request_of(exchange.request, answers)))
             answers.append(parts_of(events))
             assert events[-1].reason == "STOP"
             assert events[-1].usage.reasoning_tokens > 0

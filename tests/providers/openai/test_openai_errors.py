@@ -1,8 +1,8 @@
 """What the failures that OpenAI reports are turned into, beyond what a real exchange shows (test_openai.py)."""
 
 from agentmagic.errors import RateLimited, StreamBroken
-from agentmagic.providers.openai.openai_errors import Fault, error_for
-from agentmagic.providers.wire import LONGEST_QUOTE
+from agentmagic.providers.failures import LONGEST_QUOTE, Fault
+from agentmagic.providers.openai.openai_errors import error_for
 from agentmagic.secrets import register_secret
 
 

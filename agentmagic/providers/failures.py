@@ -1,0 +1,163 @@
+"""The errors of all providers: what a server reports, or why it cannot be asked, as one of our errors with advice."""
+
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from agentmagic.errors import (
+    AuthenticationFailed,
+    BadRequest,
+    ContextTooLong,
+    ProviderError,
+    RateLimited,
+    StreamBroken,
+    Unavailable,
+)
+from agentmagic.secrets import redact
+from agentmagic.settings import require_key
+from agentmagic.text import encodable, one_line
+
+LONGEST_QUOTE = 500
+"""Characters of a server's own words that an error repeats."""
+
+AGAIN = "Send the request again."
+
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
+"""OpenSSL's reasons for an answer that is not TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure as a server reports it; `code` is its code, or its type if it has no code.
+
+    `kind` is the error that it means, if the HTTP status does not tell. `used_up` says that a quota is used up, so that
+    no wait within a turn helps.
+    """
+
+    message: str
+    code: str = ""
+    status: int | None = None
+    retry_after: float | None = None
+    kind: type[ProviderError] | None = None
+    used_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """The server and the model that errors name, and the variables with its keys and its base URL.
+
+    `hint` is a further cause of an unknown model.
+    """
+
+    who: str
+    model: str
+    keys: Sequence[str]
+    base_url: str
+    hint: str = ""
+
+
+def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
+    """Return the error for a reported failure: what happened, what the server says, and what to do.
+
+    A failure that has neither a status nor a kind is StreamBroken.
+    """
+    kind, happened, advice = _explain(fault, vendor)
+    says = f"It says: {sentence(fault.message)}" if fault.message else ""
+    text = " ".join(filter(None, (f"{happened}.", says, advice)))
+    error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
+    error.retryable = kind.retryable and not fault.used_up
+    return error
+
+
+def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:  # noqa: PLR0911  (one per kind)
+    who, model = vendor.who, vendor.model
+    match fault.status:
+        case status if fault.kind is ContextTooLong or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            advice = "Start a new session, send less, or choose a model with a larger window."
+            return ContextTooLong, f"The conversation no longer fits {model}", advice
+        case _ if fault.used_up:
+            return RateLimited, f"The quota of {who} is used up", "Check its plan and billing, or take another key."
+        case status if fault.kind is AuthenticationFailed or status in (401, 403):
+            return AuthenticationFailed, f"{who} refused the key", f"Check {' and '.join(vendor.keys)}."
+        case None:
+            happened = f"The answer broke off, {who} reports {fault.code or 'an error'}"
+            return StreamBroken, happened if fault.message else f"{happened}: it gave no reason", AGAIN
+        case HTTPStatus.NOT_FOUND:
+            advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
+            return BadRequest, f"{who} has no model {model!r}", advice
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return RateLimited, f"{who} takes no more requests for now", "Wait a while, or send fewer."
+        case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
+            return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
+        case status:
+            advice = "The same request would be refused again."
+            return BadRequest, f"{who} refused the request to {model} ({status})", advice
+
+
+def broken(why: str) -> StreamBroken:
+    """Return the error for a response that broke off."""
+    return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
+
+
+def sentence(words: str) -> str:
+    """Return words of a server or a library as one quoted line with a full stop."""
+    words = quoted(words) or "it gave no reason."
+    return words if words.endswith((".", "!", "?")) else f"{words}."
+
+
+def quoted(words: object) -> str:
+    """Return a server's words on one line, shortened and with secrets blanked; empty for a value that is no text."""
+    if not isinstance(words, str):
+        return ""
+    # Secrets first: the rest of a secret that was cut in two would not be recognized.
+    return one_line(encodable(redact(words)), LONGEST_QUOTE)
+
+
+def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
+    """Return the key to send: `key`, or the one that is set under one of the names.
+
+    Raises AuthenticationMissing, and AuthenticationFailed for a key that cannot be sent in a header.
+    """
+    key = (key or require_key(who, names)).strip()
+    if key.isascii() and key.isprintable():
+        return key
+    # Checked here, because an HTTP client would quote the key in its error.
+    raise AuthenticationFailed(
+        f"The {who} key holds characters that no key has. Copy it into {' or '.join(names)} once more."
+    )
+
+
+def usable_url(url: str, variable: str, example: str) -> str:
+    """Return a base URL that requests can be sent to; `variable` is where the user sets it. Raises BadRequest."""
+    with suppress(ValueError):  # urlsplit: a port that is no number, half an IPv6 address
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return url
+    raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
+
+
+def unreachable(who: str, error: Exception, variable: str) -> Unavailable:
+    """Return the error for a server that could not be reached; `variable` is where the user sets its base URL."""
+    if fault := certificate_fault(error):
+        advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
+        failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
+        failure.retryable = False  # the next try would meet the same certificate
+        return failure
+    cause = error.__cause__ or error
+    reason = quoted(str(cause)) or type(cause).__name__
+    advice = f"Check the network, that the server runs, and the base URL ({variable})."
+    return Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
+
+
+def certificate_fault(error: BaseException | None) -> str:
+    """Return what is wrong with a server's encryption if that made a connection fail, or else an empty text."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
+        if isinstance(error, ssl.SSLError) and getattr(error, "reason", "") in _NO_TLS:
+            return "it does not speak TLS there; http:// may be meant"
+        error = error.__cause__ or error.__context__
+    return ""
