@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
-from agentmagic.messages import Message, ToolDef, Usage
+from agentmagic.messages import Message, Reasoning, Text, ToolDef, Usage
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 
@@ -195,6 +195,45 @@ class Provider:
     prices: str | None = None
     families: tuple[Family, ...] = ()
     all_models: Family | None = None
+
+
+class PartWriter:
+    """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
+
+    For APIs whose chunks do not say where a part begins and ends. `reasoning` makes a finished reasoning part of its
+    text and of the field that it came in.
+    """
+
+    def __init__(self, reasoning: Callable[[str, str], Reasoning]) -> None:
+        self._reasoning = reasoning
+        self._count = 0
+        self._kind: Literal["text", "reasoning"] | None = None
+        self._index = 0
+        self._field = ""
+        self._pieces: list[str] = []
+
+    def next_index(self) -> int:
+        """Return the index of a new part."""
+        self._count += 1
+        return self._count - 1
+
+    def write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
+        """Return the events for a piece of text; a piece of the other kind ends the open part."""
+        if kind == self._kind:
+            self._pieces.append(text)
+            return (PartDelta(self._index, text),)
+        ended = self.end()
+        self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
+        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+
+    def end(self) -> tuple[ModelEvent, ...]:
+        """Return the end of the open part, if there is one."""
+        if self._kind is None:
+            return ()
+        text = "".join(self._pieces)
+        part = Text(text) if self._kind == "text" else self._reasoning(text, self._field)
+        self._kind = None
+        return (PartFinished(self._index, part),)
 
 
 class Memo:

@@ -124,6 +124,14 @@ def _finite(number: str) -> float:
     raise ValueError(message)
 
 
+_write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
+
+
+def write_arguments(arguments: Mapping[str, Any]) -> str:
+    """Return a call's arguments as JSON text."""
+    return _write_json(clean(arguments))
+
+
 def mint_id() -> str:
     """Return an id for a call that came without one."""
     return f"call_{uuid4().hex}"

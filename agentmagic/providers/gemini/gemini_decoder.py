@@ -1,17 +1,15 @@
-"""From the chunks of Gemini's `streamGenerateContent` to part events.
+"""Turns the chunks of Gemini's `streamGenerateContent` into part events.
 
-Source: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
 
 from agentmagic.errors import BadRequest, MalformedCall, ProviderError, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.base import ModelEvent, ModelFinished, PartWriter
 from agentmagic.providers.failures import quoted
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER
 from agentmagic.providers.gemini.gemini_errors import refusal
@@ -23,7 +21,7 @@ _MALFORMED = {
     "TOO_MANY_TOOL_CALLS": "Gemini called too many tools at once",
     "MALFORMED_RESPONSE": "Gemini wrote an answer that cannot be read",
 }
-"""Finish reasons after which there is no answer, but may be once the model is told."""
+"""Finish reasons without an answer; the model may do better if it is told the reason."""
 
 _BLOCKED = {
     "SAFETY": "it may be unsafe",
@@ -40,41 +38,29 @@ _BLOCKED = {
     "MODEL_ARMOR": "Model Armor held it back",
     "JAILBREAK": "it may be an attempt to break the model's rules",
 }
-"""Finish reasons, and reasons of a refused prompt, that the same request would meet again."""
+"""Finish reasons, and reasons of a refused prompt, that another try would not change."""
 
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
 
 
-@dataclass(slots=True)
-class _GeminiPart:
-    index: int
-    kind: Literal["text", "reasoning"]
-    pieces: list[str] = field(default_factory=list[str])
-
-    def whole(self) -> Text | Reasoning:
-        text = "".join(self.pieces)
-        return Text(text) if self.kind == "text" else _thought(text, {"text": text, "thought": True})
-
-
 class Decoder:
     """Turns the chunks of one response, as plain JSON, into events.
 
-    Adjacent chunks of words become one part; a chunk that carries a signature, or anything else that
-    has to go back as it came, becomes a part of its own. `feed` and `close` raise MalformedCall and
-    StreamBroken for what may go better at the next try, and another ProviderError for what would not.
+    Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
+    unchanged, becomes a part of its own. `feed` and `close` raise MalformedCall and StreamBroken if another try may
+    help, and another ProviderError if not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id) -> None:
         self._model = model
         self._mint = mint
-        self._count = 0
-        self._open: _GeminiPart | None = None
+        self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield what one chunk adds to the answer, whatever JSON it is."""
+        """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
@@ -88,17 +74,17 @@ class Decoder:
                 self._reason = reason
 
     def close(self) -> Iterator[ModelEvent]:
-        """Yield the end of the response, or raise StreamBroken where it has not come."""
+        """Yield the end of the response. Raises StreamBroken if it has not come."""
         if not self._reason:
-            message = "Gemini's answer broke off before its end. Ask again."
-            raise StreamBroken(message)
-        yield from self._close_part()
+            raise StreamBroken("Gemini's answer broke off before its end. Ask again.")
+        yield from self._writer.end()
         yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
-        if part.keys() <= _PLAIN:
-            yield from self._words(text, "reasoning" if part.get("thought") else "text")
+        if part.keys() <= _PLAIN:  # nearly every part
+            if text:
+                yield from self._writer.write("reasoning" if part.get("thought") else "text", text)
             return
         part = kept(part)
         if "functionCall" in part:
@@ -108,19 +94,9 @@ class Decoder:
         else:
             yield from self._verbatim(text, part)
 
-    def _words(self, text: str, kind: Literal["text", "reasoning"]) -> Iterator[ModelEvent]:
-        if not text:
-            return
-        if self._open is None or self._open.kind != kind:
-            yield from self._close_part()
-            self._open = _GeminiPart(self._next_index(), kind)
-            yield PartStarted(self._open.index, kind)
-        self._open.pieces.append(text)
-        yield PartDelta(self._open.index, text)
-
     def _verbatim(self, text: str, part: Json) -> Iterator[ModelEvent]:
-        yield from self._close_part()
-        index = self._next_index()
+        yield from self._writer.end()
+        index = self._writer.next_index()
         thought = bool(part.get("thought"))
         yield PartStarted(index, "reasoning" if thought else "text")
         if text:
@@ -128,28 +104,18 @@ class Decoder:
         yield PartFinished(index, _thought(text, part) if thought else Text(text, ProviderData(PROVIDER, part)))
 
     def _call(self, part: Json) -> Iterator[ModelEvent]:
-        yield from self._close_part()
+        yield from self._writer.end()
         call = object_of(part["functionCall"])
         name, arguments = text_of(call.get("name")), object_of(call.get("args"))
         if not name:
-            message = "Gemini called a tool without naming it. Ask again."
-            raise MalformedCall(message)
-        # The answer to a call is matched by its id, so an id that we make up has to be in the replay too.
+            raise MalformedCall("Gemini called a tool without naming it. Ask again.")
+        # A result is matched to its call by the id, so an id that we make up must also be in the data to send back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
-        index = self._next_index()
+        index = self._writer.next_index()
         yield PartStarted(index, "tool_call", name)
         yield PartDelta(index, json.dumps(arguments, ensure_ascii=False))
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
         yield PartFinished(index, ToolCall(call["id"], name, arguments, data))
-
-    def _close_part(self) -> Iterator[ModelEvent]:
-        if self._open is not None:
-            yield PartFinished(self._open.index, self._open.whole())
-            self._open = None
-
-    def _next_index(self) -> int:
-        self._count += 1
-        return self._count - 1
 
 
 def _thought(text: str, data: Json) -> Reasoning:
@@ -157,7 +123,7 @@ def _thought(text: str, data: Json) -> Reasoning:
 
 
 def _kind(part: Json) -> str:
-    """Name what a part holds, for people."""
+    """Return the name of the field that a part consists of."""
     return quoted(next((key for key in part if key not in ("thought", "thoughtSignature")), "none"))
 
 
@@ -173,14 +139,12 @@ def _check_reason(reason: str, said: object) -> None:
         case _ if reason in _BLOCKED:
             raise _blocked("its answer", reason, said)
         case _ if reason in _MALFORMED:
-            message = f"{_MALFORMED[reason]} {ending}. Ask again."
-            raise MalformedCall(message)
+            raise MalformedCall(f"{_MALFORMED[reason]} {ending}. Ask again.")
         case "MISSING_THOUGHT_SIGNATURE":
-            message = f"Gemini misses a thought signature in the history {ending}. Start a new session, or undo a turn."
-            raise BadRequest(message)
+            advice = "Start a new session, or undo a turn."
+            raise BadRequest(f"Gemini misses a thought signature in the history {ending}. {advice}")
         case "OTHER":
-            message = f"Gemini stopped without saying why {ending}. Ask again."
-            raise StreamBroken(message)
+            raise StreamBroken(f"Gemini stopped without saying why {ending}. Ask again.")
         case _:
             return
 
@@ -191,7 +155,7 @@ def _blocked(what: str, reason: str, said: object) -> ProviderError:
 
 
 def _usage(counts: Json) -> Usage:
-    """Count the tokens of a request; Gemini counts its thoughts beside its answer, we count them in."""
+    """Return the tokens of a request. Gemini counts thoughts beside the output; here they are a part of it."""
     thoughts = count_of(counts.get("thoughtsTokenCount"))
     return Usage(
         input_tokens=count_of(counts.get("promptTokenCount")) + count_of(counts.get("toolUsePromptTokenCount")),

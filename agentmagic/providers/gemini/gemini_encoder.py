@@ -1,6 +1,6 @@
-"""From a request to the JSON body of Gemini's `streamGenerateContent`.
+"""Encodes a request as the JSON body of Gemini's `streamGenerateContent`.
 
-Sources: https://ai.google.dev/api/generate-content and, under https://ai.google.dev/gemini-api/docs,
+https://ai.google.dev/api/generate-content and, under https://ai.google.dev/gemini-api/docs,
 the pages function-calling, thinking, thought-signatures and image-understanding.
 """
 
@@ -14,22 +14,22 @@ from agentmagic.providers.base import Memo, Request
 from agentmagic.providers.wire import Json, clean, fit_name
 
 PROVIDER = "gemini"
-"""The name under which Gemini's own data is kept in the history."""
+"""The provider's name in the data that the history keeps for it."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
-"""What a function may be called."""
+"""A legal name of a function."""
 
 _NOTHING: Json = {"text": "(no words)"}
-"""What a message of the user says that says nothing: Gemini refuses an empty one, and a start without any."""
+"""Sent in place of a user message without content: Gemini refuses an empty one, and a history without a first one."""
 
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
-"""What Google's documentation has a caller send in place of the signature of a call Gemini did not make."""
+"""Google's documented replacement for the signature of a call that Gemini did not make."""
 
-# Asking a model that does not think for its thoughts is an error, and flash-lite thinks only when told to.
+# A model that does not think refuses a request for thoughts. flash-lite thinks only if it is told to.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
-# The first generations miss no signature, and refuse tools beside the form of an answer; other families
-# refuse a form at all. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
+# The first generations need no signatures, and refuse tools together with a form of the answer. Other families refuse
+# any form. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
 _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
 
@@ -37,8 +37,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 _MEDIA_IN_PROMPTS = (*_IMAGES, "application/pdf", "audio/", "video/", "text/")
 _MEDIA_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf")
 
-# Keywords of JSON Schema that `parametersJsonSchema` does not know; the arguments are checked against
-# the tool's own schema all the same, before it runs.
+# Keywords of JSON Schema that `parametersJsonSchema` refuses. The loop checks the arguments against the full schema.
 _UNKNOWN_KEYWORDS = frozenset(
     {"$schema", "$comment", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"}
 )
@@ -48,16 +47,15 @@ _SCHEMAS = frozenset({"items", "additionalProperties", "not"})
 
 
 def memo_for(model: str) -> Memo:
-    """Return a memo that writes each message of a growing history once."""
+    """Return a memo that encodes each message of a growing history once."""
     return Memo(lambda message: map(clean, _contents(message, model)))
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Write a request as the body Gemini takes; a memo of the same model spares writing messages again.
+    """Return the body of a request; a memo of the same model saves encoding a message twice.
 
-    The model's name decides what it may be asked for. Parts that Gemini made go back as they came.
-    Reasoning of other providers is left out: nobody else can read it. The form of an answer goes along where
-    the model takes it.
+    The model's name decides which features are used. Parts that Gemini made go back unchanged. Reasoning of other
+    providers is left out, because Gemini cannot read it.
     """
     body: Json = {"contents": (memo or memo_for(model))(request.messages)}
     if request.instructions:
@@ -66,21 +64,14 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tools"] = [{"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]}]
         if request.tool_choice != "auto":
             body["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
-    if config := _thinking(model) | _form(request, model):
+    config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
+    # Models that take no form have only the prompt, which describes it in words.
+    if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
+        config["responseMimeType"] = "application/json"
+        config["responseJsonSchema"] = clean(_fit(request.output.schema))
+    if config:
         body["generationConfig"] = config
     return body
-
-
-def _thinking(model: str) -> Json:
-    return {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
-
-
-def _form(request: Request, model: str) -> Json:
-    """Write the form of the answer where the model takes one; elsewhere the words of the request have to do."""
-    refused = not _TAKES_FORM.match(model) or (request.tools and _BEFORE_3.match(model))
-    if request.output is None or refused:
-        return {}
-    return {"responseMimeType": "application/json", "responseJsonSchema": clean(_fit(request.output.schema))}
 
 
 def _calling(tool_choice: str) -> Json:
@@ -107,7 +98,7 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _says_something(part: Json) -> bool:
-    """Whether a part makes an answer of its own; thoughts and bare signatures do not, and are refused alone."""
+    """Return whether an answer may consist of this part; Gemini refuses thoughts or bare signatures alone."""
     return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
 
 
@@ -125,14 +116,12 @@ def _spoken(part: Part) -> Json | None:
 def _answer(parts: Sequence[Part], model: str) -> list[Json]:
     answered = [part for part in map(_answered, parts) if part is not None]
     first = next((index for index, part in enumerate(answered) if "functionCall" in part), None)
-    if first is not None and not any("thoughtSignature" in part for part in answered[: first + 1]):
-        answered[first] = _skipping(answered[first], model)
+    if first is None or _BEFORE_3.match(model):
+        return answered
+    if not any("thoughtSignature" in part for part in answered[: first + 1]):
+        # The first call is of another provider or of an older Gemini: make Gemini skip its check.
+        answered[first] = answered[first] | {"thoughtSignature": _SKIP_SIGNATURE}
     return answered
-
-
-def _skipping(call: Json, model: str) -> Json:
-    """Have the check of signatures skip a call that has none: of another provider, or of an older Gemini."""
-    return call if _BEFORE_3.match(model) else call | {"thoughtSignature": _SKIP_SIGNATURE}
 
 
 def _answered(part: Part) -> Json | None:
@@ -150,7 +139,7 @@ def _own_call(name: str, data: Json) -> Json:
 
 
 def _tool_contents(message: Message, model: str) -> Iterator[Json]:
-    """Yield one content with a response to each call, and one with the media that cannot go inside it."""
+    """Yield one content with a response to each call, and one with the media that responses cannot contain."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}
@@ -159,7 +148,7 @@ def _tool_contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
-    """Write a result; its text names every medium, whether one goes along or not."""
+    """Return the response to a call; its text names all media, sent or not."""
     response: Json = {
         "id": result.call_id,
         "name": fit_name(result.name, _NAME),
@@ -190,7 +179,7 @@ def _declaration(tool: ToolDef) -> Json:
 
 
 def _fit(schema: Any) -> Any:
-    """Make a JSON Schema fit for Gemini; true and false are schemas too."""
+    """Return a JSON Schema without what Gemini refuses; true and false are schemas too."""
     if not isinstance(schema, Mapping):
         return schema
     known = cast("Mapping[str, Any]", schema).items()

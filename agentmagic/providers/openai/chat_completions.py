@@ -22,17 +22,8 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import Memo, ModelEvent, Request
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
-from agentmagic.providers.openai.openai_client import (
-    IMAGES,
-    NAME,
-    NOTHING,
-    PDF,
-    OpenAIClient,
-    data_url,
-    form,
-    write_arguments,
-)
-from agentmagic.providers.wire import Json, clean, fit_id, fit_name
+from agentmagic.providers.openai.openai_client import IMAGES, NAME, NOTHING, PDF, OpenAIClient, data_url, form
+from agentmagic.providers.wire import Json, clean, fit_id, fit_name, write_arguments
 
 LONGEST_ID = 40
 """Characters of the longest id of a call."""

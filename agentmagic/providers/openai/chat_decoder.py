@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 from agentmagic.errors import MalformedCall
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall
-from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.messages import ProviderData, Reasoning, ToolCall
+from agentmagic.providers.base import ModelEvent, ModelFinished, PartWriter
 from agentmagic.providers.failures import broken
 from agentmagic.providers.openai.openai_client import read_usage
 from agentmagic.providers.openai.openai_errors import filtered
@@ -21,16 +20,6 @@ _CUT = frozenset({"length", "max_tokens", "model_length"})
 
 _FAILED = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons of compatible servers that failed to finish the answer."""
-
-
-@dataclass(slots=True)
-class _Prose:
-    """A text or reasoning part whose end has not come; `key` is the field that it came in."""
-
-    index: int
-    kind: Literal["text", "reasoning"]
-    key: str
-    pieces: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
@@ -52,10 +41,9 @@ class Decoder:
 
     def __init__(self, model: str = "") -> None:
         self._model = model
-        self._prose: _Prose | None = None
+        self._writer = PartWriter(self._reasoning)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
-        self._started = 0
         self._usage: object = None
         self._reason = ""
 
@@ -81,7 +69,7 @@ class Decoder:
             raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
         if reason == "content_filter":
             raise filtered()
-        yield from self._end_prose()
+        yield from self._writer.end()
         cut = reason in _CUT
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
@@ -90,39 +78,22 @@ class Decoder:
     def _delta(self, delta: Json) -> Iterator[ModelEvent]:
         text = text_of(delta.get("content"))
         if text and len(delta) == 1:  # nearly every chunk
-            yield from self._write("text", "content", text)
+            yield from self._writer.write("text", text)
             return
         for name in _REASONING_FIELDS:
             if reasoning := delta.get(name):
-                yield from self._write("reasoning", name, text_of(reasoning))
+                yield from self._writer.write("reasoning", text_of(reasoning), name)
                 break  # a server that fills both fields puts the same text into them
         if text := text or text_of(delta.get("refusal")):
-            yield from self._write("text", "content", text)
+            yield from self._writer.write("text", text)
         for entry in objects_of(delta.get("tool_calls")):
             yield from self._write_call(entry)
 
-    def _write(self, kind: Literal["text", "reasoning"], name: str, text: str) -> Iterator[ModelEvent]:
-        prose = self._prose
-        if prose is None or prose.kind != kind:
-            yield from self._end_prose()
-            self._prose = prose = _Prose(self._next_index(), kind, name)
-            yield PartStarted(prose.index, kind)
-        prose.pieces.append(text)
-        yield PartDelta(prose.index, text)
-
-    def _end_prose(self) -> Iterator[ModelEvent]:
-        prose, self._prose = self._prose, None
-        if prose is not None:
-            yield PartFinished(prose.index, self._prose_part(prose))
-
-    def _prose_part(self, prose: _Prose) -> Part:
-        text = "".join(prose.pieces)
-        if prose.kind == "text":
-            return Text(text)
-        return Reasoning(text, ProviderData(PROVIDER, {"model": self._model, "field": prose.key}))
+    def _reasoning(self, text: str, name: str) -> Reasoning:
+        return Reasoning(text, ProviderData(PROVIDER, {"model": self._model, "field": name}))
 
     def _write_call(self, entry: Json) -> Iterator[ModelEvent]:
-        yield from self._end_prose()
+        yield from self._writer.end()
         function = object_of(entry.get("function"))
         name = text_of(function.get("name"))
         call = self._call_of(entry, name)
@@ -151,7 +122,7 @@ class Decoder:
         if not call.name:
             raise MalformedCall("The model called a tool without naming it. Ask again.")
         if call.index < 0:
-            call.index = self._next_index()
+            call.index = self._writer.next_index()
             yield PartStarted(call.index, "tool_call", call.name)
 
     def _end_call(self, call: _Call, *, cut: bool) -> Iterator[ModelEvent]:
@@ -164,10 +135,6 @@ class Decoder:
             call.id = mint_id()
         arguments = read_arguments("".join(call.pieces))
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments))
-
-    def _next_index(self) -> int:
-        self._started += 1
-        return self._started - 1
 
 
 def _arguments_text(arguments: object) -> str:

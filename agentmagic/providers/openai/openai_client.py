@@ -243,14 +243,6 @@ def _api_error() -> "type[APIError]":
     return APIError
 
 
-_write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
-
-
-def write_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return a call's arguments as JSON text."""
-    return _write_json(clean(arguments))
-
-
 def read_usage(usage: object, sent: str, written: str) -> Usage:
     """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
 

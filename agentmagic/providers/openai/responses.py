@@ -23,18 +23,9 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import Memo, ModelEvent, Request
-from agentmagic.providers.openai.openai_client import (
-    IMAGES,
-    NAME,
-    NOTHING,
-    PDF,
-    OpenAIClient,
-    data_url,
-    form,
-    write_arguments,
-)
+from agentmagic.providers.openai.openai_client import IMAGES, NAME, NOTHING, PDF, OpenAIClient, data_url, form
 from agentmagic.providers.openai.responses_decoder import PROVIDER, Decoder
-from agentmagic.providers.wire import Json, clean, fit_id, fit_name
+from agentmagic.providers.wire import Json, clean, fit_id, fit_name, write_arguments
 
 LONGEST_ID = 64
 """Characters of the longest id of a call."""
