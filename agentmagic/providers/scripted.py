@@ -1,4 +1,4 @@
-"""A model that plays a script: for lessons, tests and notebooks that must run anywhere."""
+"""`scripted:`, a model that plays a script: for lessons, tests and notebooks that must run anywhere."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ PROVIDERS = (
 
 
 class ScriptedCall(TypedDict):
-    """A tool call of a script; `arguments` may be a string, to play a model that writes bad JSON."""
+    """A tool call in a script; `arguments` can be a string, to play a model that writes bad JSON."""
 
     name: str
     arguments: "dict[str, Any] | str"
 
 
 class ScriptedStep(TypedDict):
-    """One response of a script; `pace` is how many seconds pass before each piece of it.
+    """One response in a script; `pace` is how many seconds pass before each piece.
 
     `cut` plays a response that stopped at its limit of length.
     """
@@ -48,10 +48,9 @@ Step = str | ScriptedStep | Exception
 
 
 class ScriptedModel:
-    """Plays its steps, one a request: a string answers, a dict may call tools, an exception is raised.
+    """Plays its steps, one for each request: a string answers, a dict can call tools, an exception is raised.
 
-    Every request is kept in `requests`. Words are counted as tokens. A request after the last step raises
-    BadRequest.
+    All requests are kept in `requests`. Words are counted as tokens. A request after the last step raises BadRequest.
     """
 
     def __init__(self, steps: Sequence[Step], name: str = "script") -> None:
@@ -69,25 +68,27 @@ class ScriptedModel:
         whole: ScriptedStep = clean({"text": step} if isinstance(step, str) else step)
         pace = whole.get("pace", 0.0)
         for event in self._events(whole):
-            await asyncio.sleep(pace)  # also for 0 seconds, so that a script can be cancelled as a real model can
+            await asyncio.sleep(pace)  # for 0 seconds too, so that a script can be cancelled like a real model
             yield event
         cut = whole.get("cut", False)
         yield ModelFinished(_usage(request, whole), "length" if cut else "stop", cut)
 
     async def aclose(self) -> None:
-        """Do nothing: a script holds nothing open."""
+        """Do nothing: a script has no connections."""
 
     def _next(self) -> Step:
         if len(self.requests) > len(self._steps):
-            message = f"The script {self.name} has {len(self._steps)} steps, and one more was asked for. Add a step."
-            raise BadRequest(message)
+            raise BadRequest(
+                f"The script {self.name} has {len(self._steps)} steps, and one more was asked for. Add a step."
+            )
         return self._steps[len(self.requests) - 1]
 
     def _events(self, step: ScriptedStep) -> Iterator[ModelEvent]:
         index = 0
         for kind, text in (("reasoning", step.get("reasoning")), ("text", step.get("text"))):
             if text:
-                yield from _part(index, cast("PartKind", kind), "", _pieces(text), _written(kind, text))
+                part = Text(text) if kind == "text" else Reasoning(text)
+                yield from _part(index, cast("PartKind", kind), "", re.findall(r"\S+\s*|\s+", text), part)
                 index += 1
         for call in step.get("calls", []):
             self._calls += 1
@@ -98,28 +99,27 @@ class ScriptedModel:
 
 
 def make(model: str) -> ScriptedModel:
-    """Make the model of a script file: a JSON list of steps.
-
-    Raises ConfigError for a file that is none.
-    """
+    """Return the model of a script file, a JSON list of steps. Raises ConfigError for any other file."""
     path = Path(model)
     try:
         steps = clean(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError) as error:
-        message = f"The script {model or '(no file named)'} cannot be read: {error}. Write scripted:FILE.json."
-        raise ConfigError(message) from error
+        name = model or "(no file named)"
+        raise ConfigError(f"The script {name} cannot be read: {error}. Write scripted:FILE.json.") from error
     if not isinstance(steps, list) or not all(map(_is_step, cast("list[object]", steps))):
-        message = f"The script {model} is no list of steps. Write a JSON list of strings and objects."
-        raise ConfigError(message)
+        raise ConfigError(f"The script {model} is no list of steps. Write a JSON list of strings and objects.")
     return ScriptedModel(cast("list[Step]", steps), path.stem)
 
 
 def _is_step(step: object) -> bool:
-    """Whether a step of a file can be played, as far as its calls go."""
-    if not isinstance(step, dict):
-        return isinstance(step, str)
-    calls = cast("dict[str, object]", step).get("calls", [])
-    return isinstance(calls, list) and all(map(_is_call, cast("list[object]", calls)))
+    """Return whether a step of a file is a string, or an object whose calls have names and arguments."""
+    match step:
+        case {"calls": [*calls]}:
+            return all(map(_is_call, calls))
+        case {"calls": _}:
+            return False
+        case _:
+            return isinstance(step, str | dict)
 
 
 def _is_call(call: object) -> bool:
@@ -135,14 +135,6 @@ def _part(index: int, kind: PartKind, name: str, pieces: Sequence[str], part: Pa
     for piece in pieces:
         yield PartDelta(index, piece)
     yield PartFinished(index, part)
-
-
-def _written(kind: str, text: str) -> Part:
-    return Text(text) if kind == "text" else Reasoning(text)
-
-
-def _pieces(text: str) -> list[str]:
-    return re.findall(r"\S+\s*|\s+", text)
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:

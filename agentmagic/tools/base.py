@@ -1,4 +1,4 @@
-"""What every tool is, and how one call of it becomes one result, whatever happens."""
+"""The seam between the loop and the tools: the tool, its context, the toolset, and one call as one result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 
 TIMEOUT = 60.0
-"""Seconds a call may take unless its tool says otherwise (LOOP-6)."""
+"""Seconds that a call may take by default."""
 STILL_RUNNING = "It runs in a thread, which cannot be stopped, and may still be running."
 
 
@@ -44,7 +44,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model answered to a tool: its words, its name, and whether the words were cut at the limit."""
+    """A model's answer to a tool; `cut` says whether it reached the limit of tokens."""
 
     text: str
     model: str
@@ -52,14 +52,14 @@ class Completion:
 
 
 Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
-"""Has a model answer messages, under instructions, in at most so many tokens."""
+"""Has a model answer messages, under instructions, in at most a number of tokens."""
 
 
 class ToolContext:
-    """What a running tool may know and ask of its surroundings.
+    """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
-    A tool that has a parameter annotated `ToolContext` gets one. `deps` is whatever the Agent was given.
-    `unstoppable` says that the tool's work goes on when its call is given up.
+    `deps` is the value that the Agent was given. `unstoppable` says that the tool's work goes on after its call was
+    cancelled.
     """
 
     def __init__(
@@ -82,36 +82,32 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was given up; a long synchronous tool should look now and then."""
+        """Whether the call was cancelled; a long synchronous tool should check this regularly."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """Mark the call as given up."""
+        """Mark the call as cancelled."""
         self._cancelled = True
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Tell how far the call has come; safe from any thread.
-
-        Raises TypeError or ValueError for what is no number.
-        """
+        """Report how far the call has come; thread-safe. Raises TypeError or ValueError if a value is no number."""
         self._progress(self.call.id, float(progress), None if total is None else float(total), str(message))
 
     async def ask(self, question: str) -> str:
-        """Ask the person; neither the call's nor the turn's time runs while the answer is awaited.
+        """Ask the user a question and return the answer; the time limits of call and turn are paused meanwhile.
 
-        Raises ToolError where nobody is there to answer.
+        Raises ToolError if there is no user to answer.
         """
         with self.deadline.paused():
             return await self._ask(question)
 
     async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
-        """Have the turn's model answer something beside the conversation, within the turn's time and budgets.
+        """Have the turn's model answer messages beside the conversation, within the turn's time and budgets.
 
-        Raises ToolError where there is no model to answer or a budget is used up, and ProviderError.
+        Raises ToolError if there is no model or a budget is used up, and ProviderError.
         """
         if self._complete is None:
-            message = "There is no model here to answer."
-            raise ToolError(message)
+            raise ToolError("There is no model here to answer.")
         return await self._complete(messages, instructions, max_tokens)
 
 
@@ -120,12 +116,12 @@ Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the loop holds it.
+    """A tool as the loop knows it.
 
-    `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds.
-    `parallel=False` keeps other calls of the step from running beside it. `ask` says whether a person
-    is asked before it runs where no rule of the policy speaks. `code` marks a tool that runs code the model
-    wrote: it asks, and no default and no variable lets it run, only a rule or a person (SECURITY-1).
+    `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds. With `parallel=False` no
+    other call of the step runs at the same time. `ask` says whether the user is asked before a call if no rule of the
+    policy matches. `code` marks a tool that runs code which the model wrote: only a rule or the user can allow it, no
+    default and no environment variable.
     """
 
     definition: ToolDef
@@ -137,23 +133,23 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The name the model calls it by."""
+        """The name that the model uses."""
         return self.definition.name
 
 
 @runtime_checkable
 class Toolset(Protocol):
-    """A source of tools: listed once at the start of each turn, closed by whoever made it."""
+    """A source of tools; it is listed at the start of each turn, and closed by the code that made it."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools there are now.
+        """Return the current tools.
 
         Raises ServersUnreachable if only some of the tools can be had, and ServerError if none can.
         """
         ...
 
     async def aclose(self) -> None:
-        """Close what the source holds open; it may be called twice."""
+        """Close open connections and processes; may be called twice."""
         ...
 
 
@@ -181,19 +177,19 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
-    """Make the result of a call from strings and parts."""
+    """Return the result of a call, made of strings and parts."""
     return ToolResult(call.id, call.name, parts_of(content), status, done=done)
 
 
 def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> ToolResult:
-    """Make an error result: one sentence for the model, with every known secret blanked."""
+    """Return an error result with one sentence for the model; secrets are blanked."""
     return result(call, redact(message), status=status)
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Carry out one call; every failure but a lost server is a result.
+    """Run one call and return its result; all failures are results too, except for a lost server.
 
-    Raises ServerError where the tool's server is gone for good, and CancelledError.
+    Raises ServerError if the tool's server cannot be reached again, and CancelledError.
     """
     if problem := check_arguments(tool.definition, call.arguments):
         return failure(call, problem)
@@ -209,8 +205,8 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
         context.cancel()
         if being_cancelled():
             raise
-        return failure(call, _sentence(error))  # the tool's own doing: nobody cancelled the call
-    except BaseException as error:  # noqa: BLE001  (whatever a tool raises, an exit too, the model reads it)
+        return failure(call, _sentence(error))  # the tool itself raised it: the call was not cancelled
+    except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
         if isinstance(error, TimeoutError) and context.deadline.expired:
             context.cancel()
             fate = f"was given up. {STILL_RUNNING}" if context.unstoppable else "was stopped."
@@ -219,20 +215,20 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
-    """Say in a sentence why the arguments cannot be used, or return None."""
+    """Return why the arguments cannot be used, in one sentence, or None if they can."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
     return json_schema.problem(definition.name, definition.parameters, arguments)
 
 
 def checked(call: ToolCall, value: object) -> ToolResult:
-    """Return what a tool returned as the result of its call.
+    """Return a tool's return value as the result of its call.
 
-    Raises ToolError for what is no result, or holds something that cannot be kept.
+    Raises ToolError for a value that is no result, or that has content which the history cannot keep.
     """
     if not isinstance(value, ToolResult):
-        message = f"The tool returned {a_type(value)}, which is no result."
-        raise ToolError(message)
+        raise ToolError(f"The tool returned {a_type(value)}, which is no result.")
+    # A tool made by hand may fill the fields with anything, so each one is checked or set.
     content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
     parts = tuple(_part(part) for part in content)
     done = value.done if value.done is None else str(value.done)
@@ -249,12 +245,13 @@ def _part(part: object) -> Content:
         case Resource(uri=str(), name=str(), media_type=str(), text=str()):
             return part
         case _:
-            message = f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
-            raise ToolError(message)
+            raise ToolError(
+                f"The tool returned {a_type(part)} among its content, where text, media and resources belong."
+            )
 
 
 def a_type(value: object) -> str:
-    """Name the type of a value as a sentence does: "a list", "an int"."""
+    """Return the name of a value's type with its article: "a list", "an int"."""
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

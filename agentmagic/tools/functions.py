@@ -22,14 +22,14 @@ F = TypeVar("F", bound=Function)
 
 MARK = "__agentmagic_tool__"
 BUILT = "__agentmagic_built__"
-"""Where a function keeps the `Tool` made of it: reading its signature takes a millisecond or two."""
+"""The attribute in which a function keeps the `Tool` made of it: reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-"""What OpenAI and Gemini both take for a function's name."""
+"""A name of a function that all providers take."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """What `@tool` was told; see there."""
+    """The options of `@tool`, which documents them."""
 
     name: str | None = None
     description: str | None = None
@@ -54,66 +54,70 @@ def tool(
     loop: Literal["engine", "caller"] = "engine",
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """Make a function a tool; it stays an ordinary function, and a model may call it too.
+    """Mark a function as a tool that models may call; it stays an ordinary function.
 
     The schema comes from its type hints and docstring. A docstring line
     `Example: a question -> {"argument": "value"}` shows small models how to call it.
 
-    `ask=True` has a person asked before each call. `timeout` is in seconds, None for none.
-    `parallel=False` keeps other calls from running beside it. `thread_safe=True` lets a synchronous
-    function run in a thread where it would run in the kernel's main thread. `loop="caller"` runs an async
-    function on the event loop of the code that started the run, for what is bound to that loop.
+    With `ask=True` the user is asked before each call. `timeout` is in seconds, None for no limit. With
+    `parallel=False` no other call runs at the same time. With `thread_safe=True` a synchronous function runs in a
+    thread, and not in the kernel's main thread. With `loop="caller"` an async function runs on the event loop of the
+    code that started the run, for objects that are bound to that loop.
 
-    Raises UsageError for a function whose parameters no model could fill in.
+    Raises UsageError for a function with parameters that a model cannot fill in.
     """
     chosen = ToolOptions(**options)
     return functools.partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
-    """Mark a function as a tool, having seen that it can be one."""
+    """Mark a function as a tool, after checking that it can be one; the options are those of `@tool`."""
     if not callable(function):
-        message = f"@tool marks functions, and {function!r} is none."
-        raise UsageError(message)
+        raise UsageError(f"@tool marks functions, and {function!r} is none.")
     built = _built(function, options)
     if options.loop == "caller" and not inspect.iscoroutinefunction(function):
-        message = f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.'
-        raise UsageError(message)
+        raise UsageError(f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, options)
         setattr(function, BUILT, built)
-    except AttributeError:
-        message = (
+    except AttributeError:  # a bound method or a built-in has no attributes of its own
+        raise UsageError(
             f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."
-        )
-        raise UsageError(message) from None
+        ) from None
     return function
 
 
 def is_tool(value: object) -> bool:
-    """Whether `@tool` marked this very function."""
+    """Return whether `@tool` marked this function."""
     return inspect.isroutine(value) and isinstance(getattr(value, MARK, None), ToolOptions)
 
 
 def function_tool(function: Function) -> Tool:
-    """Make the `Tool` of a function, marked or plain.
+    """Return the `Tool` of a function, marked or plain.
 
-    Raises UsageError for a function whose parameters no model could fill in.
+    Raises UsageError for a function with parameters that a model cannot fill in.
     """
     built = getattr(function, BUILT, None)
+    # functools.wraps copies attributes, so a wrapper can have the tool of the function that it wraps.
     if isinstance(built, Tool) and cast("_Invocation", built.invoke).function is function:
         return built
     tool = _built(function, cast("ToolOptions", getattr(function, MARK, ToolOptions())))
-    with suppress(AttributeError):  # a bound method or a built-in takes none
+    with suppress(AttributeError):  # see tool_with
         setattr(function, BUILT, tool)
     return tool
 
 
 def _built(function: Function, options: ToolOptions) -> Tool:
     if inspect.isasyncgenfunction(function):
-        message = f"{function.__name__} is an async generator, and a tool returns one value. Collect it and return it."
-        raise UsageError(message)
-    name = _name_of(function, options)
+        raise UsageError(
+            f"{function.__name__} is an async generator, and a tool returns one value. Collect it and return it."
+        )
+    name = options.name or getattr(function, "__name__", repr(function))
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]} is no name for a tool: it takes ASCII letters, digits, _ and -, 64 at most, a letter first. "
+            'Write a function with such a name, or give it one with @tool(name="...").'
+        )
     signature = json_schema.read_signature(function, ToolContext)
     definition = ToolDef(
         name,
@@ -125,33 +129,22 @@ def _built(function: Function, options: ToolOptions) -> Tool:
     return Tool(definition, invoke, options.timeout, options.parallel, options.ask)
 
 
-def _name_of(function: Function, options: ToolOptions) -> str:
-    name = options.name or getattr(function, "__name__", repr(function))
-    if not NAME.fullmatch(name):
-        message = (
-            f"{name[:80]} is no name for a tool: it takes ASCII letters, digits, _ and -, 64 at most, a letter first. "
-            'Write a function with such a name, or give it one with @tool(name="...").'
-        )
-        raise UsageError(message)
-    return name
-
-
 class Functions:
-    """A toolset of Python functions, and of `Tool`s made by hand."""
+    """A toolset of Python functions and of `Tool`s made by hand."""
 
     def __init__(self, functions: Iterable[Function | Tool]) -> None:
         self._tools = tuple(one if isinstance(one, Tool) else function_tool(one) for one in functions)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools, the same ones each time."""
+        """Return the tools, the same ones every time."""
         return self._tools
 
     async def aclose(self) -> None:
-        """Do nothing: functions hold nothing open."""
+        """Do nothing: functions have no connections."""
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function that runs off the engine's loop, which `ask` has to go back to."""
+    """The context of a function that runs outside the engine's loop; `ask` goes back to that loop."""
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
@@ -170,17 +163,17 @@ class _RemoteContext(ToolContext):
 
 
 class _BlockingContext(_RemoteContext):
-    """The context of a synchronous function, whose `ask` returns the answer itself."""
+    """The context of a synchronous function; its `ask` blocks and returns the answer."""
 
     def ask(self, question: str) -> str:  # type: ignore[override]
         answer = engine().submit(self._outer.ask(question))
-        engine().wait(answer, lambda: None)
+        engine().wait(answer, lambda: None)  # serves the main thread meanwhile: the question may be typed there
         return answer.result()
 
 
 @dataclass(frozen=True, slots=True)
 class _Invocation:
-    """One function's way from a call to a result."""
+    """Calls one function, where its options and the engine allow it to run."""
 
     function: Function
     signature: json_schema.Signature
@@ -203,6 +196,8 @@ class _Invocation:
         coroutine = self.function(**self._with(arguments, _RemoteContext(context)))
         bound = caller.get()
         main = engine().main
+        # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell
+        # waits there, or else in a thread. A caller's loop that is blocked in a waiting cell is run from inside it.
         if bound is None and main.serving:
             return await main.run(functools.partial(asyncio.run, coroutine))
         if bound is None:
@@ -212,19 +207,20 @@ class _Invocation:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, bound.loop))
 
     async def _synchronously(self, call: ToolCall, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Return the result of a function that may block, or what it hides if that is to be awaited."""
+        """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         filled = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            value = self.function(**filled)  # drawing it and writing it out is this thread's work too
+            value = self.function(**filled)
+            # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
             return value if inspect.isawaitable(value) else to_result(call, value)
 
         def begin() -> None:
             context.unstoppable = True
             context.deadline.resume()
 
-        # A function that waits for its turn is not yet running: its own clock stands until then.
+        # The time limit of a function that waits for the main thread or the pool starts when it runs.
         context.deadline.pause()
         main = engine().main
         if self.options.thread_safe or not main.takes_tools:
@@ -237,7 +233,7 @@ class _Invocation:
 
 
 def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end in the main thread, inside its loop although that is blocked in a cell."""
+    """Run a coroutine to its end in the main thread, on a loop that is blocked in a cell."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(coroutine)
     try:

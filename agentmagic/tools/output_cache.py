@@ -1,6 +1,6 @@
-"""Long tool results: the model gets a preview with a handle, and a tool that reads the rest (CONTEXT-2).
+"""Long tool results: the model gets a preview with a handle, and a tool that reads the rest.
 
-Nothing is stored twice. The history keeps every result whole; the handle is the id of the call.
+Nothing is stored twice. The history keeps every result whole, and the handle is the id of the call.
 """
 
 import json
@@ -16,13 +16,13 @@ from agentmagic.tools.base import Tool, ToolContext, result
 
 READER = "read_result"
 SLICE = 4_000
-"""Characters that one reading returns unless it asks for more or fewer."""
+"""Characters that one call returns by default."""
 MOST = 20_000
-"""Characters that one reading returns at most."""
+"""Characters that one call returns at most."""
 HEAD = 150
-"""Characters kept free for the line above what was read."""
+"""Characters reserved for the line above the text."""
 AROUND = 120
-"""Characters of surroundings to each side of a hit."""
+"""Characters that are shown on each side of a hit."""
 MOST_HITS = 10
 LONGEST_SEARCH = 200
 
@@ -30,10 +30,10 @@ Find = Callable[[str], ToolResult | None]
 
 
 def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
-    """Bound a result to `limit` characters of text: its beginning, how to read on, and its end.
+    """Return a result with at most `limit` characters of text: its beginning, how to read on, and its end.
 
-    Media stay beside the text, which names them; with `media=False` the names are all that is left of
-    them. A result that need not change is returned as it is.
+    Media stay beside the text, which names them; with `media=False` only the names stay. A result that needs no change
+    is returned unchanged.
     """
     text = whole.text
     kept = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
@@ -57,23 +57,26 @@ def _how_to_read(call_id: str, length: int) -> Callable[[int, int], str]:
 
 
 def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
-    """Return the newest result of that id in a history, or None."""
+    """Return the newest result with this id in a history, or None."""
     results = (part for message in reversed(messages) if message.role == "tool" for part in message.parts)
     return next((part for part in results if isinstance(part, ToolResult) and part.call_id == call_id), None)
 
 
 def reader(find: Find, limit: int | None = None) -> Tool:
-    """Make the tool that reads what previews leave out.
+    """Return the tool that reads the text which previews leave out.
 
-    `find` looks a result up by the id of its call. `limit` is the one that previews are made with: a reading
-    stays within it, so that it is never itself previewed.
+    `find` returns a result by the id of its call. `limit` is the limit of previews: the tool's own results stay within
+    it, so that they are never replaced by a preview.
     """
     most = MOST if limit is None else min(limit, MOST)
 
     async def read(call: ToolCall, _: ToolContext) -> ToolResult:
         whole = find(call.arguments["id"])
         if whole is None:
-            raise ToolError(_no_such(call.arguments["id"]))
+            shown = json.dumps(call.arguments["id"][:80], ensure_ascii=False)
+            raise ToolError(
+                f"There is no result with the id {shown}. Use the id that a preview names, exactly as it stands there."
+            )
         return replace(result(call, _read(whole.text, call.arguments, most)), server=whole.server)
 
     return Tool(DEFINITION, read)
@@ -115,16 +118,10 @@ DEFINITION = ToolDef(
 )
 
 
-def _no_such(call_id: str) -> str:
-    shown = json.dumps(call_id[:80], ensure_ascii=False)
-    return f"There is no result with the id {shown}. Use the id that a preview names, exactly as it stands there."
-
-
 def _read(text: str, arguments: Any, most: int) -> str:
-    start = int(arguments.get("start", 0))  # 4000.0 is an integer too, says JSON Schema
+    start = int(arguments.get("start", 0))  # 4000.0 is an integer too in JSON Schema
     if start and start >= len(text):
-        message = f"The result has {len(text)} characters; choose a start below that."
-        raise ToolError(message)
+        raise ToolError(f"The result has {len(text)} characters; choose a start below that.")
     if words := arguments.get("search"):
         return _hits(text, words, start, most)
     length = min(int(arguments.get("length", SLICE)), max(most - HEAD, 1))
@@ -134,7 +131,7 @@ def _read(text: str, arguments: Any, most: int) -> str:
 
 
 def _hits(text: str, words: str, start: int, most: int) -> str:
-    # Plain words are found in linear time, and counted without a list of where they are.
+    # Plain words and no patterns: a model's regular expression could take for ever. Counting needs no list of hits.
     low, wanted = _folded(text), _folded(words)
     count = low.count(wanted, start)
     if not count:
@@ -155,7 +152,7 @@ def _places(low: str, wanted: str, start: int) -> Iterator[int]:
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case, every character at its place: this one alone would become two."""
+    """Return the text in lower case, with every character at its position: U+0130 would become two characters."""
     return text.replace("\u0130", "I").lower()
 
 
@@ -164,7 +161,7 @@ def _surroundings(text: str, place: int, length: int) -> str:
 
 
 def _fitting(lines: Iterable[str], room: int) -> Iterator[str]:
-    """Yield as many lines as fit into so many characters, the first always."""
+    """Yield as many lines as fit into a number of characters, and always the first."""
     for number, line in enumerate(lines):
         room -= len(line) + 1
         if number and room < 0:
