@@ -113,13 +113,10 @@ def make(model: str) -> ScriptedModel:
 
 def _is_step(step: object) -> bool:
     """Return whether a step of a file is a string, or an object whose calls have names and arguments."""
-    match step:
-        case {"calls": [*calls]}:
-            return all(map(_is_call, calls))
-        case {"calls": _}:
-            return False
-        case _:
-            return isinstance(step, str | dict)
+    if not isinstance(step, dict):
+        return isinstance(step, str)
+    calls = cast("dict[str, object]", step).get("calls", [])
+    return isinstance(calls, list) and all(map(_is_call, cast("list[object]", calls)))
 
 
 def _is_call(call: object) -> bool:
