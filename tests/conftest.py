@@ -47,6 +47,14 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path in LEFT_OUT else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file in one process of a parallel run, where they share their fixtures; browser tests too."""
+    for item in items:
+        place = "browser" if item.get_closest_marker("browser") else item.location[0]
+        item.add_marker(pytest.mark.xdist_group(place))
+
+
 def pytest_report_header() -> list[str]:
     return [f"left out: {path.relative_to(HERE)} needs {module}" for path, module in LEFT_OUT.items() if path.exists()]
 

@@ -20,7 +20,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history
 from tests.turns import calls, texts
 
-CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "10"))
+CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "3"))
 ROOT = Path(__file__).parent.parent
 PAYMENTS = 4
 PAY = ("notebook", "pay")

@@ -49,6 +49,7 @@ def test_a_run_with_a_failed_cell_ends_with_an_error(run):
     assert "A cell failed" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_whose_kernel_dies_ends_with_an_error(run):
     done = run("import os; os._exit(3)")
     assert done.returncode == 1

@@ -29,7 +29,7 @@ from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import MODEL, Gemini
 from tests.providers.strict.responses import Responses
 
-EXAMPLES = int(os.environ.get("AGENTMAGIC_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("AGENTMAGIC_EXAMPLES", "50"))
 
 # -- scripts ---------------------------------------------------------------------------------------
 

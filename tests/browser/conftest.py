@@ -11,6 +11,26 @@ from tests.browser.lab import CHROMIUM, Lab, Notebook, chromium, launched
 
 OpenNotebook = Callable[..., Notebook]
 
+FAST = {
+    "test_an_answer_streams_into_its_cell_and_ends_as_one_static_output[lab]",
+    "test_stop_ends_a_turn_in_the_middle_of_its_answer[lab]",
+    "test_keys_alone_approve_open_a_card_and_leave_an_edit",
+    "test_keys_change_one_argument_of_several[lab]",
+    "test_a_message_is_answered_as_the_words_come_and_stays_in_the_notebook",
+    "test_shift_enter_breaks_the_line_in_a_new_message_and_in_one_that_is_edited[lab]",
+    "test_a_saved_notebook_shows_its_turns_when_opened_again[a new kernel]",
+    "test_markdown_is_drawn_as_jupyter_users_expect",
+    "test_a_waiting_card_can_be_answered_with_keys_alone",
+}
+"""The tests of this folder that are not slow: a few that tell most, in a little more than a minute."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("browser") and item.name not in FAST:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="session")
 def chrome() -> Iterator[Browser]:

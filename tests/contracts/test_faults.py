@@ -25,7 +25,7 @@ from agentmagic.events import TRIES
 from agentmagic.messages import ToolResult
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history
-from tests.contracts.conversing import api_case, check_events, every_api, retries, words_of
+from tests.contracts.conversing import api_case, check_events, every_api, one_api, retries, words_of
 from tests.providers.strict.script import (
     BLOCKED,
     DROPPED,
@@ -103,7 +103,7 @@ def test_a_whole_turn_without_a_fault_is_accepted(conversation, api):
         talk.goes_on()
 
 
-@every_api
+@one_api
 @passing()
 def test_a_fault_that_passes_is_tried_again_as_a_whole(conversation, api, fault, kind):
     with conversation(api, call(UTC), fault, say(ANSWER)) as talk:
@@ -175,7 +175,7 @@ def test_a_server_that_says_when_to_come_again_is_obeyed(conversation, api, stat
         assert [event.delay for event in result.events if event.type == "step_retried"] == [0.05, 0.1]
 
 
-@every_api
+@one_api
 def test_a_server_that_asks_for_hours_is_not_waited_for(conversation, api):
     with conversation(api, fault(429, retry_after="7200")) as talk:
         _, error = talk.ask()
@@ -230,7 +230,7 @@ def test_thoughts_between_calls_go_back_where_they_stood(conversation, api):
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_a_conversation_too_long_for_the_window_is_compacted_once_and_goes_on(conversation, api):
     with conversation(api, call(UTC), say("First."), say("Second."), say("Third.")) as talk:
         for _ in range(3):
@@ -243,7 +243,7 @@ def test_a_conversation_too_long_for_the_window_is_compacted_once_and_goes_on(co
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_a_conversation_that_stays_too_long_after_it_was_compacted_is_an_error(conversation, api):
     with conversation(api, say("First."), say("Second."), say("Third.")) as talk:
         for _ in range(3):
@@ -261,7 +261,7 @@ EMPTY = {
 }
 
 
-@every_api
+@one_api
 @pytest.mark.parametrize("empty", [pytest.param(step, id=name) for name, step in EMPTY.items()])
 def test_an_empty_answer_is_asked_for_again(conversation, api, empty):
     with conversation(api, call(UTC), empty, say(ANSWER)) as talk:
@@ -345,7 +345,7 @@ def test_nothing_is_run_from_a_message_cut_at_the_limit_of_length(conversation, 
 
 
 @pytest.mark.parametrize("arguments", ['{"zone": "UTC', "zone=UTC", '["UTC"]', "NaN"])
-@every_api
+@one_api
 def test_arguments_that_are_no_json_object_are_not_run(conversation, api, arguments):
     with conversation(api, call(("clock", arguments)), say(ANSWER)) as talk:
         result, error = talk.ask()
@@ -363,7 +363,7 @@ WRONG = {
 }
 
 
-@every_api
+@one_api
 @pytest.mark.parametrize("wrong", [pytest.param(pair, id=name) for name, pair in WRONG.items()])
 def test_a_call_that_goes_wrong_is_told_to_the_model_beside_the_one_that_does_not(conversation, api, wrong):
     with conversation(api, call(CET, wrong, think="Hm."), say(ANSWER)) as talk:
@@ -383,7 +383,7 @@ def test_a_tool_of_a_name_that_no_api_takes_is_refused_and_the_conversation_goes
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_the_same_call_for_ever_is_noticed_and_ends_at_the_limit(conversation, api):
     with conversation(api, max_iterations=5) as talk:
         talk.server.script(*repeat(call(UTC), 5), say(ANSWER))
@@ -403,7 +403,7 @@ STALLS = {
 }
 
 
-@every_api
+@one_api
 @pytest.mark.parametrize("stall", [pytest.param(step, id=name) for name, step in STALLS.items()])
 def test_an_answer_that_stands_still_can_be_cancelled(conversation, api, stall):
     with conversation(api, call(CET), stall) as talk:
@@ -417,7 +417,7 @@ def test_an_answer_that_stands_still_can_be_cancelled(conversation, api, stall):
         talk.goes_on()
 
 
-@every_api
+@one_api
 @pytest.mark.parametrize("stall", [pytest.param(step, id=name) for name, step in STALLS.items()])
 def test_an_answer_that_stands_still_is_cut_at_the_timeout(conversation, api, stall):
     with conversation(api, stall, timeout=0.2) as talk:
@@ -429,7 +429,7 @@ def test_an_answer_that_stands_still_is_cut_at_the_timeout(conversation, api, st
         talk.goes_on()
 
 
-@every_api
+@one_api
 @passing()
 def test_a_closing_answer_that_fails_leaves_a_history_that_goes_on(conversation, api, fault, kind):
     with conversation(api, call(UTC), *[fault] * TRIES, max_iterations=1) as talk:
@@ -455,7 +455,7 @@ def test_the_reasoning_and_the_signatures_go_back_as_they_came(conversation, api
     assert invalid_history(talk.session.messages) is None
 
 
-@every_api
+@one_api
 def test_a_result_is_told_once_however_often_its_step_is_tried(conversation, api):
     with conversation(api, fault(500), call(UTC), fault(500), DROPPED, call(CET), fault(503), say(ANSWER)) as talk:
         result, error = talk.ask()
@@ -466,7 +466,7 @@ def test_a_result_is_told_once_however_often_its_step_is_tried(conversation, api
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_every_failure_of_a_provider_has_the_partial_result(conversation, api):
     with conversation(api, call(UTC), fault(400)) as talk:
         result, error = talk.ask()

@@ -7,7 +7,16 @@ import pytest
 from agentmagic import Agent
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE, invalid_history
-from tests.contracts.conversing import GOES_ON, Conversation, api_case, check_events, every_api, tools, words_of
+from tests.contracts.conversing import (
+    GOES_ON,
+    Conversation,
+    api_case,
+    check_events,
+    every_api,
+    one_api,
+    tools,
+    words_of,
+)
 from tests.providers.strict.script import TOO_LONG, call, fault, say
 from tests.providers.strict.server import APIS
 from tests.turns import calls, scripted
@@ -103,7 +112,7 @@ def test_a_history_of_a_script_with_long_ids_and_odd_arguments_goes_on(conversat
         hand_over(talk, talk)
 
 
-@every_api
+@one_api
 def test_a_turn_that_was_undone_leaves_a_history_that_goes_on(conversation, api):
     with conversation(api) as talk:
         eventful(talk)
@@ -127,7 +136,7 @@ def test_a_fork_goes_on_beside_its_origin(conversation, maker, heir):
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_a_prompt_that_was_edited_runs_again_on_what_came_before_it(conversation, api):
     with conversation(api) as talk:
         eventful(talk)
@@ -142,7 +151,7 @@ def test_a_prompt_that_was_edited_runs_again_on_what_came_before_it(conversation
         talk.goes_on()
 
 
-@every_api
+@one_api
 def test_the_first_prompt_can_be_edited_too(conversation, api):
     with conversation(api) as talk:
         eventful(talk)

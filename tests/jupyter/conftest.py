@@ -64,7 +64,7 @@ def pythons():
     missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
     return [
         pytest.param(sys.executable, id="this"),
-        pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=missing),
+        pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=[missing, pytest.mark.slow]),
     ]
 
 

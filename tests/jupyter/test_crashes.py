@@ -15,7 +15,7 @@ from agentmagic.history.journal_reader import read
 from agentmagic.testing import invalid_history
 from tests.jupyter.harness import BATCH, Kernel
 
-CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "2"))
+CRASHES = int(os.environ.get("AGENTMAGIC_CRASHES", "1"))
 PAYMENTS = 4
 PAY = ("notebook", "pay")
 

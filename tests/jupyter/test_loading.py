@@ -42,6 +42,7 @@ def test_loading_again_keeps_the_session(fresh):
     assert fresh.value("agent is first") == "True"
 
 
+@pytest.mark.slow
 def test_loading_again_keeps_the_servers_and_offers_each_function_once(fresh):
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     fresh.run("%load_ext agentmagic\nimport sys\nfrom agentmagic import Agent, Session, tool")
@@ -70,6 +71,7 @@ def test_a_variable_of_that_name_stays(fresh):
     assert fresh.value("agent") == "{'mine': 1}"
 
 
+@pytest.mark.slow
 def test_another_extensions_magic_stays_and_ours_loads_under_another_name(fresh):
     fresh.run(FOREIGN)
     said = fresh.run("%load_ext agentmagic").stream
@@ -89,6 +91,7 @@ def test_unloading_takes_the_magics_away_and_leaves_the_sessions(fresh):
     assert fresh.value("type(agent).__name__") == "'Session'"
 
 
+@pytest.mark.slow
 def test_nothing_is_left_running_after_the_kernel(tmp_path):
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     with Kernel(sys.executable, {}, tmp_path) as kernel:

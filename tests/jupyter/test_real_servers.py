@@ -14,6 +14,8 @@ from tests.tools.mcp.calling import are_gone
 from tests.tools.mcp.real import npm, of_npm, of_pypi, pypi
 from tests.turns import calls
 
+pytestmark = pytest.mark.slow
+
 RESULTS = (
     "[(part.name, part.server, part.status) for row in agent.messages if row.role == 'tool' for part in row.parts]"
 )

@@ -93,6 +93,7 @@ def test_a_conversation_goes_on_after_a_restart_with_one_command(notebook):
     assert notebook.saved == ["agent.jsonl"]
 
 
+@pytest.mark.slow
 def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_name(notebook):
     kernel = notebook.kernel()
     begin(kernel)
@@ -112,6 +113,7 @@ def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_
     assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
 
 
+@pytest.mark.slow
 def test_the_conversation_that_was_used_last_is_the_one_to_pick_up(notebook):
     kernel = notebook.kernel()
     begin(kernel)
@@ -127,6 +129,7 @@ def test_the_conversation_that_was_used_last_is_the_one_to_pick_up(notebook):
     assert "asked last  of the default one" in kernel.run("%agent load").stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front_end", [BATCH, CONSOLE], ids=["batch", "console"])
 def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook, front_end):
     kernel = notebook.kernel()
@@ -143,6 +146,7 @@ def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(note
     assert "This session is saved nowhere" in kernel.run("%agent load", **front_end).error
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_know_its_notebook_saves_nothing(notebook):
     kernel = notebook.kernel(JPY_SESSION_NAME=str(notebook.file.with_name("renamed.ipynb")))
     begin(kernel)
@@ -151,6 +155,7 @@ def test_a_kernel_that_does_not_know_its_notebook_saves_nothing(notebook):
     assert "the kernel does not know the file of its notebook" in kernel.run("%agent").stream
 
 
+@pytest.mark.slow
 def test_a_second_kernel_is_told_and_goes_on_in_memory(notebook):
     first, second = notebook.kernel(), notebook.kernel()
     begin(first)
@@ -172,6 +177,7 @@ def test_a_second_kernel_is_told_and_goes_on_in_memory(notebook):
     assert prompts == ["of the first", "of the first again"]
 
 
+@pytest.mark.slow
 def test_a_torn_last_line_loses_only_itself(notebook):
     kernel = notebook.kernel()
     begin(kernel)
@@ -191,6 +197,7 @@ def test_a_torn_last_line_loses_only_itself(notebook):
     assert "agent goes on with 3 turns" in kernel.run("%agent load").stream
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_said_and_the_conversation_goes_on(notebook):
     (notebook.file.parent / FOLDER).write_text("a file in the place of the folder")
     kernel = notebook.kernel()

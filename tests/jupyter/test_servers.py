@@ -359,12 +359,14 @@ def test_a_kernel_that_is_restarted_in_a_call_leaves_no_server_behind_and_connec
         assert set(first).isdisjoint(connected(kernel))
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_shut_down_leaves_no_server_behind_not_even_one_that_will_not_end(started):
     with started() as kernel:
         found = connected(kernel, "stubborn")
     assert not any(map(is_alive, found))
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_killed_leaves_no_server_behind_that_listens(started):
     with started() as kernel:
         found = connected(kernel)

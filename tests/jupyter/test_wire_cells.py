@@ -15,6 +15,8 @@ from tests.providers.gemini import test_gemini_model
 from tests.providers.loopback import Exchange, Loopback, recorded, sse
 from tests.providers.openai import test_chat_completions, test_responses
 
+pytestmark = pytest.mark.slow  # the providers are tested on the same recordings
+
 CLOCK = """
 @tool
 def {name}() -> str:

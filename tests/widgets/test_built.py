@@ -12,6 +12,7 @@ JS = ROOT / "js"
 STATIC = ROOT / "agentmagic" / "widgets" / "static"
 
 
+@pytest.mark.slow
 def test_the_built_view_is_up_to_date(tmp_path):
     if not shutil.which("node") or not (JS / "node_modules").is_dir():
         pytest.skip("the view cannot be built: it needs Node.js and npm ci in js/")

@@ -259,6 +259,7 @@ def test_silence_in_a_call_ends_with_its_time():
     contained(scene, "silent", timeout=0.3)
 
 
+@pytest.mark.slow
 def test_progress_for_ever_is_slowed_and_ends_with_its_call():
     told = []
 
@@ -274,6 +275,7 @@ def test_progress_for_ever_is_slowed_and_ends_with_its_call():
     contained(scene, "progress", timeout=1)
 
 
+@pytest.mark.slow
 def test_of_a_burst_of_progress_the_last_is_told():
     told = []
 
@@ -285,6 +287,7 @@ def test_of_a_burst_of_progress_the_last_is_told():
     contained(scene, "count_up")
 
 
+@pytest.mark.slow
 def test_a_flood_of_notices_is_thinned_out_and_the_log_bounded():
     async def scene(servers):
         assert (await call(servers, "chatter")).text == "said"
@@ -457,6 +460,7 @@ def test_a_model_is_not_asked_with_more_than_its_user_would_pay_for():
     contained(scene, "long_sampling", host=Host(complete))
 
 
+@pytest.mark.slow
 def test_requests_without_end_are_slowed_and_dropped():
     async def scene(servers):
         assert (await call(servers, "pester")).text == "asked"

@@ -352,6 +352,7 @@ def test_the_time_a_person_takes_is_nobody_elses():
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_cancelling_ends_the_wait_at_once_and_frees_the_port():
     async def scene(url, granting):
         loop = asyncio.get_running_loop()

@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from agentmagic.messages import Media, Resource, ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import McpServers, config
@@ -10,6 +12,8 @@ from agentmagic.tools.mcp.pending import Host, SamplingAnswer
 from tests.tools.mcp import real
 from tests.tools.mcp.calling import PATIENCE, call, connected, context
 from tests.tools.mcp.real import of_npm, of_pypi
+
+pytestmark = pytest.mark.slow
 
 
 def with_servers(scene, *, host=None, **entries):
