@@ -62,7 +62,7 @@ def imports_of(file: Path) -> set[str]:
     """The modules that a file imports from elsewhere, anywhere in it, also for the type checker only."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 @pytest.mark.parametrize("sdk", sorted(SDKS))

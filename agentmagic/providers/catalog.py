@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OPEN_FAMILIES = (Family(re.compile(r"claude-|gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
 UNKNOWN = Family(re.compile(""))
 
+# By the part of a media type before the slash; PDF is an exception.
 _BY_TYPE: Mapping[str, Kind] = {"image": "images", "audio": "audio", "video": "video", "text": "documents"}
 
 _PATH = re.compile(r"^.*/")
@@ -89,7 +90,7 @@ class Listing:
 @cache
 def _row(listing: Listing) -> "Row | None":
     """Return the row of a model in the price table. Cached, because a search takes a millisecond."""
-    from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.data_snapshot import get_snapshot  # late: the table takes long to import
 
     try:
         return get_snapshot().find_provider_model(listing.model, None, listing.seller, listing.url)[1]
@@ -118,7 +119,7 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
     """
     from genai_prices import Usage as Tokens
 
-    if usage.requests and not usage.input_tokens:
+    if usage.requests and not usage.input_tokens:  # a request always has input: the server counted nothing
         return None
     try:
         tokens = Tokens(
@@ -127,7 +128,7 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
             output_tokens=usage.output_tokens,
         )
         return float(price.calc_price(tokens)["total_price"])
-    except ValueError:
+    except ValueError:  # more cached tokens than input, for example
         return None
 
 

@@ -65,9 +65,10 @@ def resolve(name: str) -> Model:
     row = providers().get(provider)
     if row is None or not colon:
         raise UnknownModel(_no_such(name))
+    # Imported only now: a provider's modules are needed by those sessions only that use it.
     module, _, function = row.make.partition(":")
     try:
-        if row.package and find_spec(row.package) is None:
+        if row.package and find_spec(row.package) is None:  # found without importing it, which takes a second
             raise MissingExtra(f"{provider}: ({row.about})", row.extra)
         make = cast("Callable[[str], Model]", getattr(import_module(module), function))
     except ModuleNotFoundError as error:

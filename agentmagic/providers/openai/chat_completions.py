@@ -57,6 +57,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
     messages += (memo or _memo(model))(request.messages)
+    # Without `include_usage` a streamed response has no token counts.
     body: Json = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
