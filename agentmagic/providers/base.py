@@ -181,7 +181,7 @@ class Provider:
     model to use if none is named. `keys` are the environment variables with its key, `base_url` is the one with the
     address of another server. `package` is its SDK, and `extra` the extra that installs it. `prices` is the provider's
     id in the price table; FREE if its tokens cost nothing, None if their price is unknown. `families` are the models
-    that it makes, whichever server runs them. `all_models` describes all models that it serves, whatever their names.
+    that it makes, whichever server runs them. `all_models` describes all models that it serves, under any name.
     """
 
     name: str
