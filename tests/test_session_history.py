@@ -368,7 +368,7 @@ def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
 
 def test_an_option_that_there_is_not_is_refused():
     with pytest.raises(TypeError, match="'urgent'"):
-        spoken().ask("Hello", urgent=True)
+        spoken().ask("Hello", urgent=True)  # pyright: ignore[reportCallIssue]
 
 
 def test_a_tool_that_is_not_there_cannot_be_called_by_hand():

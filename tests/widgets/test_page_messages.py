@@ -118,5 +118,6 @@ def test_line_ends_that_a_box_does_not_keep_are_no_edit():
 def test_an_edited_number_may_become_a_truth_value():
     edited = f'{{"user": "ann", "keys": ["{secrets.BLANK}", true], "deep": {{"key": "{secrets.BLANK}"}}}}'
     action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
+    assert action.arguments is not None
     assert action.arguments["keys"] == [SECRET, True]
     assert action.arguments["keys"][1] is True
