@@ -12,7 +12,7 @@ that does not have the shape of a record is no record, and fields that this vers
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -51,8 +51,6 @@ _TOKEN = 64
 """Characters that stand for the time and space of one JSON value beside its text."""
 
 _BEGINNING = b'{"type":"journal"'
-_FOREIGN = ("arguments", "structured", "provider_data")
-"""Fields with JSON of a model, tool or provider: `{"$bytes": ...}` in them is not one of our blobs."""
 _TEXTS = ("text", "done", "summary")
 """Fields that may hold a text of any length."""
 _DERIVED: dict[str, Any] = {"history_delta": (), "events": (), "value": None}
@@ -108,7 +106,7 @@ def decode(line: str) -> Any:
     Raises UsageError for anything else.
     """
     try:
-        return _values().validate_python(json.loads(line))
+        return from_json(json.loads(line))
     except ValueError as error:
         message = f"This line was not written by agentmagic: {line[:80]!r}."
         raise UsageError(message) from error
@@ -129,8 +127,12 @@ def decode_log(lines: Iterable[str]) -> list[Event]:
     return log
 
 
-def to_json(value: Any) -> Any:
-    """Turn a value into plain JSON data."""
+def to_json(value: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Turn a value into plain JSON data.
+
+    `leaf` may change each text and number, and each key of JSON that a model, tool or provider wrote. Bytes stay as
+    they are, since base64 can look like a key.
+    """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if is_dataclass(value) and not isinstance(value, type):
@@ -139,13 +141,18 @@ def to_json(value: Any) -> Any:
             content = getattr(value, field.name)
             derived = isinstance(value, RunResult) and field.name in _DERIVED
             if not derived and (field.default is MISSING or content != field.default):
-                data[field.name] = to_json(content)
+                data[field.name] = to_json(content, leaf)
         return data
     if isinstance(value, (list, tuple)):
-        return [to_json(item) for item in cast("Sequence[Any]", value)]
-    if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in cast("dict[Any, Any]", value).items()}
-    return value
+        return [to_json(item, leaf) for item in cast("Sequence[Any]", value)]
+    if isinstance(value, Mapping):
+        return {leaf(str(key)): to_json(item, leaf) for key, item in cast("Mapping[Any, Any]", value).items()}
+    return leaf(value)
+
+
+def from_json(data: Any) -> Any:
+    """Return the value that `to_json` turned into this data. Raises ValueError for data of no value."""
+    return _values().validate_python(data)
 
 
 # -- typed decoding --------------------------------------------------------------------------------
@@ -274,11 +281,14 @@ def encode_record(record: Record) -> bytes:
     Raises ValueError, with the reason, if the record cannot be written; a record from `fitting` nearly always can.
     """
     try:
-        line = _line(_without_secrets(to_json(record)))
-    except RecursionError as error:
-        raise _too_deep() from error
+        data = to_json(record, _stored)
+        line = _line(data) if _is_shallow(data) else b""
+    except RecursionError:
+        line = b""
     except (TypeError, AttributeError) as error:  # a value that is not JSON
         raise ValueError(str(error)) from error
+    if not line:
+        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
     if len(line) > LONGEST_LINE:
         message = f"it has {len(line):,} bytes, and {LONGEST_LINE:,} is the most"
         raise ValueError(message)
@@ -322,31 +332,8 @@ def _line(data: Any) -> bytes:
         return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _without_secrets(data: Any, *, foreign: bool = False, levels: int = DEEPEST) -> Any:
-    if not levels:
-        raise _too_deep()
-    match data:
-        case str():
-            return redact(data, stored=True)
-        case list():
-            entries = cast("list[Any]", data)
-            return [_without_secrets(item, foreign=foreign, levels=levels - 1) for item in entries]
-        case {"$bytes": _} if not foreign:  # base64 can look like a key
-            return data
-        case dict():
-            # Foreign keys can be secrets too; if two of them are blanked to the same text, the last one wins.
-            return {
-                redact(key, stored=True) if foreign else key: _without_secrets(
-                    item, foreign=foreign or key in _FOREIGN, levels=levels - 1
-                )
-                for key, item in cast("dict[str, Any]", data).items()
-            }
-        case _:
-            return data
-
-
-def _too_deep() -> ValueError:
-    return ValueError(f"it is nested deeper than {DEEPEST} levels")
+def _stored(value: Any) -> Any:
+    return redact(value, stored=True) if isinstance(value, str) else value
 
 
 # -- what is too large for a line ------------------------------------------------------------------

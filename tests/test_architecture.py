@@ -1,10 +1,13 @@
-"""What importing agentmagic costs, and which names it promises. The layers are import-linter's to check."""
+"""What importing agentmagic costs, which names it promises, and how its files are named."""
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -20,6 +23,8 @@ HOMES["mcp"] = "agentmagic.tools.mcp"
 SDKS = set(HOMES)
 HEAVY = {"httpx2", "jsonschema_rs", "nh3", "pydantic", "tenacity", "genai_prices", "keyring"}
 JUPYTERS_OWN = ("agentmagic.jupyter", "agentmagic.widgets.view", "agentmagic.widgets.chat")
+PAGE = ROOT / "docs" / "contributing.md"
+MAY_REPEAT = {"Decoder", "Encoder", "Model", "Turn"}  # roles, which each provider or package has one of
 JUPYTER = {"IPython", "anywidget", "ipykernel", "ipywidgets", "traitlets"}
 
 
@@ -106,4 +111,42 @@ def test_the_picture_of_the_layers_is_the_contract():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = next(c["layers"] for c in config["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
     picture = "\n".join(["```", *layers, "```"])
-    assert picture in (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+    assert picture in PAGE.read_text(encoding="utf-8")
+
+
+def modules() -> list[str]:
+    """The package's modules, as paths without their ending, in the order of the tree."""
+    files = (path.relative_to(ROOT) for path in (ROOT / "agentmagic").rglob("*.py"))
+    return sorted(path.with_suffix("").as_posix() for path in files)
+
+
+def drawn_modules() -> list[str]:
+    """The modules that the tree of docs/contributing.md names."""
+    tree = re.search(r"^```\nagentmagic/\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert tree
+    found: list[str] = []
+    for row in re.sub(r"\n {4,}", " ", tree[1]).splitlines():
+        place, names = re.split(r" {2,}", re.sub(r" \([^)]*\)", "", row.strip()))
+        if place.endswith(".py"):
+            found.append(f"agentmagic/{place.removesuffix('.py')}")
+        else:
+            found += [f"agentmagic/{place}{name}" for name in ("__init__", *names.split(", "))]
+    return sorted(found)
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def test_the_tree_in_the_docs_names_every_module_and_no_other():
+    assert drawn_modules() == modules()
+
+
+def test_no_class_name_stands_twice_in_the_package():
+    trees = (ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8")) for module in modules())
+    names = (node.name.lstrip("_") for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert repeated(names) - MAY_REPEAT == set()
+
+
+def test_no_module_name_stands_twice_in_the_package():
+    assert repeated(Path(module).name for module in modules()) - {"__init__", "base"} == set()

@@ -2,12 +2,10 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import Any
 
 from agentmagic import serialization
-from agentmagic.events import Event, TurnFinished
 from agentmagic.history.history import Turn
 from agentmagic.history.repair import repaired
 from agentmagic.messages import Message
@@ -48,7 +46,7 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
 
     Instructions become a system message. The items that OpenAI wrote are returned unchanged.
     """
-    system: list[Json] = [{"role": "system", "content": clean(instructions)}] if instructions else []
+    system: list[Json] = [{"role": "system", "content": _clean(instructions)}] if instructions else []
     return [*system, *responses.encode(_request(messages), "")["input"]]
 
 
@@ -67,41 +65,19 @@ def write(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n"
 
 
-def clean(value: Any) -> Any:
-    """Return a copy of a value with its secrets blanked, and fit for JSON in UTF-8.
-
-    Messages, parts and events keep their type. Bytes are not changed: base64 can look like a key.
-    """
-    match value:
-        case str():
-            return encodable(redact(value))
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {clean(str(key)): clean(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-        case list() | tuple():
-            items = [clean(item) for item in cast("Sequence[Any]", value)]
-            return tuple(items) if isinstance(value, tuple) else items
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{field.name: clean(getattr(value, field.name)) for field in fields(value)})
-        case _:
-            return value
+def _clean(value: Any) -> Any:
+    """Return a text without secrets that UTF-8 can hold, and None for a float that JSON does not have."""
+    if isinstance(value, str):
+        return encodable(redact(value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _turn(turn: Turn) -> Json:
-    return {
-        "prompt": clean(turn.prompt.text),
-        "events": [serialization.to_json(clean(_bare(event))) for event in turn.events],
-    }
-
-
-def _bare(event: Event) -> Event:
-    """Return a TurnFinished without the log around it, and without its value, whose JSON is the text of the answer."""
-    if not isinstance(event, TurnFinished):
-        return event
-    return TurnFinished(replace(event.result, events=(), history_delta=(), value=None))
+    events = [serialization.to_json(event, _clean) for event in turn.events]
+    return {"prompt": _clean(turn.prompt.text), "events": events}
 
 
 def _request(messages: Iterable[Message], instructions: str = "") -> Request:
     # Secrets are blanked first: in the form of an API, bytes are text too.
-    return Request(repaired([clean(message) for message in messages]), clean(instructions))
+    cleaned = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
+    return Request(repaired(cleaned), _clean(instructions))
