@@ -5,6 +5,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,12 +48,17 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if collection_path in LEFT_OUT else None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process of a parallel run, where they share their fixtures; browser tests too."""
-    for item in items:
-        place = "browser" if item.get_closest_marker("browser") else item.location[0]
-        item.add_marker(pytest.mark.xdist_group(place))
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file, and all that need a browser, in one process of a parallel run: they share fixtures."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "tests/browser" if file.startswith("tests/browser/") else file
+
+    return Scheduler(config, log)
 
 
 def pytest_report_header() -> list[str]:

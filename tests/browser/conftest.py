@@ -32,9 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chrome() -> Iterator[Browser]:
-    """One browser for all tests: Playwright can be started once in a thread."""
+    """One browser for all tests of this folder. Until it is closed, no other test can run an event loop."""
     if chromium() is None:
         pytest.skip(f"there is no chromium on the path, and {CHROMIUM} names none")
     with launched() as browser:
