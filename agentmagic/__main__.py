@@ -12,7 +12,7 @@ from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and do what it says; return the exit status."""
+    """Parse the command line, carry out its command, and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         return run(options.notebook, options.output, options.model)

@@ -33,7 +33,7 @@ def said(error: BaseException) -> str:
     """Return the words of an error, which may itself fail to say them."""
     try:
         return str(error).strip()
-    except Exception:  # noqa: BLE001  (it is somebody's __str__)
+    except Exception:  # noqa: BLE001  (a __str__ of other code)
         return ""
 
 

@@ -1,7 +1,7 @@
 """What agentmagic logs: standard `logging` under "agentmagic", secrets blanked, the last records kept (SESSION-6).
 
-Nothing here writes anywhere: where records go is for whoever configures `logging` to say. `keep` holds the
-last ones in memory for `%agent debug`; what other handlers get to see of them stays as it was.
+This module writes nothing: the handlers that the user configures decide where records go. `keep` holds the last
+records in memory for `%agent debug`, and does not change what other handlers receive.
 """
 
 import hashlib

@@ -231,7 +231,7 @@ LONGEST_PROMPT = 2_000_000
 
 
 def as_prompt(prompt: Prompt) -> Message:
-    """Make the user's message of whatever a prompt may be given as.
+    """Return the user's message for a prompt in any of its forms.
 
     Raises UsageError for one that no model could be asked.
     """

@@ -154,7 +154,7 @@ def register_secret(value: str) -> None:
 
 
 def register_names(names: Iterable[str]) -> None:
-    """Take variables of exactly these names for secrets, whatever words are in the names."""
+    """Take variables of exactly these names for secrets, even if no word of a name says so."""
     _names.update(names)
 
 
@@ -274,5 +274,5 @@ def _is_plain(value: str) -> bool:
 
 
 def _is_random(value: str) -> bool:
-    """Return whether a value looks as if nobody had made it up: its kinds of characters change all the time."""
+    """Return whether a value looks random: its kinds of characters change all the time."""
     return len(value) >= _LEAST_RANDOM and len(_SWITCH.findall(value)) * 3 >= len(value)

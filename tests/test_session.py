@@ -535,7 +535,7 @@ def test_a_tool_that_asks_is_denied_where_nobody_is_there():
     outcome = play(ERASE, "Sorry.", tools=[erase])
     (denied,) = results(outcome)
     assert denied.status == "denied"
-    assert denied.text.startswith("erase was not run: it needs a person's approval, and nobody is there to give it.")
+    assert denied.text.startswith("erase was not run: it needs a person's approval, and no one is there to give it.")
     assert "AGENTMAGIC_PERMISSION=allow" in denied.text
     assert "tool_started" not in kinds(outcome.events)
 
@@ -624,7 +624,7 @@ def test_a_tool_can_ask_the_person(function):
 @pytest.mark.parametrize("function", ASKING)
 def test_a_tool_that_asks_where_nobody_is_there_is_told_so(function):
     assert texts(play(calls(function.__name__), "Sorry.", tools=[function])) == [
-        "Nobody is there to answer the question."
+        "No one is there to answer the question."
     ]
 
 

@@ -165,7 +165,7 @@ class Gate:
             case "ask":
                 pass
         if problem := check_arguments(tool.definition, call.arguments):
-            return Refused(problem, "nobody asked", "error")  # else the user would approve what cannot run
+            return Refused(problem, "not asked", "error")  # else the user would approve what cannot run
         return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)
 
     async def put(self, question: QuestionAsked) -> Intent | None:
@@ -297,10 +297,10 @@ class Gate:
             self.emit(ApprovalGiven(asked.id, approved=False, reason=intent.reason))
             said = f" and said: {intent.reason}" if intent.reason else ""
             return Refused(f"{asked.call.name} was not run: the user denied it{said}.", "denied")
-        self.emit(ApprovalGiven(asked.id, approved=False, reason="nobody to ask"))
+        self.emit(ApprovalGiven(asked.id, approved=False, reason="no one to ask"))
         if _key(tool.definition) in self.approvals.in_doubt:
-            return Refused(doubtful_denial(tool.definition), "nobody to ask")
-        return Refused(denial(tool.definition, code=tool.code, default=decision.default), "nobody to ask")
+            return Refused(doubtful_denial(tool.definition), "no one to ask")
+        return Refused(denial(tool.definition, code=tool.code, default=decision.default), "no one to ask")
 
     async def _unfit(self, tool: Tool, call: ToolCall) -> str:
         """Return why a call cannot run with the arguments that the user gave it, "" if it can."""
@@ -323,7 +323,7 @@ class _HookFailed(Exception):
 def doubtful_denial(tool: ToolDef) -> str:
     """Return why a tool in doubt was not run when no user could be asked."""
     return (
-        f"{tool.name} was not run: {_lower(DOUBT)} Nobody is there to say whether it may run again. "
+        f"{tool.name} was not run: {_lower(DOUBT)} No one is there to say whether it may run again. "
         "Look whether it did; session.in_doubt.clear() (agent.in_doubt.clear() in a notebook) lets it run."
     )
 
@@ -333,7 +333,7 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
 
     `code` says that the tool runs code, `default` that no rule asked.
     """
-    head = f"{tool.name} was not run: it needs a person's approval, and nobody is there to give it."
+    head = f"{tool.name} was not run: it needs a person's approval, and no one is there to give it."
     if not default:
         return f"{head} A rule or hook of the user's policy asks for it."
     if code:

@@ -164,7 +164,7 @@ class ToolExecutor:
         asked = QuestionAsked(uuid.uuid4().hex, text)
         intent = await self.gate.put(asked)
         if not isinstance(intent, Reply):
-            message = "Nobody is there to answer the question."
+            message = "No one is there to answer the question."
             raise ToolError(message)
         self.emit(QuestionAnswered(asked.id, intent.text))
         return intent.text

@@ -47,10 +47,10 @@ Home = Literal["cell", "panel"]
 
 
 class Listener(Protocol):
-    """Whoever carries out what a person does in a view."""
+    """Carries out what the user does in a view."""
 
     def act(self, action: "Action") -> None:
-        """Carry out an action, from whatever thread the front end's message came in.
+        """Carry out an action, on the thread on which the front end's message came in.
 
         A UsageError is shown to the person in the view.
         """

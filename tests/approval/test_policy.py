@@ -237,7 +237,7 @@ def test_a_setting_that_is_none_says_which_there_are(monkeypatch):
 
 def test_a_denial_says_how_to_allow_the_call():
     words = denial(FETCH)
-    assert words.startswith("fetch was not run: it needs a person's approval, and nobody is there")
+    assert words.startswith("fetch was not run: it needs a person's approval, and no one is there")
     assert 'permission="allow"' in words
     assert "%mcp allow web" in words
     assert "AGENTMAGIC_PERMISSION=allow" in words

@@ -199,7 +199,7 @@ def test_the_time_server_tells_the_time_in_a_cell(kernel, add, cells):
     step = calls(("convert_time", noon), ("get_current_time", {"timezone": "Nowhere/Atlantis"}))
     agent = cells(step, "I may not say.", step, "It is 21:00.")
     cell = kernel.run(f"{agent}What time is it in Tokyo?", **BATCH)
-    assert "⊘ convert_time (clock)" in cell.text  # nobody is there to ask
+    assert "⊘ convert_time (clock)" in cell.text  # no one is there to ask
     kernel.run("%mcp allow clock convert_time get_*")
     cell = kernel.run(f"{agent}What time is it in Tokyo?")
     assert "✓ convert_time (clock)" in cell.text

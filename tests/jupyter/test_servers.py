@@ -144,7 +144,7 @@ def test_a_bad_entry_of_a_file_is_mended_by_setting_its_variable(kernel, tmp_pat
     states = {line.split()[0]: line.split()[1] for line in kernel.run("%mcp").stream.splitlines()}
     assert states == {"unset": "failed", "odd": "failed", "good": "ready"}
     kernel.run("import os\nos.environ['NO_SUCH_PLACE'] = 'Rome'\nplay('first')")
-    assert "nobody has approved it yet" in kernel.run("%mcp restart unset").error
+    assert "no one has approved it yet" in kernel.run("%mcp restart unset").error
     assert "ready" in kernel.run("%mcp approve unset").stream
     cell = kernel.run("%%agent\nhello")
     assert cell.ok, cell.error
@@ -196,7 +196,7 @@ def test_a_no_leaves_the_server_for_later(kernel, project):
 
 def test_where_nobody_can_type_nothing_of_a_file_starts(kernel, project):
     cell = kernel.run(f"%mcp load {project()}", **BATCH)
-    assert "nobody has approved it yet" in cell.stream
+    assert "no one has approved it yet" in cell.stream
     assert "%mcp approve proj lets it start" in cell.stream
     assert "needs approval" in kernel.run("%mcp").stream
 

@@ -299,7 +299,7 @@ class _EntryPlace:
         if placeholder.startswith("input:"):
             if (given := self.input_value(placeholder.removeprefix("input:"))) is not None:
                 return given
-            raise self.wrong(f"${{{placeholder}}} asks for a value that nobody gave. Use a variable: ${{NAME}}.")
+            raise self.wrong(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
         name, has_default, default = placeholder.removeprefix("env:").partition(":-")
         value = os.environ.get(name)
         if has_default:

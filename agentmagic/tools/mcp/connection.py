@@ -232,7 +232,7 @@ class Connection:
             return
         self.state = "needs approval"
         self.error = (
-            f"The MCP server {self.name!r} was not started, for nobody has approved it yet: {shown}\n"
+            f"The MCP server {self.name!r} was not started, since no one has approved it yet: {shown}\n"
             f"%mcp approve {self.name} lets it start; McpServers.approve does so in code."
         )
         raise ServerError(self.error)

@@ -155,7 +155,7 @@ class Authorization:
             raise NotAuthorized(self.in_vain)
         if not await self._pending.attended():
             raise NotAuthorized(
-                "it asks to be authorized, and nobody is there to do so; connect it once in a notebook, "
+                "it asks to be authorized, and no one is there to do so; connect it once in a notebook, "
                 f"with %mcp add, {_OTHERWISE}"
             )
         self._asked = True

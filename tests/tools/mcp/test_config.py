@@ -178,7 +178,7 @@ def test_a_file_that_is_missing_or_no_text_or_no_table_is_said(tmp_path):
         ({"url": "http://x", "headers": {"A": "b\r\nC: d"}}, "line break"),
         ({"command": "x", "timeout": -1}, "number of seconds above 0"),
         ({"command": "x", "timeout": True}, "number of seconds above 0"),
-        ({"command": "x", "args": ["${input:token}"]}, "a value that nobody gave"),
+        ({"command": "x", "args": ["${input:token}"]}, "a value that was not given"),
         ("", "is empty"),
         ("x 'y", "Close its quotes"),
         (7, "is no server"),

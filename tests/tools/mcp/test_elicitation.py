@@ -86,7 +86,7 @@ def test_a_person_can_decline_and_with_nobody_there_it_is_cancelled():
     async def scene(servers):
         ask, _ = answering("-")
         assert (await call(servers, "book", ask)).text.startswith("decline")
-        ask, _ = answering(ToolError("Nobody is there."))
+        ask, _ = answering(ToolError("No one is there."))
         assert (await call(servers, "book", ask)).text.startswith("cancel")
 
     over_both(scene)

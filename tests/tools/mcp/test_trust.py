@@ -37,7 +37,7 @@ def test_a_server_of_a_file_does_not_start_before_its_command_was_approved(tmp_p
     async def scene():
         servers = McpServers(config.read(write(tmp_path, env={"GREETING": "hello", "API_KEY": "1234"})), store=store)
         try:
-            with pytest.raises(ServerError, match="was not started, for nobody has approved it yet"):
+            with pytest.raises(ServerError, match="was not started, since no one has approved it yet"):
                 await servers.tools()
             assert servers.get("raw").state == "needs approval"
             shown = servers.pending("raw") or ""
@@ -101,7 +101,7 @@ def test_an_entry_that_cannot_be_read_is_not_approved_unseen(tmp_path, store, mo
                 servers.approve("raw")
             assert not store.path.exists()
             monkeypatch.setenv("GITHUB_TOKEN", "given-by-now")
-            with pytest.raises(ServerError, match="nobody has approved it yet"):
+            with pytest.raises(ServerError, match="no one has approved it yet"):
                 await servers.restart("raw")
             assert "TOKEN=[redacted]" in (servers.pending("raw") or "")
             servers.approve("raw")
@@ -204,7 +204,7 @@ def test_a_server_whose_entry_changed_in_its_file_is_stopped_and_asked_about_aga
         store.approve("raw", servers_of["raw"])
         await servers.add("raw", servers_of["raw"])
         try:
-            with pytest.raises(ServerError, match="nobody has approved it yet"):
+            with pytest.raises(ServerError, match="no one has approved it yet"):
                 await servers.add("raw", config.read(write(tmp_path, "other"))["raw"])
             assert servers.get("raw").state == "needs approval"
         finally:
@@ -247,7 +247,7 @@ def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
         Input("colour", default="red", options=("red", "blue")),
     ]
     unasked = config.read(tmp_path / "mcp.json")["a"].transport
-    assert "asks for a value that nobody gave" in unasked.problem
+    assert "asks for a value that was not given" in unasked.problem
 
 
 def test_a_default_stands_where_nobody_is_asked(tmp_path):

@@ -99,7 +99,7 @@ def test_calls_of_servers_are_audited(session, caplog):
     shown = [re.sub(r"arguments=[0-9a-f]{16}| seconds=\d+\.\d+", "", line) for line in lines]
     assert shown == [
         'server="raw" tool="echo"  decision="allowed" outcome="ok"',
-        'server="raw" tool="refuse"  decision="nobody to ask" outcome="denied"',
+        'server="raw" tool="refuse"  decision="no one to ask" outcome="denied"',
     ]
 
 
@@ -158,7 +158,7 @@ def test_a_file_with_a_bad_entry_and_an_unset_variable_gives_the_tools_of_its_ot
     assert "%mcp approve new lets it start" in new
     assert new.endswith("in code. %mcp remove new forgets the server.")
     monkeypatch.setenv("GREETING", "hello")
-    assert "'unset' was not started, for nobody has approved it yet" in notices(one.ask("another"))[1]
+    assert "'unset' was not started, since no one has approved it yet" in notices(one.ask("another"))[1]
     servers.approve("unset")
     result = one.ask("a third")
     assert '"GREETING": "hello"' in texts(result)[0]
