@@ -9,7 +9,6 @@ from typing import Any
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
-    Block,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -34,50 +33,55 @@ Fields = dict[str, Any]
 """A block's fields, as JSON; `kind` says which block it is."""
 
 
-@dataclass(slots=True)
-class About:
-    """What a view needs of a block that the block does not know.
+@dataclass(frozen=True, slots=True)
+class JsonRenderer:
+    """Returns a block's fields. The text of text and reasoning is left to the caller, since it grows.
 
-    `ask` is the id to answer an approval or a question with, `turn` the number of a prompt's turn from 0, or
-    None for a prompt that begins none, `since` when a call began to run, in seconds since 1970.
+    `since` is when a call began to run, in seconds since 1970.
     """
 
-    ask: str = ""
-    turn: int | None = None
     since: float | None = None
 
+    def prompt(self, block: PromptBlock) -> Fields:
+        """Return the text, and the number of the turn."""
+        return {"kind": "prompt", "text": shown(block.prompt.text), "turn": block.turn}
 
-def fields(block: Block, about: About) -> Fields:  # noqa: PLR0911  (one arm for each block)
-    """Return a block's fields; the words of text and reasoning are left to the caller, as they grow."""
-    match block:
-        case TextBlock():
-            return {"kind": "text", "open": block.open, "interrupted": block.interrupted}
-        case ReasoningBlock():
-            return {"kind": "reasoning", "open": block.open, "interrupted": block.interrupted}
-        case ToolCard():
-            return _card(block, about)
-        case PromptBlock():
-            return {"kind": "prompt", "text": shown(block.prompt.text), "turn": about.turn}
-        case QuestionBlock():
-            answer = None if block.answer is None else shown(block.answer)
-            return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": _open(block, about)}
-        case NoticeBlock():
-            return {"kind": "notice", "level": block.level, "text": shown(block.text)}
-        case RetryBlock():
-            return {"kind": "retry", "text": words.retry(block, times=True)}
-        case FooterBlock():
-            return {"kind": "footer", "figures": list(words.footer(block, times=True))}
-        case _:
-            message = f"no shape for {type(block).__name__}"
-            raise TypeError(message)
+    def text(self, block: TextBlock) -> Fields:
+        """Return whether more comes."""
+        return {"kind": "text", "open": block.open, "interrupted": block.interrupted}
+
+    def reasoning(self, block: ReasoningBlock) -> Fields:
+        """Return whether more comes."""
+        return {"kind": "reasoning", "open": block.open, "interrupted": block.interrupted}
+
+    def card(self, card: ToolCard) -> Fields:
+        """Return the call, how far it has come, and what can be edited while it waits."""
+        return _card(card, self.since)
+
+    def question(self, block: QuestionBlock) -> Fields:
+        """Return the question with its answer, and how to answer."""
+        answer = None if block.answer is None else shown(block.answer)
+        return {
+            "kind": "question",
+            "text": shown(block.text),
+            "answer": answer,
+            "ask": block.ask if block.open else "",
+        }
+
+    def notice(self, block: NoticeBlock) -> Fields:
+        """Return the text and its level."""
+        return {"kind": "notice", "level": block.level, "text": shown(block.text)}
+
+    def retry(self, block: RetryBlock) -> Fields:
+        """Return one sentence."""
+        return {"kind": "retry", "text": words.retry(block, times=True)}
+
+    def footer(self, block: FooterBlock) -> Fields:
+        """Return the figures, each a text."""
+        return {"kind": "footer", "figures": list(words.footer(block, times=True))}
 
 
-def _open(block: Block, about: About) -> str:
-    return about.ask if block.open else ""
-
-
-def _card(card: ToolCard, about: About) -> Fields:
-    waiting = card.state == "waiting"
+def _card(card: ToolCard, since: float | None) -> Fields:
     rows, note = _arguments(card)
     return {
         "kind": "card",
@@ -87,9 +91,9 @@ def _card(card: ToolCard, about: About) -> Fields:
         "short": words.short_arguments(card),
         "arguments": rows,
         "note": note,
-        "ask": about.ask if waiting else "",
-        "edit": _editable(card) if waiting else [],
-        "since": about.since if card.state == "running" else None,
+        "ask": card.ask,
+        "edit": _editable(card) if card.state == "waiting" else [],
+        "since": since if card.state == "running" else None,
         "time": words.duration(card.seconds) if card.seconds else "",
         "progress": _progress(card.progress),
         "reason": shown(card.reason),

@@ -1,7 +1,8 @@
 """What a person is shown of a conversation, as values that know nothing of HTML or terminals."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from agentmagic.events import Level, StopReason, ToolProgress
 from agentmagic.messages import Message, ToolCall, ToolResult, Usage
@@ -37,8 +38,52 @@ class Pieces:
     __hash__ = None  # type: ignore[assignment]  (it changes)
 
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Renderer(Protocol[T_co]):
+    """Makes something of blocks, with one method per kind of block.
+
+    Renderers do not inherit from this class. So the type checker reports a renderer without one of the methods
+    at each call of `Block.render`.
+    """
+
+    def prompt(self, block: "PromptBlock", /) -> T_co:
+        """Render what the user asked."""
+        ...
+
+    def text(self, block: "TextBlock", /) -> T_co:
+        """Render what the model wrote."""
+        ...
+
+    def reasoning(self, block: "ReasoningBlock", /) -> T_co:
+        """Render what the model thought."""
+        ...
+
+    def card(self, card: "ToolCard", /) -> T_co:
+        """Render a tool call."""
+        ...
+
+    def question(self, block: "QuestionBlock", /) -> T_co:
+        """Render a tool's question."""
+        ...
+
+    def notice(self, block: "NoticeBlock", /) -> T_co:
+        """Render a notice."""
+        ...
+
+    def retry(self, block: "RetryBlock", /) -> T_co:
+        """Render a request that is sent again."""
+        ...
+
+    def footer(self, block: "FooterBlock", /) -> T_co:
+        """Render the figures of a turn."""
+        ...
+
+
 @dataclass(slots=True)
-class Block:
+class Block(ABC):
     """One thing on the screen.
 
     `version` grows with every change, so that a renderer can keep what it made of a block; `open` says
@@ -48,12 +93,21 @@ class Block:
     version: int = field(default=0, init=False, compare=False)
     open: bool = field(default=False, kw_only=True)
 
+    @abstractmethod
+    def render(self, renderer: Renderer[T]) -> T:
+        """Return what the renderer's method for this kind of block returns."""
+
 
 @dataclass(slots=True)
 class PromptBlock(Block):
-    """What the person asked."""
+    """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none."""
 
     prompt: Message
+    turn: int | None = field(default=None, compare=False)
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.prompt`."""
+        return renderer.prompt(self)
 
 
 @dataclass(slots=True)
@@ -68,6 +122,10 @@ class TextBlock(Block):
         """The words so far."""
         return self.pieces.text
 
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.text`."""
+        return renderer.text(self)
+
 
 @dataclass(slots=True)
 class ReasoningBlock(Block):
@@ -81,13 +139,18 @@ class ReasoningBlock(Block):
         """The words so far."""
         return self.pieces.text
 
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.reasoning`."""
+        return renderer.reasoning(self)
+
 
 @dataclass(slots=True)
 class ToolCard(Block):
     """A tool call, from its first letter to its result.
 
     `call` is None while the arguments are still being written; `raw` is their JSON text so far. `reason`
-    is why the call was denied, `seconds` how long it ran.
+    is why the call was denied, `seconds` how long it ran. `ask` is the id to answer the approval with, while the
+    card waits for one.
     """
 
     name: str
@@ -99,19 +162,29 @@ class ToolCard(Block):
     result: ToolResult | None = None
     seconds: float = 0.0
     reason: str = ""
+    ask: str = ""
 
     @property
     def raw(self) -> str:
         """The JSON text of the arguments, as far as it was written; empty once `call` is there."""
         return self.pieces.text
 
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.card`."""
+        return renderer.card(self)
+
 
 @dataclass(slots=True)
 class QuestionBlock(Block):
-    """A tool's question to the person; `answer` is None until it is answered."""
+    """A tool's question to the person; `answer` is None until it is answered, `ask` the id to answer with."""
 
     text: str
     answer: str | None = None
+    ask: str = field(default="", compare=False)
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.question`."""
+        return renderer.question(self)
 
 
 @dataclass(slots=True)
@@ -120,6 +193,10 @@ class NoticeBlock(Block):
 
     level: Level
     text: str
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.notice`."""
+        return renderer.notice(self)
 
 
 @dataclass(slots=True)
@@ -130,6 +207,10 @@ class RetryBlock(Block):
     delay: float
     error: str
 
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.retry`."""
+        return renderer.retry(self)
+
 
 @dataclass(slots=True)
 class FooterBlock(Block):
@@ -139,3 +220,7 @@ class FooterBlock(Block):
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     stop_reason: StopReason | None = None
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.footer`."""
+        return renderer.footer(self)

@@ -82,16 +82,6 @@ def render(transcript: Transcript, *, times: bool = True, live: bool = False, pr
     return HtmlRenderer(times=times, live=live, prompt=prompt).update(transcript)
 
 
-@dataclass(slots=True)
-class _Kept:
-    """What was made of a block, for as long as its version stands."""
-
-    block: Block
-    version: int = -1
-    html: Markup = field(default_factory=Markup)
-    growing: Growing = field(default_factory=Growing)
-
-
 class HtmlRenderer:
     """Renders a transcript again and again, each time only what changed since the last."""
 
@@ -99,75 +89,97 @@ class HtmlRenderer:
         self._times = times
         self._live = live
         self._prompt = prompt
-        self._kept: list[_Kept] = []
+        self._kept: list[_BlockHtml] = []
 
     def update(self, transcript: Transcript) -> Markup:
         """Return the fragment for the transcript as it is now."""
         del self._kept[len(transcript.blocks) :]
-        rendered = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
+        html = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
         if self._live and transcript.running:
             if not any(block.open for block in transcript.blocks):
-                rendered.append(_paragraph("Waiting for the model…", style=MUTED))
-            rendered.append(self._footer(transcript.running))
-        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(rendered))
+                html.append(_paragraph("Waiting for the model…", style=MUTED))
+            html.append(self._renderer(transcript.running).update(transcript.running))
+        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(html))
 
     def _cached(self, place: int, block: Block) -> Markup:
         if place == len(self._kept):
-            self._kept.append(_Kept(block))
+            self._kept.append(self._renderer(block))
         elif self._kept[place].block is not block:
-            self._kept[place] = _Kept(block)
-        kept = self._kept[place]
-        if kept.version != block.version:
-            kept.html = self._block(block, kept.growing)
-            kept.version = block.version
-        return kept.html
+            self._kept[place] = self._renderer(block)
+        return self._kept[place].update(block)
 
-    def _block(self, block: Block, growing: Growing) -> Markup:  # noqa: PLR0911  (one arm for each block)
-        match block:
-            case TextBlock():
-                return self._text(block, growing)
-            case ToolCard():
-                return self._card(block)
-            case ReasoningBlock():
-                return self._reasoning(block, growing)
-            case NoticeBlock():
-                return _notice(block)
-            case RetryBlock():
-                return _paragraph(words.retry(block, times=self._times), style=MUTED)
-            case QuestionBlock():
-                return _question(block)
-            case FooterBlock():
-                return self._footer(block)
-            case PromptBlock() if self._prompt:
-                return element("blockquote", to_html(block.prompt.text))
-            case _:
-                return Markup()
+    def _renderer(self, block: Block) -> "_BlockHtml":
+        return _BlockHtml(block, self._times, self._live, self._prompt)
+
+
+@dataclass(slots=True)
+class _BlockHtml:
+    """Renders one block, and keeps the HTML until the block's version changes."""
+
+    block: Block
+    times: bool
+    live: bool
+    shows_prompt: bool
+    version: int = -1
+    html: Markup = field(default_factory=Markup)
+    growing: Growing = field(default_factory=Growing)
+
+    def update(self, block: Block) -> Markup:
+        """Return the block's HTML."""
+        if self.version != block.version:
+            self.html = block.render(self)
+            self.version = block.version
+        return self.html
+
+    def prompt(self, block: PromptBlock) -> Markup:
+        return element("blockquote", to_html(block.prompt.text)) if self.shows_prompt else Markup()
+
+    def question(self, block: QuestionBlock) -> Markup:
+        state: State = "waiting" if block.open else "done"
+        edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
+        reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
+        return _paragraph(element("b", "Question:"), " ", shown(block.text), *reply, style=edge)
+
+    def notice(self, block: NoticeBlock) -> Markup:
+        text = shown(block.text)
+        if block.level == "info":
+            return _paragraph(element("small", text), style=MUTED)
+        label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
+        edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
+        return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
+
+    def retry(self, block: RetryBlock) -> Markup:
+        return _paragraph(words.retry(block, times=self.times), style=MUTED)
+
+    def footer(self, block: FooterBlock) -> Markup:
+        figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self.times))
+        return _paragraph(element("small", figures), style=MUTED) if figures else Markup()
 
     # -- what the model wrote ------------------------------------------------------------------
 
-    def _text(self, block: TextBlock, growing: Growing) -> Markup:
-        html = self._markdown(block, growing)
+    def text(self, block: TextBlock) -> Markup:
+        html = self._markdown(block)
         mark = _interrupted(block)
         return Markup('<div class="mathjax_process">{}</div>{}').format(html, mark) if html else mark
 
-    def _reasoning(self, block: ReasoningBlock, growing: Growing) -> Markup:
-        thinking = self._live and block.open
-        html = self._markdown(block, growing)
+    def reasoning(self, block: ReasoningBlock) -> Markup:
+        thinking = self.live and block.open
+        html = self._markdown(block)
         if not block.text.strip():
             return _paragraph("Thinking…", style=MUTED) if thinking else _interrupted(block)
         summary = element("summary", "Thinking…" if thinking else "Thought", style=f"cursor:pointer;{MUTED}")
         thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
         return element("details", summary, thought, style="margin:8px 0") + _interrupted(block)
 
-    def _markdown(self, block: TextBlock | ReasoningBlock, growing: Growing) -> Markup:
+    def _markdown(self, block: TextBlock | ReasoningBlock) -> Markup:
         if not block.open:
             return to_html(block.text) if block.text.strip() else Markup()
-        html = growing.to_html(block.text)
-        return _with_caret(html) if self._live else html
+        html = self.growing.to_html(block.text)
+        return _with_caret(html) if self.live else html
 
     # -- cards ---------------------------------------------------------------------------------
 
-    def _card(self, card: ToolCard) -> Markup:
+    def card(self, card: ToolCard) -> Markup:
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         details = element("details", self._summary(card), _body(card), more=" open" if card.state == "waiting" else "")
         return element("div", details, _bar(card), style=CARD + edge)
@@ -187,12 +199,8 @@ class HtmlRenderer:
             yield element("small", state, style=colour)
         if card.progress:
             yield element("small", words.progress(card.progress))
-        if self._times and card.seconds:
+        if self.times and card.seconds:
             yield element("small", words.duration(card.seconds), style="white-space:nowrap")
-
-    def _footer(self, block: FooterBlock) -> Markup:
-        figures = Markup(" · ").join(element("span", figure) for figure in words.footer(block, times=self._times))
-        return _paragraph(element("small", figures), style=MUTED) if figures else Markup()
 
 
 def _paragraph(*content: str, style: str) -> Markup:
@@ -210,21 +218,6 @@ def _interrupted(block: TextBlock | ReasoningBlock) -> Markup:
     if not block.interrupted:
         return Markup()
     return _paragraph(element("em", "Interrupted"), style=f"color:{COLOURS['interrupted']}")
-
-
-def _notice(block: NoticeBlock) -> Markup:
-    text = shown(block.text)
-    if block.level == "info":
-        return _paragraph(element("small", text), style=MUTED)
-    label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
-    edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
-    return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
-
-
-def _question(block: QuestionBlock) -> Markup:
-    edge = f"border-left:3px solid {COLOURS['waiting' if block.open else 'done']};padding:2px 10px;white-space:pre-wrap"
-    reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
-    return _paragraph(element("b", "Question:"), " ", shown(block.text), *reply, style=edge)
 
 
 def _bar(card: ToolCard) -> Markup:

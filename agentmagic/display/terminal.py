@@ -1,6 +1,7 @@
 """Blocks to plain text, for terminals and for the `text/plain` of an output."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from unicodedata import east_asian_width
 
 from agentmagic.display import words
@@ -34,30 +35,51 @@ def render(transcript: Transcript, *, times: bool = True, prompt: bool = False) 
     cell shows it above its output.
     """
     blocks = (block for block in transcript.blocks if prompt or not isinstance(block, PromptBlock))
-    return _joined((block, render_block(block, times=times)) for block in blocks)
+    renderer = TextRenderer(times=times)
+    return _joined((block, block.render(renderer)) for block in blocks)
 
 
-def render_block(block: Block, *, times: bool = True) -> str:  # noqa: PLR0911  (one arm for each block)
-    """Return one block as text without a last line break, or an empty string where there is nothing to print."""
-    match block:
-        case TextBlock():
-            return _marked(shown(block.text).strip(), interrupted=block.interrupted)
-        case ToolCard():
-            return "\n".join(_card(block, times=times))
-        case ReasoningBlock():
-            return _reasoning(block)
-        case NoticeBlock():
-            return _notice(block)
-        case RetryBlock():
-            return words.retry(block, times=times)
-        case QuestionBlock():
-            return "\n".join(_question(block))
-        case FooterBlock():
-            return " · ".join(words.footer(block, times=times))
-        case PromptBlock():
-            return _indented(shown(block.prompt.text).strip(), "> ")
-        case _:
-            return ""
+@dataclass(frozen=True, slots=True)
+class TextRenderer:
+    """Returns a block as text without a last line break, or an empty string if there is nothing to print."""
+
+    times: bool = True
+
+    def prompt(self, block: PromptBlock) -> str:
+        """Return the prompt, marked as a quotation."""
+        return _indented(shown(block.prompt.text).strip(), "> ")
+
+    def text(self, block: TextBlock) -> str:
+        """Return the text as it is."""
+        text = shown(block.text).strip()
+        return f"{text}\n[interrupted]".lstrip() if block.interrupted else text
+
+    def reasoning(self, block: ReasoningBlock) -> str:
+        """Return the start of the reasoning, indented."""
+        text = shown(block.text).strip()
+        return "Thought\n" + _indented(_start(text)) if text else ""
+
+    def card(self, card: ToolCard) -> str:
+        """Return the call on one line, and below it the start of its result."""
+        return "\n".join(_card(card, times=self.times))
+
+    def question(self, block: QuestionBlock) -> str:
+        """Return the question, and below it the answer if there is one."""
+        answer = () if block.answer is None else (_indented(shown(block.answer)),)
+        return "\n".join((f"? {shown(block.text)}", *answer))
+
+    def notice(self, block: NoticeBlock) -> str:
+        """Return the notice behind its level."""
+        label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
+        return label + shown(block.text)
+
+    def retry(self, block: RetryBlock) -> str:
+        """Return one sentence."""
+        return words.retry(block, times=self.times)
+
+    def footer(self, block: FooterBlock) -> str:
+        """Return the figures on one line."""
+        return " · ".join(words.footer(block, times=self.times))
 
 
 def _joined(rendered: Iterator[tuple[Block, str]]) -> str:
@@ -72,26 +94,6 @@ def _joined(rendered: Iterator[tuple[Block, str]]) -> str:
         pieces.append(text)
         before = block
     return "".join(pieces)
-
-
-def _marked(text: str, *, interrupted: bool) -> str:
-    return f"{text}\n[interrupted]".lstrip() if interrupted else text
-
-
-def _reasoning(block: ReasoningBlock) -> str:
-    text = shown(block.text).strip()
-    return "Thought\n" + _indented(_start(text)) if text else ""
-
-
-def _notice(block: NoticeBlock) -> str:
-    label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
-    return label + shown(block.text)
-
-
-def _question(block: QuestionBlock) -> Iterator[str]:
-    yield f"? {shown(block.text)}"
-    if block.answer is not None:
-        yield _indented(shown(block.answer))
 
 
 def _card(card: ToolCard, *, times: bool) -> Iterator[str]:

@@ -59,18 +59,19 @@ class Transcript:
     """The blocks that a stream of events makes.
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
-    footer of the turn under way, else None: it joins the blocks when the turn ends. Feeding a delta takes
-    constant time.
+    footer of the turn under way, else None: it joins the blocks when the turn ends. `asked` has the approvals by
+    their ids, also those that were given. Feeding a delta takes constant time.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.blocks: list[Block] = []
         self.running: FooterBlock | None = None
+        self.asked: dict[str, ApprovalAsked] = {}
+        self._turns = 0
         self._turn = 0
         self._step = 0
         self._parts: dict[int, _Part] = {}
         self._cards: dict[str, ToolCard] = {}
-        self._approvals: dict[str, ToolCard] = {}
         self._questions: dict[str, QuestionBlock] = {}
         for event in events:
             self.feed(event)
@@ -91,12 +92,12 @@ class Transcript:
             case ToolFinished():
                 self._finish_call(event)
             case ApprovalAsked():
-                self._approvals[event.id] = self._card(event.call, event.server)
-                self._change(self._approvals[event.id], "waiting")
+                self.asked[event.id] = event
+                self._change(self._card(event.call, event.server), "waiting", ask=event.id)
             case ApprovalGiven():
                 self._settle_approval(event)
             case QuestionAsked():
-                self._questions[event.id] = QuestionBlock(event.text, open=True)
+                self._questions[event.id] = QuestionBlock(event.text, ask=event.id, open=True)
                 self.blocks.append(self._questions[event.id])
             case QuestionAnswered():
                 self._answer(event)
@@ -124,7 +125,8 @@ class Transcript:
 
     def _start_turn(self, event: TurnStarted) -> None:
         self._turn = len(self.blocks)
-        self.blocks.append(PromptBlock(event.prompt))
+        self.blocks.append(PromptBlock(event.prompt, self._turns))
+        self._turns += 1
         self.running = FooterBlock(event.model, open=True)
         self._start_step()
 
@@ -176,6 +178,7 @@ class Transcript:
         block.version += 1
         if isinstance(block, ToolCard):
             block.state = "interrupted"
+            block.ask = ""
             block.pieces = Pieces()
 
     # -- parts ---------------------------------------------------------------------------------
@@ -238,8 +241,9 @@ class Transcript:
         card.server = server or card.server
         return card
 
-    def _change(self, card: ToolCard, state: State) -> None:
+    def _change(self, card: ToolCard, state: State, *, ask: str = "") -> None:
         card.state = state
+        card.ask = ask
         card.open = state not in SETTLED
         card.version += 1
 
@@ -258,8 +262,9 @@ class Transcript:
         self._change(card, _ENDS[result.status])
 
     def _settle_approval(self, event: ApprovalGiven) -> None:
-        card = self._approvals.pop(event.id, None)
-        if card:
+        asked = self.asked.get(event.id)
+        card = self._cards.get(asked.call.id) if asked else None
+        if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
             self._change(card, "pending" if event.approved else "denied")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from agentmagic import json_schema
-from agentmagic.display.blocks import PromptBlock, State, TextBlock, ToolCard
+from agentmagic.display.blocks import Block, PromptBlock, State, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import ToolError
 from agentmagic.export.document import prompt_of, prose
@@ -44,7 +44,9 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
     `ToolContext`, or arguments that must be converted, are called through the session. No outputs are stored.
     """
     functions = {function_tool(one).name: _Function.of(one) for one in tools if inspect.isroutine(one)}
-    cells = list(_cells(turns, functions))
+    renderer = _CellRenderer(functions)
+    blocks = (block for turn in turns for block in Transcript(turn.events).blocks)
+    cells = [cell for block in blocks for cell in block.render(renderer)]
     return {
         "cells": [_numbered(cell, number) for number, cell in enumerate((*_set_up(cells), *cells), 1)],
         "metadata": {
@@ -94,18 +96,27 @@ class _Cell:
     session: bool = False
 
 
-def _cells(turns: Iterable[Turn], functions: Mapping[str, _Function]) -> Iterator[_Cell]:
-    for turn in turns:
-        for block in Transcript(turn.events).blocks:
-            match block:
-                case PromptBlock():
-                    yield _Cell("markdown", prompt_of(block.prompt))
-                case TextBlock() if block.text.strip():
-                    yield _Cell("markdown", prose(block.text))
-                case ToolCard(call=ToolCall() as call):
-                    yield _call(card=block, call=call, function=functions.get(call.name))
-                case _:
-                    pass
+@dataclass(frozen=True, slots=True)
+class _CellRenderer:
+    """Yields the cells of a block; `functions` are those of the agent, by the names of their tools."""
+
+    functions: Mapping[str, _Function]
+
+    def prompt(self, block: PromptBlock) -> Iterator[_Cell]:
+        yield _Cell("markdown", prompt_of(block.prompt))
+
+    def text(self, block: TextBlock) -> Iterator[_Cell]:
+        if block.text.strip():
+            yield _Cell("markdown", prose(block.text))
+
+    def card(self, card: ToolCard) -> Iterator[_Cell]:
+        if card.call:
+            yield _call(card, card.call, self.functions.get(card.call.name))
+
+    def _none(self, _block: Block) -> Iterator[_Cell]:
+        yield from ()
+
+    reasoning = question = notice = retry = footer = _none
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:

@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
-    Block,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -67,45 +66,48 @@ def prompt_of(message: Message) -> str:
 def _turn(number: int, turn: Turn) -> Iterator[str]:
     yield f"## Turn {number}"
     for block in Transcript(turn.events).blocks:
-        yield from filter(None, _block(block))
+        yield from filter(None, block.render(_RENDERER))
 
 
-def _block(block: Block) -> Iterator[str]:
-    match block:
-        case PromptBlock():
-            yield quote(prompt_of(block.prompt))
-        case TextBlock():
-            yield from (prose(block.text), _INTERRUPTED if block.interrupted else "")
-        case ReasoningBlock():
-            yield _reasoning(block)
-        case ToolCard():
-            yield _folded(_heading(block), *_card(block))
-        case QuestionBlock():
-            yield from _question(block)
-        case NoticeBlock():
-            yield quote(f"**{_LABELS[block.level]}:** {plain(block.text)}")
-        case RetryBlock():
-            yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
-        case FooterBlock():
-            yield f"*{plain(' · '.join(words.footer(block, times=True)))}*"
-        case _:
-            pass
+class _MarkdownRenderer:
+    """Yields the paragraphs of a block; empty ones are left out."""
+
+    def prompt(self, block: PromptBlock) -> Iterator[str]:
+        yield quote(prompt_of(block.prompt))
+
+    def text(self, block: TextBlock) -> Iterator[str]:
+        yield prose(block.text)
+        yield _INTERRUPTED if block.interrupted else ""
+
+    def reasoning(self, block: ReasoningBlock) -> Iterator[str]:
+        text = prose(block.text)
+        if text.strip():
+            yield _folded(Markup("Thought"), text, _INTERRUPTED if block.interrupted else "")
+
+    def card(self, card: ToolCard) -> Iterator[str]:
+        yield _folded(_heading(card), *_card(card))
+
+    def question(self, block: QuestionBlock) -> Iterator[str]:
+        yield quote(f"**Question:** {plain(block.text)}")
+        if block.answer is not None:
+            yield quote(f"**Reply:** {plain(block.answer)}")
+
+    def notice(self, block: NoticeBlock) -> Iterator[str]:
+        yield quote(f"**{_LABELS[block.level]}:** {plain(block.text)}")
+
+    def retry(self, block: RetryBlock) -> Iterator[str]:
+        yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
+
+    def footer(self, block: FooterBlock) -> Iterator[str]:
+        yield f"*{plain(' · '.join(words.footer(block, times=True)))}*"
 
 
-def _reasoning(block: ReasoningBlock) -> str:
-    text = prose(block.text)
-    return _folded(Markup("Thought"), text, _INTERRUPTED if block.interrupted else "") if text.strip() else ""
+_RENDERER = _MarkdownRenderer()
 
 
 def _folded(heading: Markup, *content: str) -> str:
     """Fold Markdown under a heading of HTML; the heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
-
-
-def _question(block: QuestionBlock) -> Iterator[str]:
-    yield quote(f"**Question:** {plain(block.text)}")
-    if block.answer is not None:
-        yield quote(f"**Reply:** {plain(block.answer)}")
 
 
 def _heading(card: ToolCard) -> Markup:

@@ -162,7 +162,7 @@ class TerminalScreen(TurnScreen):
                 self._print(block)
 
     def _print(self, block: Block) -> None:
-        if not isinstance(block, PromptBlock) and (lines := terminal.render_block(block)):
+        if not isinstance(block, PromptBlock) and (lines := block.render(terminal.TextRenderer())):
             self._begin(block)
             self._write(lines + "\n")
 

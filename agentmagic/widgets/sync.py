@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from agentmagic.display import words
-from agentmagic.display.block_json import About, Fields, fields
+from agentmagic.display.block_json import Fields, JsonRenderer
 from agentmagic.display.blocks import Block, ReasoningBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import ApprovalAsked, Event, QuestionAsked, TurnStarted
+from agentmagic.events import ApprovalAsked, Event, TurnStarted
 from agentmagic.secrets import RedactedStream
 from agentmagic.text import clean, shown
 
@@ -89,7 +89,7 @@ class _Sent:
 
     key: int
     block: Block
-    about: About = field(default_factory=About)
+    since: float | None = None
     version: int = -1
     fields: Fields = field(default_factory=dict[str, Any])
     words: _GrowingText = field(default_factory=_GrowingText)
@@ -117,17 +117,8 @@ class Feed:
         """Take the next event of the session."""
         with self._lock:
             self._transcript.feed(event)
-            match event:
-                case TurnStarted():
-                    self._since = self._clock()
-                    self._about(self._transcript.blocks[-1]).turn = self._turns
-                    self._turns += 1
-                case QuestionAsked():
-                    self._about(self._transcript.blocks[-1]).ask = event.id
-                case ApprovalAsked():
-                    self._asked[event.call.id] = event
-                case _:
-                    pass
+            if isinstance(event, TurnStarted):
+                self._since = self._clock()
 
     def replace(self, events: Iterable[Event]) -> None:
         """Show another history: the session was cleared, cut or forked."""
@@ -144,7 +135,7 @@ class Feed:
     def asked(self, ask: str) -> ApprovalAsked | None:
         """Return the question behind the id of an approval, if there was one."""
         with self._lock:
-            return next((event for event in self._asked.values() if event.id == ask), None)
+            return self._transcript.asked.get(ask)
 
     def frame(self) -> Message | None:
         """Return what changed since the last frame, or None."""
@@ -171,12 +162,7 @@ class Feed:
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
         self._recent: dict[int, _Sent] = {}
-        self._asked: dict[str, ApprovalAsked] = {}
-        self._turns = 0
         self._since = 0.0
-
-    def _about(self, block: Block) -> About:
-        return self._recent.setdefault(id(block), _Sent(0, block)).about
 
     def _frame(self) -> Message | None:
         ops = [*self._removed(), *self._changed()]
@@ -213,9 +199,9 @@ class Feed:
             self._recent.clear()
 
     def _changes(self, sent: _Sent) -> Iterator[str | Fields]:
-        if isinstance(sent.block, ToolCard):
-            self._learn(sent.block, sent.about)
-        now = fields(sent.block, sent.about)
+        if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
+            sent.since = self._clock()
+        now = sent.block.render(JsonRenderer(sent.since))
         changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
         grown = _grown(sent)
         if grown is None:
@@ -225,12 +211,6 @@ class Feed:
             yield changed
         if grown:
             yield grown
-
-    def _learn(self, card: ToolCard, about: About) -> None:
-        asked = self._asked.get(card.call.id) if card.call else None
-        about.ask = asked.id if asked else ""
-        if card.state == "running" and about.since is None:
-            about.since = self._clock()
 
     def _changed_state(self) -> dict[str, Any]:
         running = self._transcript.running
