@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Literal, Protocol, TypeVar
 
 from agentmagic.events import Level, StopReason, ToolProgress
@@ -37,6 +38,8 @@ class Pieces:
 
     __hash__ = None  # type: ignore[assignment]  (it changes)
 
+
+_keys = count()
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -87,9 +90,10 @@ class Block(ABC):
     """One thing on the screen.
 
     `version` grows with every change, so that a renderer can keep what it made of a block; `open` says
-    that more changes are expected.
+    that more changes are expected. `key` tells blocks apart; the copies of a block have the same key.
     """
 
+    key: int = field(default_factory=_keys.__next__, init=False, compare=False, repr=False)
     version: int = field(default=0, init=False, compare=False)
     open: bool = field(default=False, kw_only=True)
 

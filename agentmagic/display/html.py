@@ -27,7 +27,7 @@ from agentmagic.display.blocks import (
 )
 from agentmagic.display.markdown import Growing, to_html
 from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
-from agentmagic.display.transcript import Transcript
+from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.messages import ToolResult
 from agentmagic.text import shown
 
@@ -73,7 +73,9 @@ CARET = element("span", "▌", style=MUTED)
 _LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")
 
 
-def render(transcript: Transcript, *, times: bool = True, live: bool = False, prompt: bool = False) -> Markup:
+def render(
+    transcript: Transcript | Snapshot, *, times: bool = True, live: bool = False, prompt: bool = False
+) -> Markup:
     """Return the transcript as one HTML fragment, safe whatever models, tools and servers wrote.
 
     With `times` false nothing in it depends on the clock. `live` shows a caret at the end of open text and a
@@ -91,7 +93,7 @@ class HtmlRenderer:
         self._prompt = prompt
         self._kept: list[_BlockHtml] = []
 
-    def update(self, transcript: Transcript) -> Markup:
+    def update(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the fragment for the transcript as it is now."""
         del self._kept[len(transcript.blocks) :]
         html = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
@@ -104,19 +106,19 @@ class HtmlRenderer:
     def _cached(self, place: int, block: Block) -> Markup:
         if place == len(self._kept):
             self._kept.append(self._renderer(block))
-        elif self._kept[place].block is not block:
+        elif self._kept[place].key != block.key:
             self._kept[place] = self._renderer(block)
         return self._kept[place].update(block)
 
     def _renderer(self, block: Block) -> "_BlockHtml":
-        return _BlockHtml(block, self._times, self._live, self._prompt)
+        return _BlockHtml(block.key, self._times, self._live, self._prompt)
 
 
 @dataclass(slots=True)
 class _BlockHtml:
     """Renders one block, and keeps the HTML until the block's version changes."""
 
-    block: Block
+    key: int
     times: bool
     live: bool
     shows_prompt: bool

@@ -17,7 +17,7 @@ from agentmagic.display.blocks import (
     ToolCard,
 )
 from agentmagic.display.rich_values import Form, Image, Table, forms
-from agentmagic.display.transcript import Transcript
+from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.messages import ToolResult
 from agentmagic.text import one_line, shown
 
@@ -28,7 +28,7 @@ MOST_LINES = 12
 WIDEST_COLUMN = 40
 
 
-def render(transcript: Transcript, *, times: bool = True, prompt: bool = False) -> str:
+def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: bool = False) -> str:
     """Return the transcript as readable text.
 
     With `times` false nothing in it depends on the clock. The prompt is left out unless asked for, since a
@@ -83,17 +83,19 @@ class TextRenderer:
 
 
 def _joined(rendered: Iterator[tuple[Block, str]]) -> str:
-    """Put an empty line between blocks, but none between two cards."""
     pieces: list[str] = []
     before: Block | None = None
     for block, text in rendered:
         if not text:
             continue
-        if before is not None:
-            pieces.append("\n" if isinstance(before, ToolCard) and isinstance(block, ToolCard) else "\n\n")
-        pieces.append(text)
+        pieces.append(gap(before, block) + text)
         before = block
-    return "".join(pieces)
+    return "\n".join(pieces)
+
+
+def gap(before: Block | None, block: Block) -> str:
+    """Return the empty line between two blocks: none between two cards, and none above the first block."""
+    return "" if before is None or (isinstance(before, ToolCard) and isinstance(block, ToolCard)) else "\n"
 
 
 def _card(card: ToolCard, *, times: bool) -> Iterator[str]:

@@ -4,7 +4,10 @@ A transcript is a pure fold: the same events make the same blocks, whether they 
 or from a log, and with or without their deltas.
 """
 
+import threading
 from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
 
 from agentmagic.display.blocks import (
     SETTLED,
@@ -55,6 +58,14 @@ _ENDS: dict[ResultStatus, State] = {
 _Part = TextBlock | ReasoningBlock | ToolCard
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The blocks of a transcript as they were at one moment, which no event changes."""
+
+    blocks: list[Block]
+    running: FooterBlock | None
+
+
 class Transcript:
     """The blocks that a stream of events makes.
 
@@ -64,62 +75,81 @@ class Transcript:
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
-        self.blocks: list[Block] = []
-        self.running: FooterBlock | None = None
-        self.asked: dict[str, ApprovalAsked] = {}
-        self._turns = 0
-        self._turn = 0
-        self._step = 0
-        self._parts: dict[int, _Part] = {}
-        self._cards: dict[str, ToolCard] = {}
-        self._questions: dict[str, QuestionBlock] = {}
-        for event in events:
-            self.feed(event)
+        # Reentrant, so that a reader can hold it over several steps.
+        self.lock = threading.RLock()
+        self.replace(events)
+
+    def replace(self, events: Iterable[Event]) -> None:
+        """Begin anew with other events: the session was cleared, cut or forked."""
+        with self.lock:
+            self.blocks: list[Block] = []
+            self.running: FooterBlock | None = None
+            self.asked: dict[str, ApprovalAsked] = {}
+            self._turns = 0
+            self._turn = 0
+            self._step = 0
+            self._parts: dict[int, _Part] = {}
+            self._cards: dict[str, ToolCard] = {}
+            self._questions: dict[str, QuestionBlock] = {}
+            for event in events:
+                self.feed(event)
+
+    def snapshot(self, before: "Snapshot | None" = None, *, finished: bool = False) -> "Snapshot":
+        """Return copies of the blocks, with `finished` only those of turns that are over.
+
+        A block that has not changed since the snapshot `before` is not copied again.
+        """
+        known = {block.key: block for block in before.blocks} if before else {}
+        with self.lock:
+            end = self._turn if finished and self.running else len(self.blocks)
+            blocks = [_copied(block, known.get(block.key)) for block in self.blocks[:end]]
+            return Snapshot(blocks, None if finished else copy(self.running))
 
     def feed(self, event: Event) -> None:  # noqa: C901, PLR0912  (one arm for each event, in one place)
         """Take one event in."""
-        match event:
-            case PartDelta():
-                self._extend_part(event)
-            case PartStarted():
-                self._start_part(event)
-            case PartFinished():
-                self._finish_part(event)
-            case ToolProgress():
-                self._tell_progress(event)
-            case ToolStarted():
-                self._change(self._card(event.call, event.server), "running")
-            case ToolFinished():
-                self._finish_call(event)
-            case ApprovalAsked():
-                self.asked[event.id] = event
-                self._change(self._card(event.call, event.server), "waiting", ask=event.id)
-            case ApprovalGiven():
-                self._settle_approval(event)
-            case QuestionAsked():
-                self._questions[event.id] = QuestionBlock(event.text, ask=event.id, open=True)
-                self.blocks.append(self._questions[event.id])
-            case QuestionAnswered():
-                self._answer(event)
-            case Notice():
-                self.blocks.append(NoticeBlock(event.level, event.text))
-            case PromptAdded():
-                self.blocks.append(PromptBlock(event.prompt))
-            case Sampled():
-                self._sample(event)
-            case Compacted():
-                self._compact(event)
-            case TurnStarted():
-                self._start_turn(event)
-            case StepStarted():
-                self._start_step()
-            case StepRetried():
-                self._withdraw_step()
-                self.blocks.append(RetryBlock(event.attempt, event.delay, event.error))
-            case StepFinished():
-                self._finish_step(event)
-            case TurnFinished():
-                self._finish_turn(event)
+        with self.lock:
+            match event:
+                case PartDelta():
+                    self._extend_part(event)
+                case PartStarted():
+                    self._start_part(event)
+                case PartFinished():
+                    self._finish_part(event)
+                case ToolProgress():
+                    self._tell_progress(event)
+                case ToolStarted():
+                    self._change(self._card(event.call, event.server), "running")
+                case ToolFinished():
+                    self._finish_call(event)
+                case ApprovalAsked():
+                    self.asked[event.id] = event
+                    self._change(self._card(event.call, event.server), "waiting", ask=event.id)
+                case ApprovalGiven():
+                    self._settle_approval(event)
+                case QuestionAsked():
+                    self._questions[event.id] = QuestionBlock(event.text, ask=event.id, open=True)
+                    self.blocks.append(self._questions[event.id])
+                case QuestionAnswered():
+                    self._answer(event)
+                case Notice():
+                    self.blocks.append(NoticeBlock(event.level, event.text))
+                case PromptAdded():
+                    self.blocks.append(PromptBlock(event.prompt))
+                case Sampled():
+                    self._sample(event)
+                case Compacted():
+                    self._compact(event)
+                case TurnStarted():
+                    self._start_turn(event)
+                case StepStarted():
+                    self._start_step()
+                case StepRetried():
+                    self._withdraw_step()
+                    self.blocks.append(RetryBlock(event.attempt, event.delay, event.error))
+                case StepFinished():
+                    self._finish_step(event)
+                case TurnFinished():
+                    self._finish_turn(event)
 
     # -- turns and steps -----------------------------------------------------------------------
 
@@ -291,3 +321,12 @@ class Transcript:
             question.answer = event.text
             question.open = False
             question.version += 1
+
+
+def _copied(block: Block, before: Block | None) -> Block:
+    if before and before.version == block.version:
+        return before
+    twin = copy(block)
+    if isinstance(twin, TextBlock | ReasoningBlock | ToolCard):
+        twin.pieces = Pieces(twin.pieces.text)  # the transcript goes on adding to its own
+    return twin

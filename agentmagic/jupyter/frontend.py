@@ -14,7 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.text import shown
 
 if TYPE_CHECKING:
-    from agentmagic.jupyter.screens import Publish, TurnScreen
+    from agentmagic.jupyter.screens import TurnScreen
+    from agentmagic.widgets.static_html import Publish
 
 
 class Kind(Enum):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
@@ -111,12 +110,9 @@ def show(session: Session) -> None:
 def _show_static(shell: InteractiveShell, session: Session) -> None:
     from agentmagic.widgets.static_html import bundle
 
-    transcript = Transcript()
-    for event in session.events:
-        transcript.feed(event)
+    transcript = Transcript(session.events)
     if transcript.blocks:
-        page = html.render(transcript, times=False, prompt=True)
-        publisher(shell, None)(bundle(transcript, page, times=False), False)
+        publisher(shell, None)(bundle(transcript, times=False, prompt=True), False)
 
 
 def _chat(shell: InteractiveShell, session: Session) -> "Chat":

@@ -25,7 +25,7 @@ from agentmagic.jupyter.questions import Questions
 from agentmagic.messages import Message, Prompt
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session
 from agentmagic.tools.base import Toolset
@@ -183,7 +183,8 @@ class _CellTurn:
         engine().loop.call_soon_threadsafe(run.settled.add_done_callback, self._finish)
 
     def _finish(self, _settled: object) -> None:
-        self._screen.finish()
+        # On the engine's loop, where rendering would delay the events of all sessions.
+        in_thread(self._screen.finish, "agentmagic-html")
 
     def _start(self, *, attended: bool) -> Run:
         run = self._run = self._begin(attended=attended)

@@ -3,7 +3,6 @@
 A screen is fed the turn's events, and leaves its static output when the turn is over.
 """
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -12,7 +11,7 @@ from markupsafe import Markup
 
 from agentmagic.display import html, terminal
 from agentmagic.display.blocks import Block, PromptBlock, TextBlock, ToolCard
-from agentmagic.display.transcript import Transcript
+from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import (
     ApprovalAsked,
     Event,
@@ -26,6 +25,7 @@ from agentmagic.events import (
 from agentmagic.secrets import RedactedStream
 from agentmagic.text import clean
 from agentmagic.widgets.commands import INTENTS
+from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle
 
 if TYPE_CHECKING:
     from agentmagic.widgets.page_messages import Action
@@ -36,9 +36,6 @@ FRAME = 0.1
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
 
-BYTES_PER_SECOND = 2_000_000
-"""Bytes of HTML that a live output sends at most; a long one is updated less often."""
-
 MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
 """Events at which the HTML is updated even if no page shows it, so that a notebook saved now holds them."""
 
@@ -46,19 +43,8 @@ OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
 UNREACHED = "It is typed: this page sends no clicks to a running cell."
 """Why an answer is typed in a front end that shows buttons elsewhere."""
 
-Publish = Callable[[Mapping[str, str], bool], None]
-"""Sends a MIME bundle to the cell: with True, as an update of the one sent before."""
-
 Answer = Callable[[Intent], None]
 """Takes what the user does in a screen."""
-
-
-def bundle(transcript: Transcript, *, times: bool) -> dict[str, str]:
-    """Return the static output of a turn: HTML without scripts, and plain text beside it."""
-    return {
-        "text/html": html.render(transcript, times=times),
-        "text/plain": terminal.render(transcript, times=times),
-    }
 
 
 class TurnScreen(Protocol):
@@ -119,9 +105,8 @@ class TerminalScreen(TurnScreen):
     def restart(self) -> None:
         """Begin with an empty transcript; what was printed stays."""
         self._transcript = Transcript()
-        # Blocks by id, kept alive here: the id of a block that is gone could be given to another.
-        self._begun: dict[int, Block] = {}
-        self._printed: dict[int, Block] = {}
+        self._begun: set[int] = set()
+        self._printed: set[int] = set()
         self._text_part = -1
         self._words = RedactedStream()
 
@@ -147,15 +132,15 @@ class TerminalScreen(TurnScreen):
     def _print_words(self, piece: str) -> None:
         """Print a piece of text, but hold an end that may be the beginning of a secret."""
         block = self._transcript.blocks[-1]
-        if id(block) not in self._begun:
+        if block.key not in self._begun:
             self._begin(block)
         self._write(clean(self._words.feed(piece)))
 
     def _print_new(self) -> None:
         for block in self._transcript.blocks:
-            begun = id(block) in self._begun
-            if not block.open and id(block) not in self._printed:
-                self._printed[id(block)] = block
+            begun = block.key in self._begun
+            if not block.open and block.key not in self._printed:
+                self._printed.add(block.key)
                 self._print_rest(block) if begun and isinstance(block, TextBlock) else self._print(block)
             # A call that runs is printed at once, and again with its result: a terminal cannot change a line.
             elif isinstance(block, ToolCard) and block.state == "running" and not begun:
@@ -175,10 +160,9 @@ class TerminalScreen(TurnScreen):
 
     def _begin(self, block: Block) -> None:
         """Begin a block: behind an empty line, but a card directly below a card."""
-        self._begun[id(block)] = block
+        self._begun.add(block.key)
         self._end_line()
-        if self._last is not None and not (isinstance(self._last, ToolCard) and isinstance(block, ToolCard)):
-            self._stream.write("\n")
+        self._stream.write(terminal.gap(self._last, block))
         self._last = block
 
     def _write(self, piece: str) -> None:
@@ -201,65 +185,57 @@ class LiveHtml:
     milestones only: they are in the notebook if the page is reloaded, or the kernel ends, during the turn.
     """
 
-    def __init__(self, publish: Publish, aside: Callable[[Markup], Markup], seen: Callable[[], bool]) -> None:
+    def __init__(
+        self, transcript: Transcript, publish: Publish, aside: Callable[[Markup], Markup], seen: Callable[[], bool]
+    ) -> None:
+        self._transcript = transcript
         self._publish = publish
         self._aside = aside
         self._seen = seen
-        self._lock = threading.Lock()  # fed on the engine, finished in the cell's thread
-        self._pause = GRACE
-        self._waiting = False
+        self._lock = threading.Lock()  # held while rendering, so never taken on the engine
+        self._renderer = html.HtmlRenderer(live=True)
+        self._shown = Snapshot([], None)
+        self._request = OutputUpdates(self._update, GRACE, FRAME).request
         self._due = False
         self._begun = False
-        self.restart()
+        self._over = False
 
     def begin(self) -> None:
-        """Show the output that is updated later."""
+        """Show the output that is updated later; a turn that begins again is shown in the same place."""
         with self._lock:
+            self._over = False
             self._show()
 
-    def restart(self) -> None:
-        """Begin with an empty transcript, in the same place."""
-        with self._lock:
-            self._transcript = Transcript()
-            self._renderer = html.HtmlRenderer(live=True)
-            self._over = False
-
-    def feed(self, event: Event) -> None:
-        """Take an event in; what it changes is seen at the next frame."""
-        with self._lock:
-            self._transcript.feed(event)
-            self._due |= isinstance(event, MILESTONES)
-            if self._waiting or not self._is_wanted():
-                return
-            self._waiting = True
-        # An update shows all that has happened by then, so one at a time is enough.
-        asyncio.get_running_loop().call_later(self._pause, self._update)
+    def look(self, event: Event) -> None:
+        """Show at the next frame what an event has changed in the transcript."""
+        self._due |= isinstance(event, MILESTONES)
+        if self._is_wanted():
+            self._request()
 
     def finish(self) -> None:
         """Replace the live output by the static one."""
         with self._lock:
             self._over = True  # an update that is already due must not follow the static output
             if self._begun:
-                self._send(html.render(self._transcript), terminal.render(self._transcript))
+                shown = self._transcript.snapshot()
+                self._send(bundle(shown, self._aside(html.render(shown))))
 
-    def _update(self) -> None:
+    def _update(self) -> int:
         with self._lock:
-            self._waiting = False
-            if self._is_wanted():
-                self._due = False
-                # Jupyter's server limits the rate of output: a page twice as long is sent half as often.
-                self._pause = max(FRAME, self._show() / BYTES_PER_SECOND)
+            return self._show() if self._is_wanted() else 0
 
     def _is_wanted(self) -> bool:
         return not self._over and (self._due or not self._seen())
 
     def _show(self) -> int:
-        page = self._renderer.update(self._transcript)
-        self._send(page, "The turn is under way.")
+        self._due = False  # before the snapshot: a milestone that comes after it needs another update
+        self._shown = self._transcript.snapshot(self._shown)
+        page = self._renderer.update(self._shown)
+        self._send({"text/html": self._aside(page), "text/plain": "The turn is under way."})
         return len(page)
 
-    def _send(self, page: Markup, plain: str) -> None:
-        self._publish({"text/html": self._aside(page), "text/plain": plain}, self._begun)
+    def _send(self, data: Mapping[str, str]) -> None:
+        self._publish(data, self._begun)
         self._begun = True
 
 
@@ -274,7 +250,7 @@ class LiveScreen(TurnScreen):
 
         self._view = View(self)
         self._place = place
-        self._html = LiveHtml(html, self._view.aside, self._view.mounted.is_set)
+        self._html = LiveHtml(self._view.transcript, html, self._view.aside, self._view.mounted.is_set)
         self._reachable = reachable
         self._begun = False
 
@@ -301,12 +277,11 @@ class LiveScreen(TurnScreen):
     def restart(self) -> None:
         """Begin with an empty transcript, in the same place."""
         self._view.replace(())
-        self._html.restart()
 
     def feed(self, event: Event) -> None:
         """Take an event; the next frame shows it."""
         self._view.feed(event)
-        self._html.feed(event)
+        self._html.look(event)
 
     def finish(self) -> None:
         """Leave the static output, and keep the view drawn until several later turns are over."""

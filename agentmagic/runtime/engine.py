@@ -111,10 +111,9 @@ class Engine:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        context = contextvars.copy_context()
 
         def work() -> None:
-            job = Job(lambda: context.run(function), None)
+            job = Job(function, None)
             job.run()
             # Through the loop: an asyncio future may be set in its own thread only.
             loop.call_soon_threadsafe(_pass_on, job.future, answer)
@@ -123,7 +122,7 @@ class Engine:
             if on_start is not None:
                 on_start()
             # No executor: its threads are joined at exit, and a tool that hangs would hang the interpreter.
-            threading.Thread(target=work, name="agentmagic-tool", daemon=True).start()
+            in_thread(work, "agentmagic-tool")
             return await answer
 
     async def run_user(self, function: Callable[[], T]) -> T:
@@ -168,6 +167,11 @@ class Engine:
 
 def void(_value: object) -> None:
     """Ignore a value: it makes a statement of an expression, and is a listener that does nothing."""
+
+
+def in_thread(function: Callable[[], object], name: str) -> None:
+    """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell."""
+    threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True).start()
 
 
 def this_caller() -> Caller | None:

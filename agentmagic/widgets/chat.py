@@ -23,7 +23,7 @@ from agentmagic.text import shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
-from agentmagic.widgets.static_html import Publish, Written
+from agentmagic.widgets.static_html import Publish, SessionHtml
 from agentmagic.widgets.sync import ServerRow, State
 from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
 from agentmagic.widgets.view import View
@@ -51,7 +51,7 @@ class Chat:
         self._session = session
         self._notebook = notebook
         self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
-        self._written = Written(lambda: session.events, self.view.aside, publish)
+        self._html = SessionHtml(self.view.transcript, self.view.aside, publish)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
         self._default: str | None = None
@@ -63,7 +63,7 @@ class Chat:
         # IPython routes print and display by context variables, which still name this cell when it is over.
         self._context = contextvars.copy_context()
         publish(self.view.place, False)
-        engine().call(self._written.show())
+        self._html.show()
         self.look()
 
     def look(self) -> None:
@@ -99,7 +99,7 @@ class Chat:
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
             self.view.replace(self._log())
-            engine().loop.call_soon_threadsafe(self._rewrite)
+            engine().loop.call_soon_threadsafe(self._turn_over)
             return
         self.view.feed(event)
         if isinstance(event, TurnFinished):
@@ -108,13 +108,9 @@ class Chat:
         elif isinstance(event, TurnStarted):
             self.refresh()
 
-    def _rewrite(self) -> None:
-        self._written.restart()
-        self._turn_over()
-
     def _turn_over(self) -> None:
         self.refresh()
-        self._written.update()
+        self._html.update()
 
     def _refresh_soon(self, _: None) -> None:
         engine().loop.call_soon_threadsafe(self.refresh)

@@ -1,65 +1,85 @@
-"""The conversation as HTML in a panel's output: what the saved notebook shows without a kernel."""
+"""The conversation as HTML in an output: what front ends without the widget and saved notebooks show."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping
 
 from markupsafe import Markup
 
 from agentmagic.display import html, terminal
-from agentmagic.display.transcript import Transcript
-from agentmagic.events import Event
+from agentmagic.display.transcript import Snapshot, Transcript
+from agentmagic.log import logger
+from agentmagic.runtime.engine import in_thread
 
 BYTES_PER_SECOND = 2_000_000
-"""How much HTML is sent at most; a longer conversation is brought up to date less often."""
+"""HTML that an output sends at most: Jupyter's server limits the rate, so a long output is updated less often."""
 
 Publish = Callable[[Mapping[str, str], bool], None]
-"""Sends a MIME bundle to the cell, as an update of what was sent before or as the first of it."""
+"""Sends a MIME bundle to the cell: with True, as an update of the one sent before."""
 
 
-class Written:
-    """Keeps the HTML of a session up to date, turn by turn; on the engine.
+def bundle(
+    transcript: Transcript | Snapshot, page: Markup | None = None, *, times: bool = True, prompt: bool = False
+) -> dict[str, str]:
+    """Return HTML without scripts, and plain text beside it; `page` is the HTML if it was made before."""
+    page = html.render(transcript, times=times, prompt=prompt) if page is None else page
+    return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
 
-    `log` returns the events of the finished turns. `aside` wraps the HTML.
+
+class OutputUpdates:
+    """Updates one output again and again, off the engine's loop and never twice at a time.
+
+    `show` renders, publishes and returns the length of the HTML, or 0 if there was nothing to publish. `pause` is
+    the number of seconds before the first update, `shortest` before each later one.
     """
 
-    def __init__(self, log: Callable[[], Sequence[Event]], aside: Callable[[Markup], Markup], publish: Publish) -> None:
-        self._log = log
+    def __init__(self, show: Callable[[], int], pause: float = 0.0, shortest: float = 0.0) -> None:
+        self._show = show
+        self._pause = pause
+        self._shortest = shortest
+        self._lock = threading.Lock()
+        self._asked = False
+        self._working = False
+
+    def request(self) -> None:
+        """Update the output soon, in the context of the caller. Thread-safe, and returns at once."""
+        with self._lock:
+            self._asked = True
+            if self._working:
+                return
+            self._working = True
+        in_thread(self._work, "agentmagic-html")
+
+    def _work(self) -> None:
+        while self._working:
+            time.sleep(self._pause)
+            # An update shows all that has happened by now: requests from here on need another one.
+            self._asked = False
+            try:
+                if length := self._show():
+                    self._pause = max(self._shortest, length / BYTES_PER_SECOND)
+            except Exception:  # noqa: BLE001  (a failed output must not end all later updates)
+                logger.exception("an output could not be updated")
+            with self._lock:
+                self._working = self._asked
+
+
+class SessionHtml:
+    """Keeps the HTML of a session's finished turns up to date. `aside` wraps the HTML. Thread-safe."""
+
+    def __init__(self, transcript: Transcript, aside: Callable[[Markup], Markup], publish: Publish) -> None:
+        self._transcript = transcript
         self._aside = aside
         self._publish = publish
-        self._waiting = False
-        self._pause = 0.0
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin anew: the log has become another."""
-        self._transcript = Transcript()
+        self._lock = threading.Lock()
         self._renderer = html.HtmlRenderer(prompt=True)
-        self._read = 0
+        self._shown = Snapshot([], None)
+        self.update = OutputUpdates(lambda: self.show(update=True)).request
 
-    async def show(self) -> None:
-        """Put the HTML into the output of the cell in whose context this runs."""
-        self._publish(self._bundle(), False)
-
-    def update(self) -> None:
-        """Bring all outputs up to date, soon."""
-        if not self._waiting:
-            self._waiting = True
-            asyncio.get_running_loop().call_later(self._pause, self._update)
-
-    def _update(self) -> None:
-        self._waiting = False
-        bundle = self._bundle()
-        self._pause = len(bundle["text/html"]) / BYTES_PER_SECOND
-        self._publish(bundle, True)
-
-    def _bundle(self) -> dict[str, str]:
-        events = self._log()
-        for event in events[self._read :]:
-            self._transcript.feed(event)
-        self._read = len(events)
-        return bundle(self._transcript, self._aside(self._renderer.update(self._transcript)))
-
-
-def bundle(transcript: Transcript, page: Markup, *, times: bool = True) -> dict[str, str]:
-    """Return HTML with the conversation as plain text beside it."""
-    return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=True)}
+    def show(self, *, update: bool = False) -> int:
+        """Put the HTML into the output of the cell in whose context this runs, or update all outputs."""
+        with self._lock:
+            self._shown = self._transcript.snapshot(self._shown, finished=True)
+            page = self._aside(self._renderer.update(self._shown))
+            self._publish(bundle(self._shown, page, prompt=True), update)
+            return len(page)

@@ -15,7 +15,6 @@ texts are the JSON of a message.
 """
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -96,36 +95,39 @@ class _Sent:
 
 
 class Feed:
-    """Takes events, and tells what they changed for those who look.
+    """Takes events into a transcript, and tells the views what they changed there.
 
     Safe to use from any thread. Until `frame` is called nothing is computed beyond the transcript.
     """
 
     def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self.transcript = Transcript()
+        self._lock = self.transcript.lock  # one lock, so that a frame and the blocks that it was made of agree
         self._keys = 0
         self._number = 0
         self._sent: list[_Sent] = []
         self._state: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
-        self._begin()
-        for event in events:
-            self.feed(event)
+        self._settled = 0
+        """Blocks that change no more: those of the turns that are over and were sent."""
+        self._recent: dict[int, _Sent] = {}
+        self._since = 0.0
+        self.replace(events)
 
     def feed(self, event: Event) -> None:
         """Take the next event of the session."""
         with self._lock:
-            self._transcript.feed(event)
+            self.transcript.feed(event)
             if isinstance(event, TurnStarted):
                 self._since = self._clock()
 
     def replace(self, events: Iterable[Event]) -> None:
         """Show another history: the session was cleared, cut or forked."""
         with self._lock:
-            self._begin()
-        for event in events:
-            self.feed(event)
+            self._settled = 0
+            self._since = self._clock()
+            self.transcript.replace(events)
 
     def tell(self, state: State) -> None:
         """Change what is shown around the blocks."""
@@ -135,7 +137,7 @@ class Feed:
     def asked(self, ask: str) -> ApprovalAsked | None:
         """Return the question behind the id of an approval, if there was one."""
         with self._lock:
-            return self._transcript.asked.get(ask)
+            return self.transcript.asked.get(ask)
 
     def frame(self) -> Message | None:
         """Return what changed since the last frame, or None."""
@@ -157,13 +159,6 @@ class Feed:
 
     # -- what changed ----------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        self._transcript = Transcript()
-        self._settled = 0
-        """Blocks that change no more: those of the turns that are over and were sent."""
-        self._recent: dict[int, _Sent] = {}
-        self._since = 0.0
-
     def _frame(self) -> Message | None:
         ops = [*self._removed(), *self._changed()]
         state = self._changed_state()
@@ -175,18 +170,18 @@ class Feed:
 
     def _removed(self) -> list[list[Any]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
-        alive = {id(block) for block in self._transcript.blocks[self._settled :]}
+        alive = {block.key for block in self.transcript.blocks[self._settled :]}
         recent = self._sent[self._settled :]
-        self._sent[self._settled :] = [sent for sent in recent if id(sent.block) in alive]
-        lost = [sent for sent in recent if id(sent.block) not in alive]
+        self._sent[self._settled :] = [sent for sent in recent if sent.block.key in alive]
+        lost = [sent for sent in recent if sent.block.key not in alive]
         for sent in lost:
-            self._recent.pop(id(sent.block), None)
+            self._recent.pop(sent.block.key, None)
         return [[sent.key, None] for sent in lost]
 
     def _changed(self) -> Iterator[list[Any]]:
-        blocks = self._transcript.blocks
+        blocks = self.transcript.blocks
         for block in blocks[self._settled :]:
-            sent = self._recent.setdefault(id(block), _Sent(0, block))
+            sent = self._recent.setdefault(block.key, _Sent(0, block))
             if not sent.key:
                 self._keys += 1
                 sent.key = self._keys
@@ -194,7 +189,7 @@ class Feed:
             if sent.version != block.version:
                 sent.version = block.version
                 yield from ([sent.key, change] for change in self._changes(sent))
-        if self._transcript.running is None:
+        if self.transcript.running is None:
             self._settled = len(blocks)
             self._recent.clear()
 
@@ -213,7 +208,7 @@ class Feed:
             yield grown
 
     def _changed_state(self) -> dict[str, Any]:
-        running = self._transcript.running
+        running = self.transcript.running
         figures = list(words.footer(running, times=False)) if running else []
         now = self._state | {"running": {"figures": figures, "since": self._since} if running else None}
         changed = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}

@@ -69,9 +69,9 @@ class View(AnyWidget):
     """Shows a session's blocks as they come, and hands on what a person does there.
 
     `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any
-    number of pages. Events are fed on the engine, in the context of the cell that shows the view. Nothing is
-    sent before a page has said hello: `mounted` is set by then, and tells that clicks reach this kernel even
-    while a cell runs.
+    number of pages. `transcript` has what it shows, and is read for the static HTML beside it. Events are fed on
+    the engine, in the context of the cell that shows the view. Nothing is sent before a page has said hello:
+    `mounted` is set by then, and tells that clicks reach this kernel even while a cell runs.
     """
 
     # The library may come before or after; both ends are in js/src/index.js.
@@ -98,6 +98,7 @@ class View(AnyWidget):
         self._made = time.monotonic()
         self._listener = listener
         self._feed = Feed(events)
+        self.transcript = self._feed.transcript
         self._sending = threading.Lock()
         self._waiting = False
         self._messages = 0

@@ -7,6 +7,7 @@ import pytest
 
 from agentmagic import secrets
 from agentmagic.agent import Agent
+from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta, PartStarted, ToolStarted
 from agentmagic.jupyter.screens import FRAME, GRACE, BatchScreen, LiveHtml, TerminalScreen
@@ -40,8 +41,16 @@ class Cell:
         self.published.append((data, update))
 
 
-def live(publish):
-    return LiveHtml(publish, lambda page: page, lambda: False)
+class Html(LiveHtml):
+    """The HTML of a transcript that is fed first, as a live screen does."""
+
+    def __init__(self, publish, seen=lambda: False):
+        self.transcript = Transcript()
+        super().__init__(self.transcript, publish, lambda page: page, seen)
+
+    def feed(self, event):
+        self.transcript.feed(event)
+        self.look(event)
 
 
 async def _show(screen, happened):
@@ -54,7 +63,7 @@ async def _show(screen, happened):
 
 def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form():
     cell = Cell()
-    asyncio.run(_show(live(cell.publish), events(CALL, "Three.")))
+    asyncio.run(_show(Html(cell.publish), events(CALL, "Three.")))
     assert [update for _, update in cell.published] == [False, True]
     assert "Three." in cell.published[-1][0]["text/html"]
     assert "✓ add (notebook)" in cell.published[-1][0]["text/plain"]
@@ -67,7 +76,7 @@ def test_a_live_screen_updates_at_most_once_a_frame():
     async def main():
         loop = asyncio.get_running_loop()
         times = []
-        screen = live(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
+        screen = Html(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
         screen.begin()
         while len(times) < 3:
             for event in happened[:100]:
@@ -84,9 +93,9 @@ def test_a_live_screen_that_is_begun_again_shows_the_second_attempt_alone():
     cell = Cell()
 
     async def main():
-        screen = live(cell.publish)
+        screen = Html(cell.publish)
         await _show(screen, events("first"))
-        screen.restart()
+        screen.transcript.replace(())
         await _show(screen, events("second"))
 
     asyncio.run(main())
@@ -99,7 +108,7 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
     cell = Cell()
 
     async def main():
-        screen = live(cell.publish)
+        screen = Html(cell.publish)
         happened = events("late")
         await _show(screen, happened[:2])
         sent = len(cell.published)
@@ -117,7 +126,7 @@ def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
     milestone = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
 
     async def main():
-        screen = LiveHtml(cell.publish, lambda page: page, lambda: True)
+        screen = Html(cell.publish, lambda: True)
         screen.begin()
         for event in happened[:milestone]:
             screen.feed(event)
@@ -145,7 +154,7 @@ def test_a_batch_screen_publishes_once_and_without_times():
 def test_a_screen_that_saw_nothing_publishes_nothing():
     cell = Cell()
     BatchScreen(cell.publish).finish()
-    live(cell.publish).finish()
+    Html(cell.publish).finish()
     assert cell.published == []
 
 
