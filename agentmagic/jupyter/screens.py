@@ -195,7 +195,7 @@ class LiveHtml:
         self._lock = threading.Lock()  # held while rendering, so never taken on the engine
         self._renderer = html.HtmlRenderer(live=True)
         self._shown = Snapshot([], None)
-        self._request = OutputUpdates(self._update, GRACE, FRAME).request
+        self._request = OutputUpdates(self._update, GRACE, FRAME).update
         self._due = False
         self._begun = False
         self._over = False

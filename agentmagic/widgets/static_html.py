@@ -41,7 +41,7 @@ class OutputUpdates:
         self._asked = False
         self._working = False
 
-    def request(self) -> None:
+    def update(self) -> None:
         """Update the output soon, in the context of the caller. Thread-safe, and returns at once."""
         with self._lock:
             self._asked = True
@@ -74,7 +74,7 @@ class SessionHtml:
         self._lock = threading.Lock()
         self._renderer = html.HtmlRenderer(prompt=True)
         self._shown = Snapshot([], None)
-        self.update = OutputUpdates(lambda: self.show(update=True)).request
+        self.update = OutputUpdates(lambda: self.show(update=True)).update
 
     def show(self, *, update: bool = False) -> int:
         """Put the HTML into the output of the cell in whose context this runs, or update all outputs."""
