@@ -219,32 +219,6 @@ def settled(text: str, start: int = 0) -> str:
     return text[:end] if len(text) - end > TELLING_NOTHING else text
 
 
-class RedactedStream:
-    """Redacts a text that comes in pieces. What may be the beginning of a secret waits for its end."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._shown = 0
-        """1 if the first character of the text was shown: a shape depends on the character before it."""
-
-    def feed(self, piece: str) -> str:
-        """Take the next piece, and return what can be shown now."""
-        self._text += piece
-        return self._take(held(self._text, self._shown))
-
-    def finish(self) -> str:
-        """Return what is left."""
-        return self._take(len(self._text))
-
-    def _take(self, end: int) -> str:
-        if end <= self._shown:
-            return ""
-        ready = redact(self._text[:end])[self._shown :]
-        self._text = self._text[end - 1 :]
-        self._shown = 1
-        return ready
-
-
 def _spellings(value: str) -> Iterator[str]:
     """Yield a value as it is, and as it stands in JSON, in Python source and in an address."""
     yield value

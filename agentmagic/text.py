@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from agentmagic.secrets import redact
+from agentmagic.secrets import held, redact
 
 DEEPEST = 50
 """Levels of a JSON value that are shown."""
@@ -33,6 +33,8 @@ _ESCAPES = (
 _SUSPECT = re.compile(f"[{_TABLE}\r\u200c\u200d]")
 _DROPPED = re.compile(rf"{_ESCAPES}|[{_TABLE}]+|\r(?!\n)|{_JOINERS}")  # a return alone has the line written over
 _REVEALED = re.compile(rf"[{_TABLE}\r]|{_JOINERS}")
+
+_UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{{0,1000}}|[ -/]*)\Z|{_JOINER}+\Z|\r\Z")
 
 _PIECE = 100_000
 """Characters cleaned at once, for a pattern holds the GIL: 5 million took a second in which nothing else ran."""
@@ -84,6 +86,37 @@ def exact(text: str) -> str:
     A line ends in a line feed alone, since a box of a page keeps no other line end.
     """
     return reveal(redact(text).replace("\r\n", "\n"))
+
+
+class ShownStream:
+    """Makes a text that comes in pieces fit to be shown.
+
+    An end that may yet become a secret waits for what follows, and so does one that `clean` may judge otherwise then.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._before = 0
+        """1 if the first character of the text was shown: what is hidden depends on the character before it."""
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece, and return what can be shown now."""
+        self._text += piece
+        unfinished = _UNFINISHED.search(self._text)
+        end = held(self._text, self._before)
+        return self._take(min(end, unfinished.start()) if unfinished else end)
+
+    def finish(self) -> str:
+        """Return what is left."""
+        return self._take(len(self._text))
+
+    def _take(self, end: int) -> str:
+        if end <= self._before:
+            return ""
+        ready = shown(self._text[:end]).removeprefix(clean(self._text[: self._before]))
+        self._text = self._text[end - 1 :]
+        self._before = 1
+        return ready
 
 
 def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST) -> Any:

@@ -22,8 +22,7 @@ from agentmagic.events import (
     ToolFinished,
     ToolStarted,
 )
-from agentmagic.secrets import RedactedStream
-from agentmagic.text import clean
+from agentmagic.text import ShownStream
 from agentmagic.widgets.commands import INTENTS
 from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle
 
@@ -108,7 +107,7 @@ class TerminalScreen(TurnScreen):
         self._begun: set[int] = set()
         self._printed: set[int] = set()
         self._text_part = -1
-        self._words = RedactedStream()
+        self._words = ShownStream()
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
@@ -119,7 +118,7 @@ class TerminalScreen(TurnScreen):
                     self._print_words(event.text)
             case PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
-                self._words = RedactedStream() if event.kind == "text" else self._words
+                self._words = ShownStream() if event.kind == "text" else self._words
             case _:
                 self._print_new()
 
@@ -134,7 +133,7 @@ class TerminalScreen(TurnScreen):
         block = self._transcript.blocks[-1]
         if block.key not in self._begun:
             self._begin(block)
-        self._write(clean(self._words.feed(piece)))
+        self._write(self._words.feed(piece))
 
     def _print_new(self) -> None:
         for block in self._transcript.blocks:
@@ -153,7 +152,7 @@ class TerminalScreen(TurnScreen):
 
     def _print_rest(self, block: TextBlock) -> None:
         """Print the end that was held, and end a text that was printed as it came."""
-        self._write(clean(self._words.finish()))
+        self._write(self._words.finish())
         self._end_line()
         if block.interrupted:
             self._write("[interrupted]\n")

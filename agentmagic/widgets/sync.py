@@ -25,8 +25,7 @@ from agentmagic.display.block_json import Fields, JsonRenderer
 from agentmagic.display.blocks import Block, ReasoningBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, Event, TurnStarted
-from agentmagic.secrets import RedactedStream
-from agentmagic.text import clean, shown
+from agentmagic.text import ShownStream, shown
 
 LONGEST = 400_000
 """Characters of a message; doubled by escapes and with Jupyter's envelope it stays below 1 MB."""
@@ -67,11 +66,11 @@ class _GrowingText:
 
     read: int = 0
     text: str = ""
-    stream: RedactedStream = field(default_factory=RedactedStream)
+    stream: ShownStream = field(default_factory=ShownStream)
 
     def grow(self, written: str) -> str:
         """Return what can be shown of the text since the last time."""
-        piece = clean(self.stream.feed(written[self.read :]))
+        piece = self.stream.feed(written[self.read :])
         self.read = len(written)
         self.text += piece
         return piece
