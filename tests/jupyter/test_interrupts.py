@@ -86,13 +86,13 @@ def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
 
 def test_a_second_interrupt_stops_waiting_for_a_tool_that_does_not_listen(kernel):
     kernel.run(
-        "def stubborn() -> str:\n    'Stay.'\n    for _ in range(2):\n        try:\n            time.sleep(1)\n"
-        "        except KeyboardInterrupt:\n            print('no')\n    return 'left'\n"
+        "def stubborn() -> str:\n    'Stay.'\n    for _ in range(4):\n        try:\n            time.sleep(1)\n"
+        "        except KeyboardInterrupt:\n            print('not yet')\n    return 'left'\n"
         "play(calls('stubborn'), 'second answer', tools=[stubborn])"
     )
     cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), "running")
     kernel.interrupt()
-    kernel.wait_for_text(cell, "no")
+    kernel.wait_for_text(cell, "not yet")
     kernel.interrupt()
     kernel.finish(cell)
     assert not cell.ok
