@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Literal, Protocol, TypeVar
 
 from agentmagic.events import Level, StopReason, ToolProgress
@@ -38,8 +37,6 @@ class Pieces:
 
     __hash__ = None  # type: ignore[assignment]  (it changes)
 
-
-_keys = count()
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -90,10 +87,11 @@ class Block(ABC):
     """One thing on the screen.
 
     `version` grows with every change, so that a renderer can keep what it made of a block; `open` says
-    that more changes are expected. `key` tells blocks apart; the copies of a block have the same key.
+    that more changes are expected. `key` tells the blocks of a transcript apart, grows in
+    their order, and stays the same in copies.
     """
 
-    key: int = field(default_factory=_keys.__next__, init=False, compare=False, repr=False)
+    key: int = field(default=0, init=False, compare=False)
     version: int = field(default=0, init=False, compare=False)
     open: bool = field(default=False, kw_only=True)
 
@@ -115,33 +113,32 @@ class PromptBlock(Block):
 
 
 @dataclass(slots=True)
-class TextBlock(Block):
-    """What the model wrote, as Markdown; `interrupted` says that more was to come."""
+class GrowingBlock(Block):
+    """Markdown that the model writes; `interrupted` says that more was to come."""
 
     pieces: Pieces = field(default_factory=Pieces)
     interrupted: bool = False
 
     @property
     def text(self) -> str:
-        """The words so far."""
+        """The text so far."""
         return self.pieces.text
+
+
+class TextBlock(GrowingBlock):
+    """What the model wrote."""
+
+    __slots__ = ()
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.text`."""
         return renderer.text(self)
 
 
-@dataclass(slots=True)
-class ReasoningBlock(Block):
-    """What the model thought aloud, as Markdown; the text may be empty."""
+class ReasoningBlock(GrowingBlock):
+    """What the model thought aloud; the text may be empty."""
 
-    pieces: Pieces = field(default_factory=Pieces)
-    interrupted: bool = False
-
-    @property
-    def text(self) -> str:
-        """The words so far."""
-        return self.pieces.text
+    __slots__ = ()
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.reasoning`."""

@@ -16,6 +16,7 @@ from agentmagic.display import words
 from agentmagic.display.blocks import (
     Block,
     FooterBlock,
+    GrowingBlock,
     NoticeBlock,
     PromptBlock,
     QuestionBlock,
@@ -173,7 +174,7 @@ class _BlockHtml:
         thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
         return element("details", summary, thought, style="margin:8px 0") + _interrupted(block)
 
-    def _markdown(self, block: TextBlock | ReasoningBlock) -> Markup:
+    def _markdown(self, block: GrowingBlock) -> Markup:
         if not block.open:
             return to_html(block.text) if block.text.strip() else Markup()
         html = self.growing.to_html(block.text)
@@ -216,7 +217,7 @@ def _with_caret(html: Markup) -> Markup:
     return html[:place] + CARET + html[place:]
 
 
-def _interrupted(block: TextBlock | ReasoningBlock) -> Markup:
+def _interrupted(block: GrowingBlock) -> Markup:
     if not block.interrupted:
         return Markup()
     return _paragraph(element("em", "Interrupted"), style=f"color:{COLOURS['interrupted']}")

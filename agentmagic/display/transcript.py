@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from typing import TypeVar
 
 from agentmagic.display.blocks import (
     SETTLED,
     Block,
     FooterBlock,
+    GrowingBlock,
     NoticeBlock,
     Pieces,
     PromptBlock,
@@ -31,6 +33,7 @@ from agentmagic.events import (
     Notice,
     PartDelta,
     PartFinished,
+    PartKind,
     PartStarted,
     PromptAdded,
     QuestionAnswered,
@@ -55,7 +58,10 @@ _ENDS: dict[ResultStatus, State] = {
     "interrupted": "interrupted",
 }
 
+_KINDS: dict[type, PartKind] = {Text: "text", Reasoning: "reasoning", ToolCall: "tool_call"}
+
 _Part = TextBlock | ReasoningBlock | ToolCard
+_AnyBlock = TypeVar("_AnyBlock", bound=Block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class Transcript:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         # Reentrant, so that a reader can hold it over several steps.
         self.lock = threading.RLock()
+        self._keys = 0  # never reset, so that the blocks of a new history have other keys
         self.replace(events)
 
     def replace(self, events: Iterable[Event]) -> None:
@@ -128,13 +135,13 @@ class Transcript:
                     self._settle_approval(event)
                 case QuestionAsked():
                     self._questions[event.id] = QuestionBlock(event.text, ask=event.id, open=True)
-                    self.blocks.append(self._questions[event.id])
+                    self._add(self._questions[event.id])
                 case QuestionAnswered():
                     self._answer(event)
                 case Notice():
-                    self.blocks.append(NoticeBlock(event.level, event.text))
+                    self._add(NoticeBlock(event.level, event.text))
                 case PromptAdded():
-                    self.blocks.append(PromptBlock(event.prompt))
+                    self._add(PromptBlock(event.prompt))
                 case Sampled():
                     self._sample(event)
                 case Compacted():
@@ -145,17 +152,23 @@ class Transcript:
                     self._start_step()
                 case StepRetried():
                     self._withdraw_step()
-                    self.blocks.append(RetryBlock(event.attempt, event.delay, event.error))
+                    self._add(RetryBlock(event.attempt, event.delay, event.error))
                 case StepFinished():
                     self._finish_step(event)
                 case TurnFinished():
                     self._finish_turn(event)
 
+    def _add(self, block: _AnyBlock) -> _AnyBlock:
+        self._keys += 1
+        block.key = self._keys
+        self.blocks.append(block)
+        return block
+
     # -- turns and steps -----------------------------------------------------------------------
 
     def _start_turn(self, event: TurnStarted) -> None:
         self._turn = len(self.blocks)
-        self.blocks.append(PromptBlock(event.prompt, self._turns))
+        self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
         self.running = FooterBlock(event.model, open=True)
         self._start_step()
@@ -176,7 +189,7 @@ class Transcript:
             if block.open and not (isinstance(block, ToolCard) and block.call):
                 self._give_up(block)
         last = self.blocks[-1] if len(self.blocks) > self._step else None
-        if event.interrupted and isinstance(last, TextBlock | ReasoningBlock):
+        if event.interrupted and isinstance(last, GrowingBlock):
             last.interrupted = True
             last.version += 1
         self._parts = {}
@@ -190,9 +203,9 @@ class Transcript:
         self._show_final_text(result.final_text)
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
-            self.blocks.append(NoticeBlock(level, result.error))
+            self._add(NoticeBlock(level, result.error))
         model = self.running.model if self.running else ""
-        self.blocks.append(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
+        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
         self.running = None
         self._turn = len(self.blocks)
 
@@ -200,7 +213,7 @@ class Transcript:
         """Show a final text that no part carried: that of a tool that ended the turn, for example."""
         written = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
         if not written.rstrip().endswith(text.strip()):
-            self.blocks.append(TextBlock(Pieces(text)))
+            self._add(TextBlock(Pieces(text)))
 
     def _give_up(self, block: Block) -> None:
         """Close a block that nothing more will come for."""
@@ -222,8 +235,7 @@ class Transcript:
             case "tool_call":
                 block = ToolCard(event.name, open=True)
         self._parts[event.index] = block
-        self.blocks.append(block)
-        return block
+        return self._add(block)
 
     def _extend_part(self, event: PartDelta) -> None:
         block = self._parts.get(event.index)
@@ -233,31 +245,18 @@ class Transcript:
 
     def _finish_part(self, event: PartFinished) -> None:
         part = event.part
-        match part:
-            case Text():
-                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "text"))
-                self._finish_words(block, part.text)
-            case Reasoning():
-                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "reasoning"))
-                self._finish_words(block, part.text)
-            case ToolCall():
-                block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, "tool_call"))
-                self._finish_arguments(block, part)
-            case _:
-                pass
-
-    def _finish_words(self, block: _Part, text: str) -> None:
-        block.pieces = Pieces(text)
-        block.open = False
+        if not isinstance(part, Text | Reasoning | ToolCall):
+            return
+        block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, _KINDS[type(part)]))
         block.version += 1
-
-    def _finish_arguments(self, block: _Part, call: ToolCall) -> None:
-        block.pieces = Pieces()
-        block.version += 1
-        if isinstance(block, ToolCard):
-            block.call = call
-            block.name = call.name
-            self._cards[call.id] = block
+        if not isinstance(part, ToolCall):
+            block.pieces = Pieces(part.text)
+            block.open = False
+        elif isinstance(block, ToolCard):
+            block.pieces = Pieces()
+            block.call = part
+            block.name = part.name
+            self._cards[part.id] = block
 
     # -- tools and the person ------------------------------------------------------------------
 
@@ -265,8 +264,7 @@ class Transcript:
         """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
         card = self._cards.get(call.id)
         if card is None:
-            card = self._cards[call.id] = ToolCard(call.name, open=True)
-            self.blocks.append(card)
+            card = self._cards[call.id] = self._add(ToolCard(call.name, open=True))
         card.call = call
         card.server = server or card.server
         return card
@@ -301,13 +299,13 @@ class Transcript:
     def _compact(self, event: Compacted) -> None:
         what = "Older turns were summarised" if event.summary else "Older results were shortened"
         text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
-        self.blocks.append(NoticeBlock("info", text))
+        self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 
     def _sample(self, event: Sampled) -> None:
         spent = event.usage.input_tokens + event.usage.output_tokens
         text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
-        self.blocks.append(NoticeBlock("info", text))
+        self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 
     def _spend(self, usage: Usage) -> None:
@@ -327,6 +325,6 @@ def _copied(block: Block, before: Block | None) -> Block:
     if before and before.version == block.version:
         return before
     twin = copy(block)
-    if isinstance(twin, TextBlock | ReasoningBlock | ToolCard):
+    if isinstance(twin, GrowingBlock | ToolCard):
         twin.pieces = Pieces(twin.pieces.text)  # the transcript goes on adding to its own
     return twin

@@ -18,11 +18,12 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypedDict
 
 from agentmagic.display import words
 from agentmagic.display.block_json import Fields, JsonRenderer
-from agentmagic.display.blocks import Block, ReasoningBlock, TextBlock, ToolCard
+from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, Event, TurnStarted
 from agentmagic.text import ShownStream, shown
@@ -85,7 +86,6 @@ class _GrowingText:
 class _Sent:
     """A block as the views have it."""
 
-    key: int
     block: Block
     since: float | None = None
     version: int = -1
@@ -103,14 +103,12 @@ class Feed:
         self._clock = clock
         self.transcript = Transcript()
         self._lock = self.transcript.lock  # one lock, so that a frame and the blocks that it was made of agree
-        self._keys = 0
         self._number = 0
-        self._sent: list[_Sent] = []
+        self._sent: dict[int, _Sent] = {}
         self._state: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
-        self._recent: dict[int, _Sent] = {}
         self._since = 0.0
         self.replace(events)
 
@@ -153,7 +151,7 @@ class Feed:
             return [*before, self._snapshot(view)]
 
     def _snapshot(self, view: str) -> Message:
-        blocks = [[sent.key, sent.fields | _text(sent)] for sent in self._sent]
+        blocks = [[key, sent.fields | _text(sent)] for key, sent in self._sent.items()]
         return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": dict(self._told)}
 
     # -- what changed ----------------------------------------------------------------------------
@@ -170,27 +168,20 @@ class Feed:
     def _removed(self) -> list[list[Any]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""
         alive = {block.key for block in self.transcript.blocks[self._settled :]}
-        recent = self._sent[self._settled :]
-        self._sent[self._settled :] = [sent for sent in recent if sent.block.key in alive]
-        lost = [sent for sent in recent if sent.block.key not in alive]
-        for sent in lost:
-            self._recent.pop(sent.block.key, None)
-        return [[sent.key, None] for sent in lost]
+        lost = [key for key in islice(self._sent, self._settled, None) if key not in alive]
+        for key in lost:
+            del self._sent[key]
+        return [[key, None] for key in lost]
 
     def _changed(self) -> Iterator[list[Any]]:
         blocks = self.transcript.blocks
         for block in blocks[self._settled :]:
-            sent = self._recent.setdefault(block.key, _Sent(0, block))
-            if not sent.key:
-                self._keys += 1
-                sent.key = self._keys
-                self._sent.append(sent)
+            sent = self._sent.setdefault(block.key, _Sent(block))
             if sent.version != block.version:
                 sent.version = block.version
-                yield from ([sent.key, change] for change in self._changes(sent))
+                yield from ([block.key, change] for change in self._changes(sent))
         if self.transcript.running is None:
             self._settled = len(blocks)
-            self._recent.clear()
 
     def _changes(self, sent: _Sent) -> Iterator[str | Fields]:
         if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
@@ -217,7 +208,7 @@ class Feed:
 
 def _grown(sent: _Sent) -> str | None:
     """Return by how much the text of a block grew, None where it did not grow but change."""
-    if not isinstance(sent.block, TextBlock | ReasoningBlock):
+    if not isinstance(sent.block, GrowingBlock):
         return ""
     if sent.block.open:
         return sent.words.grow(sent.block.text)
