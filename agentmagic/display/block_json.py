@@ -3,7 +3,6 @@
 import json
 import math
 from base64 import b64encode
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +55,29 @@ class JsonRenderer:
 
     def card(self, card: ToolCard) -> Fields:
         """Return the call, how far it has come, and what can be edited while it waits."""
-        return _card(card, self.since)
+        rows, note = _arguments(card)
+        return {
+            "kind": "card",
+            "name": shown(card.name),
+            "server": shown(card.server),
+            "state": card.state,
+            "short": words.short_arguments(card),
+            "arguments": rows,
+            "note": note,
+            "ask": card.ask,
+            "edit": _editable(card) if card.state == "waiting" else [],
+            "since": self.since if card.state == "running" else None,
+            "time": words.duration(card.seconds) if card.seconds else "",
+            "progress": _progress(card.progress),
+            "reason": shown(card.reason),
+            "result": _result(card.result),
+        }
 
     def question(self, block: QuestionBlock) -> Fields:
         """Return the question with its answer, and how to answer."""
         answer = None if block.answer is None else shown(block.answer)
-        return {
-            "kind": "question",
-            "text": shown(block.text),
-            "answer": answer,
-            "ask": block.ask if block.open else "",
-        }
+        ask = block.ask if block.open else ""
+        return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": ask}
 
     def notice(self, block: NoticeBlock) -> Fields:
         """Return the text and its level."""
@@ -79,26 +90,6 @@ class JsonRenderer:
     def footer(self, block: FooterBlock) -> Fields:
         """Return the figures, each a text."""
         return {"kind": "footer", "figures": list(words.footer(block, times=True))}
-
-
-def _card(card: ToolCard, since: float | None) -> Fields:
-    rows, note = _arguments(card)
-    return {
-        "kind": "card",
-        "name": shown(card.name),
-        "server": shown(card.server),
-        "state": card.state,
-        "short": words.short_arguments(card),
-        "arguments": rows,
-        "note": note,
-        "ask": card.ask,
-        "edit": _editable(card) if card.state == "waiting" else [],
-        "since": since if card.state == "running" else None,
-        "time": words.duration(card.seconds) if card.seconds else "",
-        "progress": _progress(card.progress),
-        "reason": shown(card.reason),
-        "result": _result(card.result),
-    }
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
@@ -150,16 +141,8 @@ def _form(form: Form) -> Fields:
             return {"form": "text", "text": form.text, "note": form.note}
         case Table():
             rows = [[text for text, _ in row] for row in form.rows]
-            return {"form": "table", "columns": list(form.columns), "rows": rows} | _numbers(form)
+            numeric = list(form.numeric)
+            return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
         case Image():
             data = b64encode(form.data).decode("ascii")
             return {"form": "image", "type": form.media_type, "data": data, "name": form.name}
-
-
-def _numbers(table: Table) -> Fields:
-    return {"numeric": list(_numeric(table)), "note": table.note}
-
-
-def _numeric(table: Table) -> Iterator[bool]:
-    for column in range(len(table.columns)):
-        yield any(row[column][1] for row in table.rows)

@@ -271,7 +271,7 @@ def _note(note: str) -> Markup:
 
 
 def _table(form: Table) -> Markup:
-    numeric = [any(row[column][1] for row in form.rows) for column in range(len(form.columns))]
+    numeric = form.numeric
     head = _row("th", form.columns, numeric)
     rows = (_row("td", (text for text, _ in row), numeric) for row in form.rows)
     return element("table", element("thead", head), element("tbody", *rows))

@@ -45,6 +45,11 @@ class Table:
     rows: tuple[tuple[tuple[str, bool], ...], ...]
     note: str = ""
 
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether each column has a number."""
+        return tuple(any(row[column][1] for row in self.rows) for column in range(len(self.columns)))
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

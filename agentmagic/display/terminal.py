@@ -1,6 +1,6 @@
 """Blocks to plain text, for terminals and for the `text/plain` of an output."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from unicodedata import east_asian_width
 
@@ -34,9 +34,15 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
     With `times` false nothing in it depends on the clock. The prompt is left out unless asked for, since a
     cell shows it above its output.
     """
-    blocks = (block for block in transcript.blocks if prompt or not isinstance(block, PromptBlock))
     renderer = TextRenderer(times=times)
-    return _joined((block, block.render(renderer)) for block in blocks)
+    pieces: list[str] = []
+    before: Block | None = None
+    for block in transcript.blocks:
+        text = "" if isinstance(block, PromptBlock) and not prompt else block.render(renderer)
+        if text:
+            pieces.append(gap(before, block) + text)
+            before = block
+    return "\n".join(pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +86,6 @@ class TextRenderer:
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
         return " · ".join(words.footer(block, times=self.times))
-
-
-def _joined(rendered: Iterator[tuple[Block, str]]) -> str:
-    pieces: list[str] = []
-    before: Block | None = None
-    for block, text in rendered:
-        if not text:
-            continue
-        pieces.append(gap(before, block) + text)
-        before = block
-    return "\n".join(pieces)
 
 
 def gap(before: Block | None, block: Block) -> str:
@@ -146,12 +141,12 @@ def _start(text: str) -> str:
 def _columns(table: Table) -> str:
     rows = [[one_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
     head = [one_line(column, WIDEST_COLUMN) for column in table.columns]
-    numeric = [any(row[i][1] for row in table.rows) for i in range(len(head))]
     widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
+    numeric = table.numeric
     return "\n".join(_row(row, widths, numeric) for row in (head, *rows))
 
 
-def _row(cells: list[str], widths: list[int], numeric: list[bool]) -> str:
+def _row(cells: list[str], widths: list[int], numeric: Sequence[bool]) -> str:
     padded: list[str] = []
     for cell, width, right in zip(cells, widths, numeric, strict=True):
         space = " " * (width - _width(cell))

@@ -66,7 +66,7 @@ def prompt_of(message: Message) -> str:
 def _turn(number: int, turn: Turn) -> Iterator[str]:
     yield f"## Turn {number}"
     for block in Transcript(turn.events).blocks:
-        yield from filter(None, block.render(_RENDERER))
+        yield from filter(None, block.render(_MarkdownRenderer()))
 
 
 class _MarkdownRenderer:
@@ -100,9 +100,6 @@ class _MarkdownRenderer:
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
         yield f"*{plain(' · '.join(words.footer(block, times=True)))}*"
-
-
-_RENDERER = _MarkdownRenderer()
 
 
 def _folded(heading: Markup, *content: str) -> str:

@@ -25,7 +25,7 @@ from agentmagic.display import words
 from agentmagic.display.block_json import Fields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import ApprovalAsked, Event, TurnStarted
+from agentmagic.events import Event, TurnStarted
 from agentmagic.text import ShownStream, shown
 
 LONGEST = 400_000
@@ -131,20 +131,21 @@ class Feed:
         with self._lock:
             self._state |= state
 
-    def asked(self, ask: str) -> ApprovalAsked | None:
-        """Return the question behind the id of an approval, if there was one."""
-        with self._lock:
-            return self.transcript.asked.get(ask)
-
     def frame(self) -> Message | None:
         """Return what changed since the last frame, or None."""
         with self._lock:
-            return self._frame()
+            ops = [*self._removed(), *self._changed()]
+            state = self._changed_state()
+            if not ops and not state:
+                return None
+            self._number += 1
+            frame: Message = {"n": self._number, "ops": ops}
+            return frame | {"state": state} if state else frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
         """Answer a view that has seen all up to a number, or nothing (-1): with what every view needs to follow."""
         with self._lock:
-            frame = self._frame()
+            frame = self.frame()
             before = [frame] if frame else []
             if seen == self._number or (frame and seen == self._number - 1):
                 return [*before, {"n": self._number, "view": view}]
@@ -155,15 +156,6 @@ class Feed:
         return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": dict(self._told)}
 
     # -- what changed ----------------------------------------------------------------------------
-
-    def _frame(self) -> Message | None:
-        ops = [*self._removed(), *self._changed()]
-        state = self._changed_state()
-        if not ops and not state:
-            return None
-        self._number += 1
-        frame: Message = {"n": self._number, "ops": ops}
-        return frame | {"state": state} if state else frame
 
     def _removed(self) -> list[list[Any]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced."""

@@ -196,7 +196,7 @@ class View(AnyWidget):
         from agentmagic.widgets import page_messages  # loads pydantic, which no page needs before the first click
 
         try:
-            self._listener.act(page_messages.read(content, self._feed.asked))
+            self._listener.act(page_messages.read(content, self.transcript.asked.get))
         except UsageError as error:
             self.complain(str(error))
 
