@@ -1,5 +1,5 @@
-"""What a person sees: events become blocks, blocks become HTML or plain text.
+"""What the user sees: events become blocks, and blocks become HTML, JSON or plain text.
 
-`transcript` is the fold that both share; `html` makes one static fragment that any front end can show,
-`text` what a terminal prints.
+`transcript` folds events into blocks. `blocks` has the kinds of block and the protocol of their renderers, of which
+`html` makes a static fragment for any front end, `terminal` plain text, and `block_json` the fields for the live view.
 """

@@ -77,7 +77,7 @@ _LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pr
 def render(
     transcript: Transcript | Snapshot, *, times: bool = True, live: bool = False, prompt: bool = False
 ) -> Markup:
-    """Return the transcript as one HTML fragment, safe whatever models, tools and servers wrote.
+    """Return the transcript as one HTML fragment, with every text of models, tools and servers escaped or sanitised.
 
     With `times` false nothing in it depends on the clock. `live` shows a caret at the end of open text and a
     running footer. The prompt is left out unless asked for, since a cell shows it above its output.
@@ -107,6 +107,7 @@ class HtmlRenderer:
     def _cached(self, place: int, block: Block) -> Markup:
         if place == len(self._kept):
             self._kept.append(self._renderer(block))
+        # By key, since a snapshot has copies of the blocks: the renderer of growing text must live on.
         elif self._kept[place].key != block.key:
             self._kept[place] = self._renderer(block)
         return self._kept[place].update(block)
@@ -211,7 +212,7 @@ def _paragraph(*content: str, style: str) -> Markup:
 
 
 def _with_caret(html: Markup) -> Markup:
-    """Put the caret behind the last letter, inside whatever elements end there."""
+    """Put the caret behind the last letter, inside the elements that end there."""
     end = _LAST_TAGS.search(html)
     place = end.start() if end else len(html)
     return html[:place] + CARET + html[place:]

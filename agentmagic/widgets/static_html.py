@@ -48,6 +48,7 @@ class OutputUpdates:
             if self._working:
                 return
             self._working = True
+        # The thread gets a copy of the context: IPython routes an output to its cell by context variables.
         in_thread(self._work, "agentmagic-html")
 
     def _work(self) -> None:
@@ -60,6 +61,7 @@ class OutputUpdates:
                     self._pause = max(self._shortest, length / BYTES_PER_SECOND)
             except Exception:  # noqa: BLE001  (a failed output must not end all later updates)
                 logger.exception("an output could not be updated")
+            # Under the lock, so that no request is lost between the look at it and the end of the thread.
             with self._lock:
                 self._working = self._asked
 

@@ -50,7 +50,7 @@ class Listener(Protocol):
     """Carries out what the user does in a view."""
 
     def act(self, action: "Action") -> None:
-        """Carry out an action, on the thread on which the front end's message came in.
+        """Carry out an action, in any thread: that of the front end's message.
 
         A UsageError is shown to the person in the view.
         """
