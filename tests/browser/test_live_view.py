@@ -87,4 +87,4 @@ def test_a_second_view_shows_the_same_and_both_share_what_they_draw_with(open_no
         notebook.output(cell).locator("strong", has_text="answer").wait_for()
     retype(notebook.output(2).get_by_label("Message", exact=True), "hello")
     notebook.page.keyboard.press("Enter")
-    assert "Send(text='hello')" in notebook.run(3)
+    assert "type='send' text='hello'" in notebook.run(3)
