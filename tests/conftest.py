@@ -25,6 +25,7 @@ NEEDS = {
     "providers/test_strict.py": "openai",
     "providers/openai": "openai",
     "tools/mcp": "mcp",
+    "tools/test_values.py": "pandas",
     "widgets/test_chat.py": "openai",
     "widgets/test_view.py": "anywidget",
     "tools/test_mcp.py": "mcp",
