@@ -97,6 +97,7 @@ def test_a_second_interrupt_stops_waiting_for_a_tool_that_does_not_listen(kernel
     # Not for the reply of the cell: ipykernel does not send it if the signal comes while it is about to.
     kernel.wait(cell, lambda: bool(cell.error and cell.displays))
     assert not cell.ok
+    assert cell.error.startswith("Interrupted:")
     assert cell.displays
     kernel.run("agent.running and agent.running.settled.result(5)")
     assert "second answer" in kernel.run("%%agent\nagain").text

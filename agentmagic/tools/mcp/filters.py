@@ -30,6 +30,9 @@ _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
+_SAID = frozenset({"description", "title"})
+_VALUES = frozenset({"default", "const", "enum", "examples"})
+
 
 @dataclass(frozen=True, slots=True)
 class _SentRequest:
@@ -335,11 +338,6 @@ def _counted_method(method: str) -> str:
     return method if method in _KNOWN else "other"
 
 
-_SAID = frozenset({"description", "title"})
-_NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
-_VALUES = frozenset({"default", "const", "enum", "examples"})
-
-
 def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON Schema whose descriptions and titles are clean; what a call must match stays as it is."""
     return {key: _cleaned(key, value) for key, value in schema.items()}
@@ -349,7 +347,7 @@ def _cleaned(key: str, value: Any) -> Any:
     match value:
         case str() if key in _SAID:
             return clean(value)
-        case Mapping() if key in _NAMED:
+        case Mapping() if key in limits.NAMED_SCHEMAS:
             return {name: _cleaned("", one) for name, one in cast("Mapping[str, Any]", value).items()}
         case Mapping() if key not in _VALUES:
             return clean_schema(cast("Mapping[str, Any]", value))

@@ -166,7 +166,8 @@ class ValueCounter:
 
 
 _REPETITION = re.compile(r"(\)?)\{(?:\d*,)?(\d{1,9})\}")
-_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords of JSON Schema whose value has schemas under names of the server's own."""
 _DEFINED = frozenset({"$defs", "definitions"})
 _LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 _SINGLE = frozenset(
@@ -263,7 +264,7 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in node.items():
         if keyword in _DEFINED:
             continue  # counted at each reference to them
-        if keyword in _NAMED and isinstance(value, Mapping):
+        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
         elif keyword in _LISTED and isinstance(value, list):
             yield from ((keyword, child) for child in cast("list[Any]", value))
