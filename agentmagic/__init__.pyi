@@ -3,6 +3,7 @@
 from typing import Any
 
 from agentmagic.agent import Agent as Agent
+from agentmagic.agent import RetrySettings as RetrySettings
 from agentmagic.approval.policy import Policy as Policy
 from agentmagic.approval.policy import Rule as Rule
 from agentmagic.context.compaction import Context as Context
@@ -71,6 +72,7 @@ from agentmagic.messages import Usage as Usage
 from agentmagic.messages import user as user
 from agentmagic.providers.base import Model as Model
 from agentmagic.providers.base import ModelFinished as ModelFinished
+from agentmagic.providers.base import ModelSettings as ModelSettings
 from agentmagic.providers.base import OutputSchema as OutputSchema
 from agentmagic.providers.base import Request as Request
 from agentmagic.providers.registry import info as info

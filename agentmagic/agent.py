@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.errors import UsageError
+from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Message
-from agentmagic.providers.base import Model, OutputSchema
+from agentmagic.providers.base import Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import Tool, Toolset
@@ -37,6 +38,46 @@ BeforeFinish = Callable[[Message], str | Awaitable[str | None] | None]
 Output = type[Any] | Mapping[str, Any]
 
 
+def check_limit(name: str, value: object, unit: str) -> None:
+    """Raise UsageError for a limit that is neither a number above 0 nor None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+        message = f"{name} is {value!r}. Give {unit} above 0, or None for no limit."
+        raise UsageError(message)
+
+
+def _check_whole(name: str, value: object, least: int, advice: str) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        message = f"{name} is {value!r}. {advice}"
+        raise UsageError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """When a failed model request is sent again: `tries` in all, the first one included.
+
+    `first_wait` is the seconds before the second try, doubled for each later one up to `longest_wait`, with up to a
+    second of jitter. A server that names a wait (`Retry-After`) is obeyed up to `longest_retry_after` seconds; if it
+    asks for more, the turn fails at once. `statuses` are the HTTP statuses to try again on; None means 408, 409, 429
+    and those from 500 on. Failures without a status, such as a broken stream, do not depend on it.
+
+    Raises UsageError for an invalid value.
+    """
+
+    tries: int = TRIES
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    longest_retry_after: float = 120.0
+    statuses: Collection[int] | None = None
+
+    def __post_init__(self) -> None:
+        _check_whole("tries", self.tries, 1, "A request needs a whole number of tries, at least 1.")
+        for name in ("first_wait", "longest_wait", "longest_retry_after"):
+            seconds = getattr(self, name)
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
+                message = f"{name} is {seconds!r}. Give seconds, 0 or more."
+                raise UsageError(message)
+
+
 @dataclass(frozen=True)
 class Agent:
     """A recipe: which model, with which instructions and tools, within which limits.
@@ -56,7 +97,8 @@ class Agent:
     most 3 times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
     its value the result's `value`. `compact_at` is the share of the model's window at which older turns are
     summarised (None for never). `max_result` is the number of characters of one tool result that the model is sent
-    (None for all); it can read the rest with a tool.
+    (None for all); it can read the rest with a tool. `settings` are temperature, limit of output, reasoning and the
+    like, `retry` says which failed requests are sent again, and when.
 
     Raises UsageError for an invalid value. Nothing is connected, no file is read and no key is looked for.
     """
@@ -78,6 +120,8 @@ class Agent:
     output: Output | None = None
     compact_at: float | None = COMPACT_AT
     max_result: int | None = MAX_RESULT
+    settings: ModelSettings = ModelSettings()  # noqa: RUF009  (a frozen value)
+    retry: RetrySettings = RetrySettings()
 
     def __post_init__(self) -> None:
         if callable(self.tools) or isinstance(self.tools, (Tool, Toolset)):
@@ -99,6 +143,10 @@ class Agent:
         check_limit("max_tokens", self.max_tokens, "a number of tokens")
         check_limit("max_result", self.max_result, "a number of characters")
         check_limit("compact_at", self.compact_at, "a share of the model's window, 0.8 for example,")
+        for name, kind in (("settings", ModelSettings), ("retry", RetrySettings)):
+            if not isinstance(getattr(self, name), kind):
+                message = f"{name} is {getattr(self, name)!r:.80}. Write {name}={kind.__name__}(...)."
+                raise UsageError(message)
         policy_of(self.permission)
         if self.on_limit not in ("answer", "stop"):
             message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
@@ -113,19 +161,6 @@ class Agent:
         """Return the functions and `Tool`s of the recipe as tools; toolsets and servers are not among them."""
         single = [source for source in self.tools if not isinstance(source, Toolset)]
         return [source if isinstance(source, Tool) else function_tool(source) for source in single]
-
-
-def check_limit(name: str, value: object, unit: str) -> None:
-    """Raise UsageError for a limit that is neither a number above 0 nor None."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-        message = f"{name} is {value!r}. Give {unit} above 0, or None for no limit."
-        raise UsageError(message)
-
-
-def _check_whole(name: str, value: object, least: int, advice: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        message = f"{name} is {value!r}. {advice}"
-        raise UsageError(message)
 
 
 def _check_source(source: object) -> None:
@@ -238,6 +273,7 @@ class Connections:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._servers: list[tuple[Any, Toolset]] = []
+        self._told: set[tuple[str, str]] = set()
 
     def model(self, agent: Agent) -> Model:
         """Return the model that an agent would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
@@ -250,6 +286,13 @@ class Connections:
         if chosen not in self._models:
             self._models[chosen] = resolve(chosen)
         return self._models[chosen]
+
+    def unheeded(self, agent: Agent, model: Model) -> list[str]:
+        """Return a sentence for each setting of an agent that a model does not honour, the first time only."""
+        known = honoured(model, agent.settings).given
+        left_out = {(model.name, name) for name in agent.settings.given if name not in known} - self._told
+        self._told |= left_out
+        return [f"{model.name} takes no {name}, so it is asked without that setting." for _, name in sorted(left_out)]
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
         """Return the sources of tools of an agent: functions, toolsets, servers. Raises ConfigError for a bad file."""

@@ -17,7 +17,7 @@ PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 
 TRIES = 5
-"""Most attempts at one model request, the first one included (LOOP-15)."""
+"""Most attempts at one model request, the first one included, unless an agent says otherwise (LOOP-15)."""
 
 
 @value_class
@@ -84,13 +84,17 @@ class StepFinished:
 
 @value_class
 class StepRetried:
-    """The request failed and is sent again after `delay` seconds; the parts since `StepStarted` are withdrawn."""
+    """The request failed and is sent again after `delay` seconds; the parts since `StepStarted` are withdrawn.
+
+    `attempt` counts the tries that failed, of at most `tries`.
+    """
 
     type: ClassVar[str] = "step_retried"
     step: int
     attempt: int
     delay: float
     error: str
+    tries: int = TRIES
 
 
 @value_class

@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
 from uuid import uuid4
 
-from agentmagic import settings
 from agentmagic.agent import Agent, Connections, Output, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
@@ -26,10 +25,11 @@ from agentmagic.loop.step import Budget, TurnContext
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolResult, Usage, as_prompt
-from agentmagic.providers.base import Model
+from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
 from agentmagic.run import AbortEvent, Run
 from agentmagic.runtime.engine import Listeners, engine, void
+from agentmagic.settings import learn_secrets, overrides
 from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
@@ -40,15 +40,16 @@ class TurnOptions(TypedDict, total=False):
     """How one turn may differ from the session's other turns.
 
     `abort` ends the run when it is set. `agent` replaces the session's agent, and `toolsets` all of its sources of
-    tools. `output` is the form of the answer, a type or a JSON Schema; the result's `value` is then the answer as a
-    value of it. `attended` says that the caller watches the events and answers approvals and questions with
-    `run.send`; otherwise a call that needs approval is denied.
+    tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
+    result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
+    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied.
     """
 
     abort: AbortEvent | None
     agent: Agent | None
     toolsets: Sequence[Toolset] | None
     output: Output | None
+    settings: ModelSettings | None
     attended: bool
 
 
@@ -325,24 +326,27 @@ class Session:
         agent: Agent | None = None,
         toolsets: Sequence[Toolset] | None = None,
         output: Output | None = None,
+        settings: ModelSettings | None = None,
         attended: bool = False,
     ) -> Run:
         """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
         recipe = agent or self.agent
         if output is not None:
             recipe = replace(recipe, output=output)
+        if settings is not None:
+            recipe = replace(recipe, settings=recipe.settings | settings)
         sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
         model = self.model(recipe)
         facts = info(model.name, address_of(model))
         if (known := self._facts) is not None and known == facts:
             facts = known  # the view is made anew for another object, an equal one too
-        overrides = settings.overrides(model.name)
         message = as_prompt(prompt)
-        settings.learn_secrets()
+        learn_secrets()
         with self._starting:
             self._refuse_while_running()
             self._facts = facts
-            self._notices.extend(Notice("info", words) for words in overrides)
+            self._notices.extend(Notice("info", words) for words in overrides(model.name))
+            self._notices.extend(Notice("warning", words) for words in self._connections.unheeded(recipe, model))
             budgets = (
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
                 Budget("session", self.max_cost, self.max_tokens, self._spent),

@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from agentmagic import Agent, Session, tool
+from agentmagic import Agent, ModelSettings, RetrySettings, Session, tool
 from agentmagic.errors import ConfigError, UsageError
 
 
@@ -56,6 +56,27 @@ def test_no_key_is_looked_for():
 def test_a_value_that_cannot_be_is_refused_in_a_sentence(options, words):
     with pytest.raises(UsageError, match=words):
         Agent(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ModelSettings(temperature=-1), "temperature is -1. Give a number from 0 on, or None"),
+        (lambda: ModelSettings(temperature=float("nan")), "temperature is nan"),
+        (lambda: ModelSettings(max_output_tokens=0), "max_output_tokens is 0. Give a whole number from 1 on"),
+        (lambda: ModelSettings(seed=True), "seed is True"),
+        (lambda: ModelSettings(reasoning="lots"), "reasoning is 'lots'. Choose one of none, low, medium, high"),
+        (lambda: ModelSettings(extra={"a": object()}), "extra is .*Give a dict of JSON values"),
+        (lambda: ModelSettings(extra=[1]), "extra is .*Give a dict of JSON values"),
+        (lambda: RetrySettings(tries=0), "tries is 0"),
+        (lambda: RetrySettings(first_wait=-1), "first_wait is -1. Give seconds, 0 or more"),
+        (lambda: Agent(settings={"temperature": 0}), r"Write settings=ModelSettings\(...\)"),
+        (lambda: Agent(retry=3), r"retry is 3. Write retry=RetrySettings\(...\)"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_in_a_sentence(make, words):
+    with pytest.raises(UsageError, match=words):
+        make()
 
 
 @pytest.mark.parametrize("name", ["with space", "größe", "1st", "x" * 65, "a.b", ""])

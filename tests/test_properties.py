@@ -143,7 +143,7 @@ def asks(n: int) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
-    monkeypatch.setattr(retry, "_backoff", wait_none())
+    monkeypatch.setattr(retry, "_backoff", lambda _settings: wait_none())
 
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]

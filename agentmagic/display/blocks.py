@@ -207,6 +207,7 @@ class RetryBlock(Block):
     attempt: int
     delay: float
     error: str
+    tries: int
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.retry`."""

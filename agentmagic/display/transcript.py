@@ -152,7 +152,7 @@ class Transcript:
                     self._start_step()
                 case StepRetried():
                     self._withdraw_step()
-                    self._add(RetryBlock(event.attempt, event.delay, event.error))
+                    self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
                 case StepFinished():
                     self._finish_step(event)
                 case TurnFinished():

@@ -7,7 +7,7 @@ from itertools import islice, zip_longest
 from typing import Any, cast
 
 from agentmagic.display.blocks import FooterBlock, RetryBlock, State, ToolCard
-from agentmagic.events import TRIES, StopReason, ToolProgress
+from agentmagic.events import StopReason, ToolProgress
 from agentmagic.messages import Usage
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
@@ -149,7 +149,7 @@ def retry(block: RetryBlock, *, times: bool) -> str:
     error = shown(block.error).strip().rstrip(".")
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
-    return f"{error}{joint} again{when} ({block.attempt + 1} of {TRIES})"
+    return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from IPython.core import completer
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult
@@ -17,6 +17,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from agentmagic.errors import AgentMagicError
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import SUFFIX, folder_of
+from agentmagic.providers.base import SETTINGS, Effort
 from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.functions import is_tool
@@ -55,6 +56,13 @@ Source = Callable[[CursorWord], Sequence[str]]
 def models(_word: CursorWord) -> Sequence[str]:
     """Return the default model of each provider."""
     return [f"{row.name}:{row.default}" for row in providers().values()]
+
+
+def model_settings(word: CursorWord) -> Sequence[str]:
+    """Return the settings of models, each with its equals sign, and the values that one may have."""
+    if word.typed.startswith("reasoning="):
+        return [f"reasoning={effort}" for effort in get_args(Effort)]
+    return [f"{name}." if name == "extra" else f"{name}=" for name in SETTINGS]
 
 
 def sessions(word: CursorWord) -> Sequence[str]:

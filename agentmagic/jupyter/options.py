@@ -6,9 +6,11 @@ annotated with an `Arg`, and the docstring is the help.
 
 import argparse
 import inspect
+import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -18,8 +20,9 @@ from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
 from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each platform has its own)
 
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.completion import Source, functions, models, sessions
+from agentmagic.jupyter.completion import Source, functions, model_settings, models, sessions
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
+from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.settings import Permission
 
 SESSION_FLAGS = ("-s", "--session")
@@ -35,15 +38,17 @@ class Arg:
 
     `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
     and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
-    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
+    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are, and
+    `many` says that the option may be repeated.
     """
 
     usage: str
     help: str
     complete: Source | None = None
     parse: Callable[[str], Any] | None = None
-    check: Callable[[Any], None] | None = None
+    check: Callable[[Any], object] | None = None
     rest: bool = False
+    many: bool = False
 
     def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
         """Add the argument that a parameter stands for to a parser."""
@@ -55,7 +60,9 @@ class Arg:
         if kind is bool:
             parser.add_argument(*flags, **written, action="store_true")
             return
-        if self.rest:
+        if self.many:
+            written["action"], written["default"] = "append", []
+        elif self.rest:
             written["nargs"] = argparse.REMAINDER
         elif get_origin(kind) is tuple:
             written["nargs"] = "*" if optional and not flags else "+"
@@ -91,6 +98,26 @@ def _names(written: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in written.split(",") if name.strip())
 
 
+def read_settings(written: Sequence[str]) -> ModelSettings:
+    """Return the settings of "NAME=VALUE" words, each VALUE JSON or plain text. Raises UsageError."""
+    settings = ModelSettings()
+    for word in written:
+        path, equals, text = word.partition("=")
+        name, *inner = path.split(".")
+        if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
+            known = ", ".join(one for one in SETTINGS if one != "extra")
+            message = f"--set {word} is no setting. Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE."
+            raise UsageError(message)
+        value: Any = text
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+        for key in reversed(inner):
+            value = {key: value}
+        given: dict[str, Any] = {name: value}
+        settings |= ModelSettings(**given)
+    return settings
+
+
 @dataclass(frozen=True)
 class Ask:
     """Ask the agent; the cell's body is the prompt. {expression} puts a value of the notebook into it.
@@ -110,6 +137,17 @@ class Ask:
     model: Annotated[
         str | None, Arg("-m, --model PROVIDER:MODEL", "the model to ask; see %%agent models", complete=models)
     ] = None
+    settings: Annotated[
+        tuple[str, ...],
+        Arg(
+            "--set NAME=VALUE",
+            "a setting of the model: temperature, max_output_tokens, reasoning, seed, or extra.NAME for a field of its "
+            "provider; may be repeated",
+            complete=model_settings,
+            check=read_settings,
+            many=True,
+        ),
+    ] = ()
     instructions: Annotated[str | None, Arg("--instructions TEXT", "what the model is told before everything")] = None
     tools: Annotated[
         tuple[str, ...] | None,

@@ -19,7 +19,7 @@ from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBus
 from agentmagic.events import Event, RunResult, ToolFinished
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.options import Ask
+from agentmagic.jupyter.options import Ask, read_settings
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.questions import Questions
 from agentmagic.messages import Message, Prompt
@@ -247,6 +247,8 @@ def _recipe(session: Session, command: Ask) -> Agent:
     chosen = {name: value for name in names if (value := getattr(command, name)) is not None}
     if word := chosen.get("permission"):  # the option replaces the policy's default: its rules stay
         chosen["permission"] = replace(policy_of(session.agent.permission), default=word)
+    if command.settings:
+        chosen["settings"] = session.agent.settings | read_settings(command.settings)
     return replace(session.agent, **chosen) if chosen else session.agent  # a new one would read its servers again
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from tenacity import (
@@ -14,19 +15,17 @@ from tenacity import (
     wait_exponential,
     wait_random,
 )
+from tenacity.wait import wait_base
 
+from agentmagic.agent import RetrySettings
 from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
-from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted
+from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
 from agentmagic.secrets import redact
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds before the first retry, doubled up to the longest, each with up to a second of jitter."""
-LONGEST_RETRY_AFTER = 120.0
-"""The most seconds that a `Retry-After` may ask for. After a longer one the turn fails at once and says so."""
 REPROMPTS = 2
 """How often a model is asked again after an empty answer, or one that cannot be read."""
 
@@ -42,8 +41,8 @@ OnRetry = Callable[[int, float, str], None]
 """Called after a failed try with its number, the seconds until the next, and the error."""
 
 
-async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
-    """Send a request, with retries, and return the model's closing event, its usage with the cost.
+async def ask(model: Model, request: Request, settings: RetrySettings, hear: Hear, on_retry: OnRetry) -> ModelFinished:
+    """Send a request, with retries as the settings say, and return the model's closing event, its usage with the cost.
 
     `hear` is called with the parts of the response as they come. Raises the ProviderError of the last try.
     """
@@ -61,9 +60,9 @@ async def ask(model: Model, request: Request, hear: Hear, on_retry: OnRetry) -> 
         on_retry(state.attempt_number, delay, redact(said(failures[-1])))
 
     retrying = AsyncRetrying(
-        stop=stop_after_attempt(TRIES),
-        wait=_wait,
-        retry=retry_if_exception(lambda error: _may_help(error, failures)),
+        stop=stop_after_attempt(settings.tries),
+        wait=partial(_wait, settings),
+        retry=retry_if_exception(lambda error: _may_help(error, failures, settings)),
         before_sleep=tell,
         reraise=True,
     )
@@ -135,25 +134,31 @@ def _reprompted(request: Request, failures: list[ProviderError]) -> Request:
     return replace(request, messages=(*request.messages, user(words))) if words else request
 
 
-def _may_help(error: BaseException, failures: list[ProviderError]) -> bool:
-    """Whether sending the same request again may help."""
-    if not isinstance(error, ProviderError) or not error.retryable:
+def _may_help(error: BaseException, failures: list[ProviderError], settings: RetrySettings) -> bool:
+    """Whether sending the same request again may help, as the settings or else the provider say."""
+    if not isinstance(error, ProviderError):
         return False
+    if settings.statuses is not None and error.status is not None:
+        retryable = error.status in settings.statuses
+    else:
+        retryable = error.retryable
     if type(error) in _REPROMPTS:
-        return sum(type(one) in _REPROMPTS for one in failures) <= REPROMPTS
-    return error.retry_after is None or error.retry_after <= LONGEST_RETRY_AFTER
+        return retryable and sum(type(one) in _REPROMPTS for one in failures) <= REPROMPTS
+    return retryable and (error.retry_after or 0.0) <= settings.longest_retry_after
 
 
-_backoff = wait_exponential(multiplier=FIRST_WAIT, max=LONGEST_WAIT) + wait_random(0, 1)
+def _backoff(settings: RetrySettings) -> wait_base:
+    jitter = wait_random(0, min(1.0, settings.longest_wait))
+    return wait_exponential(multiplier=settings.first_wait, max=settings.longest_wait) + jitter
 
 
-def _wait(state: RetryCallState) -> float:
+def _wait(settings: RetrySettings, state: RetryCallState) -> float:
     """Return the seconds before the next try: what the provider asked for, else backoff with jitter."""
     error = state.outcome.exception() if state.outcome else None
     if type(error) in _REPROMPTS:
         return 0.0
     asked = error.retry_after if isinstance(error, ProviderError) else None
-    return _backoff(state) if asked is None else asked
+    return _backoff(settings)(state) if asked is None else asked
 
 
 def words_of(error: Exception) -> str:

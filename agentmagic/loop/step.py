@@ -19,7 +19,7 @@ from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
-from agentmagic.providers.base import KINDS, Model, ModelFinished, Request
+from agentmagic.providers.base import KINDS, SETTINGS, Model, ModelFinished, Request, honoured
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
@@ -105,6 +105,7 @@ class Steps:
         self._call_ids: set[str] = set()
         said = turn.agent.instructions
         self._instructions = said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
+        self._settings = honoured(turn.model, turn.agent.settings)
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     @cached_property
@@ -183,7 +184,7 @@ class Steps:
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
         try:
-            finished = await ask(self._model, request, hear, on_retry)
+            finished = await ask(self._model, request, self._turn.agent.retry, hear, on_retry)
         except ProviderError as error:
             self.usage += error.usage or Usage()
             raise
@@ -206,7 +207,7 @@ class Steps:
             self._context.measured(len(self._messages) - 1, finished.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:
-        self._emit(StepRetried(self.number, attempt, delay, redact(error)))
+        self._emit(StepRetried(self.number, attempt, delay, redact(error), self._turn.agent.retry.tries))
 
     @property
     def _messages(self) -> Messages:
@@ -218,7 +219,7 @@ class Steps:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
         definitions = tuple(tool.definition for tool in self._tools.values())
-        return Request(sent, self._instructions, definitions, tool_choice, self._schema)
+        return Request(sent, self._instructions, definitions, tool_choice, self._schema, self._settings)
 
     async def _compact(self, messages: Messages) -> bool:
         """Make the history shorter for the model, if possible. Return whether that was done."""
@@ -243,5 +244,7 @@ class Steps:
             words.clear()
             self._emit(Notice("info", f"{what} is asked for again in {delay:.0f} s: {error}"))
 
-        finished = await self._ask(request, hear, on_retry)
+        # A limit of output is meant for answers. A summary has its own, in words.
+        settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
+        finished = await self._ask(replace(request, settings=settings), hear, on_retry)
         return "".join(words), finished.usage

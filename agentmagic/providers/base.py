@@ -5,10 +5,11 @@ A request goes into a model; part events and one closing event come out.
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_checkable
 
+from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
 from agentmagic.messages import Message, Reasoning, Text, ToolDef, Usage
@@ -51,13 +52,83 @@ class OutputSchema:
         return self.convert(data)
 
 
+Effort = Literal["none", "low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """How a model is to answer; None leaves a setting to the provider.
+
+    `max_output_tokens` bounds one response, reasoning included. `reasoning` is the effort: "none", "low", "medium" or
+    "high". `extra` has fields of the provider's own, which are merged into the body of each request.
+
+    `a | b` has the settings of `b`, and those of `a` that `b` does not give. Raises UsageError for an invalid value.
+    """
+
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: Effort | None = None
+    seed: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
+
+    def __post_init__(self) -> None:
+        _check_setting("temperature", self.temperature, (int, float), 0, "a number from 0 on")
+        _check_setting("max_output_tokens", self.max_output_tokens, (int,), 1, "a whole number from 1 on")
+        _check_setting("seed", self.seed, (int,), 0, "a whole number from 0 on")
+        if self.reasoning is not None and self.reasoning not in get_args(Effort):
+            message = f"reasoning is {self.reasoning!r}. Choose one of {', '.join(get_args(Effort))}."
+            raise UsageError(message)
+        try:
+            written = json.dumps(self.extra, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            written = ""
+        if not written.startswith("{"):
+            message = f"extra is {self.extra!r:.80}. Give a dict of JSON values."
+            raise UsageError(message)
+
+    def __or__(self, other: "ModelSettings") -> "ModelSettings":
+        chosen: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
+        chosen["extra"] = merged(self.extra, other.extra)
+        return ModelSettings(**chosen)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the settings that are not left to the provider."""
+        return tuple(name for name in SETTINGS if getattr(self, name) not in (None, {}))
+
+    def only(self, names: Collection[str]) -> "ModelSettings":
+        """Return the settings of these names."""
+        return ModelSettings(**{name: getattr(self, name) for name in self.given if name in names})
+
+
+SETTINGS: tuple[str, ...] = tuple(one.name for one in fields(ModelSettings))
+
+
+def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, advice: str) -> None:
+    if value is None or (isinstance(value, kinds) and not isinstance(value, bool) and least <= value < float("inf")):
+        return
+    message = f"{name} is {value!r}. Give {advice}, or None to leave it to the provider."
+    raise UsageError(message)
+
+
+def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with the fields of another one added: objects are merged, other values replaced."""
+    both = dict(body)
+    for key, value in extra.items():
+        old = both.get(key)
+        joins = isinstance(old, Mapping) and isinstance(value, Mapping)
+        both[key] = merged(cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", value)) if joins else value
+    return both
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One model request, independent of the provider.
 
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
     `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
-    of that form. Not every model obeys, so the loop checks the answer.
+    of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
+    `honours`.
     """
 
     messages: tuple[Message, ...]
@@ -65,6 +136,7 @@ class Request:
     tools: tuple[ToolDef, ...] = ()
     tool_choice: str = "auto"
     output: OutputSchema | None = None
+    settings: ModelSettings = ModelSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +210,20 @@ class Hosted(Protocol):
     def base_url(self) -> str:
         """The address that requests are sent to."""
         ...
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A model that takes settings. The user is told of the settings that a model cannot honour."""
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model honours if it is given these; others are left out."""
+        ...
+
+
+def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
+    """Return the settings that a model honours; none if it is not `Adjustable`."""
+    return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())
 
 
 Kind = Literal["images", "documents", "audio", "video"]

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict, cast
 from agentmagic.errors import BadRequest, ConfigError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolResult, Usage, as_text
-from agentmagic.providers.base import FREE, KINDS, Family, ModelEvent, ModelFinished, Provider, Request
+from agentmagic.providers.base import FREE, KINDS, Family, ModelEvent, ModelFinished, ModelSettings, Provider, Request
 from agentmagic.providers.wire import clean, read_arguments
 
 PROVIDERS = (
@@ -58,6 +58,10 @@ class ScriptedModel:
         self.requests: list[Request] = []
         self._steps = list(steps)
         self._calls = 0
+
+    def honours(self, settings: ModelSettings) -> tuple[str, ...]:
+        """Return all names: a script is the same with any settings."""
+        return settings.given
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Play the next step."""

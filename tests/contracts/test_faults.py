@@ -86,7 +86,7 @@ FINAL = {
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr("agentmagic.loop.retry._backoff", wait_none())
+    monkeypatch.setattr("agentmagic.loop.retry._backoff", lambda _settings: wait_none())
 
 
 def passing(names="fault kind"):

@@ -7,15 +7,16 @@ from collections.abc import Callable
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 from tenacity import wait_none
 
-from agentmagic import Agent, Session
+from agentmagic import Agent, ModelSettings, Session
 from agentmagic.errors import BadRequest, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, user
-from agentmagic.providers.base import Model, ModelFinished, Request
+from agentmagic.providers.base import Model, ModelFinished, Request, honoured
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history, run
@@ -27,6 +28,9 @@ CLOCK = ToolDef("clock", "Tells the time.", {"type": "object", "properties": {"z
 REQUEST = Request((user("What time is it here and there?"),), "Be brief.", (CLOCK,))
 WORDS = "Let me look."
 ZONES = ("UTC", "CET")
+SETTINGS = ModelSettings(
+    temperature=0.5, max_output_tokens=900, reasoning="low", seed=7, extra={"own": {"field": True}}
+)
 CALLS = [{"name": "clock", "arguments": {"zone": zone}} for zone in ZONES]
 
 
@@ -34,12 +38,14 @@ CALLS = [{"name": "clock", "arguments": {"zone": zone}} for zone in ZONES]
 class Case:
     """A model behind HTTP: how it is made for an address, and its answers, one event of the stream each.
 
-    `calling` says WORDS and calls the clock for each zone; `speaking` says WORDS only.
+    `calling` says WORDS and calls the clock for each zone; `speaking` says WORDS only. `settings` are the fields of a
+    request with SETTINGS.
     """
 
     make: Callable[[str], Model]
     calling: list[str]
     speaking: list[str]
+    settings: dict[str, Any]
 
 
 def responses_case() -> Case:
@@ -69,7 +75,10 @@ def responses_case() -> Case:
         return OpenAIResponses("gpt-5.4", base_url=f"{url}/v1", api_key=KEY)
 
     return Case(
-        make, [sse(chunk) for chunk in (*spoken, *called, closing)], [sse(chunk) for chunk in (*spoken, closing)]
+        make,
+        [sse(chunk) for chunk in (*spoken, *called, closing)],
+        [sse(chunk) for chunk in (*spoken, closing)],
+        {"temperature": 0.5, "max_output_tokens": 900, "reasoning": {"effort": "low"}},
     )
 
 
@@ -94,6 +103,7 @@ def chat_case() -> Case:
         make,
         [*spoken, *called, chunk({}, "tool_calls"), usage, sse(done=True)],
         [*spoken, chunk({}, "stop"), usage, sse(done=True)],
+        {"temperature": 0.5, "max_tokens": 900, "reasoning_effort": "low", "seed": 7},
     )
 
 
@@ -114,7 +124,9 @@ def gemini_case() -> Case:
         return Gemini("gemini-3.5-flash", base_url=url, api_key=KEY)
 
     spoken = chunk({"text": WORDS})
-    return Case(make, [spoken, *called, closing], [spoken, closing])
+    thinking = {"thinkingLevel": "LOW", "includeThoughts": True}
+    config = {"temperature": 0.5, "maxOutputTokens": 900, "seed": 7, "thinkingConfig": thinking}
+    return Case(make, [spoken, *called, closing], [spoken, closing], {"generationConfig": config})
 
 
 def anthropic_case() -> Case:
@@ -264,6 +276,17 @@ def test_a_whole_turn_goes_through(name):
     assert invalid_history(outcome.history_delta) is None
 
 
+@every_http_model
+def test_settings_are_sent_in_the_words_of_the_api(name):
+    case = CASES[name]()
+    with Loopback([Exchange("".join(case.speaking))]) as server:
+        model = case.make(server.url)
+        events_of(model, Request((user("Hello."),), settings=honoured(model, SETTINGS)))
+    sent = json.loads(server.requests[0].body)
+    assert {key: sent.get(key) for key in case.settings} == case.settings
+    assert sent["own"] == {"field": True}
+
+
 @every_model
 def test_it_can_be_closed_twice_and_asked_again(name):
     async def main(model):
@@ -352,7 +375,7 @@ def test_a_bad_request_is_told_in_the_server_s_words_without_the_key(name):
 
 @every_http_model
 def test_a_stream_that_broke_is_tried_again_as_a_whole(name, monkeypatch):
-    monkeypatch.setattr("agentmagic.loop.retry._backoff", wait_none())
+    monkeypatch.setattr("agentmagic.loop.retry._backoff", lambda _settings: wait_none())
     case = CASES[name]()
     whole = "".join(case.speaking)
     with Loopback([Exchange(whole, cut_at=len(case.speaking[0])), Exchange(whole)]) as server:

@@ -6,6 +6,7 @@ from typing import Annotated
 import pytest
 from IPython.core.completer import CompletionContext
 
+from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import options
 from agentmagic.jupyter.agent_commands import agent_magic
@@ -32,6 +33,29 @@ def test_options_become_fields():
     assert parsed == options.Ask(
         name="tutor", model="local:x", instructions="Be kind.", tools=("a", "b"), timeout=2.5, new=True, bg=True
     )
+
+
+def test_settings_of_the_model_are_given_one_by_one():
+    asked = options.parse_ask(
+        "--set temperature=0 --set=reasoning=low --set extra.text.verbosity=low --set extra.top_p=0.5"
+    )
+    assert options.read_settings(asked.settings) == ModelSettings(
+        temperature=0, reasoning="low", extra={"text": {"verbosity": "low"}, "top_p": 0.5}
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("%%agent --set temp", ["temperature="]),
+        ("%%agent --set reasoning=l", ["reasoning=low"]),
+        ("%%agent --set=max", ["--set=max_output_tokens="]),
+    ],
+)
+def test_settings_are_completed(line, found):
+    complete = matcher(Namespace({}, lambda: SaveFolder(None)), options.ask_parser(), [])
+    context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
+    assert [one.text for one in complete(context)["completions"]] == found
 
 
 def test_a_limit_of_cost_is_a_number_of_dollars():
@@ -105,6 +129,10 @@ def test_help_wins_over_everything_else_on_the_line(line):
         ("--tools a --no-tools", "contradict each other"),
         ("--permission maybe", "invalid choice"),
         ("'", "Close its quotes"),
+        ("--set temperature", "--set temperature is no setting. Write NAME=VALUE with one of temperature,"),
+        ("--set top_p=0.5", "extra.FIELD=VALUE"),
+        ("--set extra=1", "extra.FIELD=VALUE"),
+        ("--set seed=many", "seed is 'many'. Give a whole number"),
     ],
 )
 def test_a_line_that_cannot_be_read_says_why(line, said):

@@ -200,8 +200,7 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
         assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", secrets.BLANK))
 
 
-def test_a_terminal_is_told_of_a_retry(monkeypatch):
-    monkeypatch.setattr("agentmagic.loop.retry.FIRST_WAIT", 0.0)
+def test_a_terminal_is_told_of_a_retry():
     text = printed(RateLimited("busy", retry_after=0.0), "there")
     assert "busy, trying again" in text
     assert text.index("busy") < text.index("there")

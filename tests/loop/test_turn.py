@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tenacity import wait_none
 
-from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, secrets, serialization, tool
+from agentmagic import (
+    Agent,
+    Done,
+    ModelSettings,
+    RetrySettings,
+    Session,
+    TaskComplete,
+    ToolContext,
+    secrets,
+    serialization,
+    tool,
+)
 from agentmagic.errors import (
     AgentMagicError,
     AuthenticationFailed,
@@ -104,7 +115,7 @@ ADD = calls(("add", {"a": 1, "b": 2}))
 
 @pytest.fixture
 def no_waits(monkeypatch):
-    monkeypatch.setattr(retry, "_backoff", wait_none())
+    monkeypatch.setattr(retry, "_backoff", lambda _settings: wait_none())
 
 
 # -- steps ---------------------------------------------------------------------------------------
@@ -593,10 +604,59 @@ def test_the_wait_the_provider_asks_for_is_honoured():
 
 
 def test_a_wait_that_is_too_long_fails_at_once():
-    model = Faulty(RateLimited("come back tomorrow", retry_after=retry.LONGEST_RETRY_AFTER + 1))
+    model = Faulty(RateLimited("come back tomorrow", retry_after=RetrySettings().longest_retry_after + 1))
     with pytest.raises(RateLimited, match="come back tomorrow"):
         Session(Agent(model)).ask("a prompt")
     assert len(model.requests) == 1
+
+
+def test_settings_of_the_agent_and_of_the_turn_reach_the_model():
+    model = ScriptedModel(["One.", "Two."])
+    session = Session(Agent(model, settings=ModelSettings(temperature=0.5, seed=3, extra={"a": {"b": 1}})))
+    run(session, "a prompt", settings=ModelSettings(temperature=0, extra={"a": {"c": 2}}))
+    run(session, "a prompt")
+    first, second = (request.settings for request in model.requests)
+    assert first == ModelSettings(temperature=0, seed=3, extra={"a": {"b": 1, "c": 2}})
+    assert second == session.agent.settings
+
+
+def test_a_setting_that_the_model_does_not_take_is_left_out_and_said_once():
+    class Plain(Faulty):
+        def honours(self, settings):
+            return ("temperature",)
+
+    model = Plain()
+    session = Session(Agent(model, settings=ModelSettings(temperature=0, seed=3)))
+    first, second = run(session, "a prompt"), run(session, "a prompt")
+    assert model.requests[0].settings == ModelSettings(temperature=0)
+    assert notices(first) == [f"{model.name} takes no seed, so it is asked without that setting."]
+    assert notices(second) == []
+
+
+def test_a_model_that_knows_no_settings_is_sent_none():
+    model = Faulty()
+    result = run(Session(Agent(model, settings=ModelSettings(temperature=0))), "a prompt")
+    assert model.requests[0].settings == ModelSettings()
+    assert "takes no temperature" in notices(result)[0]
+
+
+def test_the_agent_says_how_often_a_request_is_tried():
+    model = Faulty(*[Unavailable("down", status=503)] * 9)
+    with pytest.raises(Unavailable) as caught:
+        Session(Agent(model, retry=RetrySettings(tries=7, longest_wait=0))).ask("a prompt")
+    assert len(model.requests) == 7
+    retried = [event for event in caught.value.result.events if event.type == "step_retried"]
+    assert [event.delay for event in retried] == [0.0] * 6
+    assert {event.tries for event in retried} == {7}
+
+
+@pytest.mark.parametrize(("status", "asked"), [(404, 2), (503, 1), (None, 2)])
+def test_the_agent_says_on_which_statuses_a_request_is_tried_again(status, asked):
+    model = Faulty(Unavailable("down", status=status))
+    settings = RetrySettings(longest_wait=0, statuses={404})
+    result = run(Session(Agent(model, retry=settings)), "a prompt")
+    assert len(model.requests) == asked
+    assert result.stop_reason == ("answer" if asked == 2 else "error")
 
 
 def test_waits_grow_with_jitter():
@@ -606,9 +666,9 @@ def test_waits_grow_with_jitter():
         def __init__(self, attempt):
             self.attempt_number = attempt
 
-    waits = [[retry._wait(State(attempt)) for attempt in range(1, 5)] for _ in range(20)]
+    waits = [[retry._wait(RetrySettings(), State(attempt)) for attempt in range(1, 5)] for _ in range(20)]
     for number, column in enumerate(zip(*waits, strict=True)):
-        base = retry.FIRST_WAIT * 2**number
+        base = RetrySettings().first_wait * 2**number
         assert all(base <= wait <= base + 1 for wait in column)
         assert len(set(column)) > 1
 

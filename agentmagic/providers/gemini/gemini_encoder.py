@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Memo, Request
+from agentmagic.providers.base import Effort, Memo, ModelSettings, Request, merged
 from agentmagic.providers.wire import Json, clean, fit_name
 
 PROVIDER = "gemini"
@@ -27,6 +27,10 @@ _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 
 # A model that does not think refuses a request for thoughts. flash-lite thinks only if it is told to.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
+_THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
+_THINKS_BY_BUDGET = re.compile(r"(?:.*/)?gemini-2\.5(?!.*(?:image|tts|audio|live))")
+_BUDGETS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
+"""Tokens of thought, as Google's compatible API translates an effort."""
 _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
 # The first generations need no signatures, and refuse tools together with a form of the answer. Other families refuse
 # any form. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
@@ -69,9 +73,33 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = clean(_fit(request.output.schema))
-    if config:
+    if config := _with_settings(config, request.settings, model):
         body["generationConfig"] = config
-    return body
+    return merged(body, request.settings.extra)
+
+
+def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+    """Return the names of the settings that a model takes: one that does not think takes no effort."""
+    thinks = settings.reasoning is not None and _thinking(settings.reasoning, model)
+    return set(settings.given) - (set[str]() if thinks else {"reasoning"})
+
+
+def _with_settings(config: Json, settings: ModelSettings, model: str) -> Json:
+    names = {"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"}
+    given = {names[name]: getattr(settings, name) for name in settings.given if name in names}
+    if settings.reasoning is not None and (thinking := _thinking(settings.reasoning, model)):
+        # Thoughts must not be asked for if there are none.
+        given["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
+    return config | given
+
+
+def _thinking(effort: Effort, model: str) -> Json:
+    """Return how much to think, nothing if the model cannot be told: https://ai.google.dev/gemini-api/docs/thinking."""
+    if effort == "none" and "pro" in model:
+        return {}
+    if _THINKS_BY_LEVEL.match(model):
+        return {"thinkingLevel": "MINIMAL" if effort == "none" else effort.upper()}
+    return {"thinkingBudget": _BUDGETS[effort]} if _THINKS_BY_BUDGET.match(model) else {}
 
 
 def _calling(tool_choice: str) -> Json:

@@ -1,18 +1,18 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken
-from agentmagic.providers.base import ModelEvent, Request
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.failures import quoted, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
-from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, memo_for
+from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, honoured_by, memo_for
 from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after, unreadable
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class Gemini:
     def name(self) -> str:
         """The full name, "gemini:MODEL"."""
         return f"{PROVIDER}:{self._model}"
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self._model, settings)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""

@@ -6,7 +6,7 @@ https://developers.openai.com/api/reference/resources/chat
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from agentmagic.errors import MalformedCall
@@ -23,7 +23,7 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, PartWriter, Request
+from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, ModelSettings, PartWriter, Request, merged
 from agentmagic.providers.failures import broken
 from agentmagic.providers.openai.openai_client import (
     IMAGES,
@@ -34,6 +34,7 @@ from agentmagic.providers.openai.openai_client import (
     data_url,
     filtered,
     form,
+    honoured_by,
     read_usage,
 )
 from agentmagic.providers.wire import (
@@ -203,13 +204,20 @@ class OpenAIChat(OpenAIClient):
         super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = _memo(model)
 
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self.model, settings) if self.is_openai else settings.given
+
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
         calls = bool(request.tools) and request.tool_choice != "none"
         # Many compatible servers cannot call tools while they hold an answer to its form.
         if not self.takes_forms or (calls and not self.is_openai):
             request = replace(request, output=None)
-        return self.events("/chat/completions", encode(request, self.model, self._memo), Decoder(self.model))
+        body = encode(request, self.model, self._memo)
+        if self.is_openai and "max_tokens" in body:  # the older name, which every other server knows
+            body["max_completion_tokens"] = body.pop("max_tokens")
+        return self.events("/chat/completions", body, Decoder(self.model))
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
@@ -225,7 +233,10 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    return body
+    settings = request.settings
+    names = {"max_output_tokens": "max_tokens", "reasoning": "reasoning_effort"}
+    body |= {names.get(name, name): getattr(settings, name) for name in settings.given if name != "extra"}
+    return merged(body, settings.extra)
 
 
 def _memo(model: str) -> Memo:

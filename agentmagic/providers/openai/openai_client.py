@@ -9,6 +9,7 @@ import base64
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ContextTooLong, MissingExtra, ProviderError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers import failures
-from agentmagic.providers.base import ModelEvent, OutputSchema
+from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.failures import Fault, Vendor, broken, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.wire import (
@@ -101,6 +102,25 @@ PDF = "application/pdf"
 NOTHING = "(no words)"
 """Sent in place of a user message without content, which both APIs refuse."""
 
+# https://developers.openai.com/api/docs/guides/latest-model: of the models that reason, only those from GPT-5.1 on take
+# a temperature, and only while they do not reason, which is their default.
+_DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
+_ALWAYS_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-5(?:-|$)|codex|gpt-5\.\d+-(?:pro|codex))")
+
+
+def reasons(model: str) -> bool:
+    """Return whether a model takes a request for reasoning and a history with reasoning; other vendors' models may."""
+    return not _DOES_NOT_REASON.match(model)
+
+
+def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+    """Return the names of the settings that a model takes."""
+    refused = {"reasoning"} if not reasons(model) else set[str]()
+    if _ALWAYS_REASONS.match(model) or (model.startswith("gpt-5") and settings.reasoning not in (None, "none")):
+        refused.add("temperature")
+    return set(settings.given) - refused
+
+
 _FORMS = frozenset({"response_format", "text"})
 """The fields with the form of an answer, in the two APIs."""
 
@@ -169,7 +189,9 @@ class OpenAIClient:
     @property
     def is_openai(self) -> bool:
         """Whether the server is OpenAI's own."""
-        return urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
+        with suppress(ValueError):  # half an IPv6 address, which the first request complains of
+            return urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
+        return False
 
     async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
         """Post a request and yield the events of the answer, chunk by chunk.

@@ -5,8 +5,7 @@ before the call that it led to, and is complete only in `response.output_item.do
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
-import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentmagic.errors import MalformedCall, ProviderError
@@ -24,7 +23,7 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, Request
+from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
 from agentmagic.providers.openai.openai_client import (
     IMAGES,
@@ -36,7 +35,9 @@ from agentmagic.providers.openai.openai_client import (
     error_for,
     filtered,
     form,
+    honoured_by,
     read_usage,
+    reasons,
 )
 from agentmagic.providers.wire import (
     Json,
@@ -206,9 +207,6 @@ def _failure(error: Json) -> ProviderError:
 LONGEST_ID = 64
 """Characters of the longest id of a call."""
 
-_DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
-"""OpenAI's models that refuse a request for reasoning, and a history with reasoning."""
-
 
 class OpenAIResponses(OpenAIClient):
     """A model behind the Responses API."""
@@ -218,6 +216,11 @@ class OpenAIResponses(OpenAIClient):
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = _memo(model)
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes: all but `seed`, which this API does not have."""
+        known = honoured_by(self.model, settings) if self.is_openai else set(settings.given)
+        return known - {"seed"}
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
@@ -230,7 +233,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     """Return the body of `POST /responses`; a memo of the same model saves encoding a message twice."""
     messages = (memo or _memo(model))(request.messages)
     body: Json = {"model": model, "input": messages, "stream": True, "store": False}
-    if _reasons(model):
+    if reasons(model):
         body["include"] = ["reasoning.encrypted_content"]
     if request.instructions:
         body["instructions"] = clean(request.instructions)
@@ -239,16 +242,18 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = _tool_choice(request.tool_choice)
     if request.output:
         body["text"] = {"format": {"type": "json_schema", **form(request.output)}}
-    return body
+    settings = request.settings
+    if settings.temperature is not None:
+        body["temperature"] = settings.temperature
+    if settings.max_output_tokens is not None:
+        body["max_output_tokens"] = settings.max_output_tokens
+    if settings.reasoning is not None:
+        body["reasoning"] = {"effort": settings.reasoning}
+    return merged(body, settings.extra)
 
 
 def _memo(model: str) -> Memo:
-    reasons = _reasons(model)
-    return Memo(lambda message: map(clean, _items(message, reasons=reasons)))
-
-
-def _reasons(model: str) -> bool:
-    return not _DOES_NOT_REASON.match(model)
+    return Memo(lambda message: map(clean, _items(message, reasons=reasons(model))))
 
 
 def _tool(tool: ToolDef) -> Json:

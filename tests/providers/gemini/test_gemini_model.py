@@ -38,7 +38,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import Model, ModelFinished, OutputSchema, Request
+from agentmagic.providers.base import Model, ModelFinished, ModelSettings, OutputSchema, Request
 from agentmagic.providers.gemini import gemini_model
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import encode, memo_for
@@ -914,3 +914,22 @@ def test_a_recording_comes_out_as_events_and_goes_on_as_it_was_accepted(name, ex
             assert events[-1].usage.reasoning_tokens > 0
     assert [[part.name if isinstance(part, ToolCall) else part.text for part in parts] for parts in answers] == expected
     assert [normal(sent.json) for sent in server.requests] == [normal(exchange.request) for exchange in exchanges]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "thinking"),
+    [
+        ("gemini-3.5-flash", "none", {"thinkingLevel": "MINIMAL", "includeThoughts": False}),
+        ("gemini-3.5-flash", "high", {"thinkingLevel": "HIGH", "includeThoughts": True}),
+        ("gemini-2.5-flash-lite", "low", {"thinkingBudget": 1024, "includeThoughts": True}),
+        ("gemini-2.5-flash", "none", {"thinkingBudget": 0, "includeThoughts": False}),
+        ("gemini-2.5-pro", "none", None),
+        ("gemini-2.0-flash", "low", None),
+    ],
+)
+def test_effort_is_a_level_or_a_budget_of_thoughts(model, effort, thinking):
+    settings = ModelSettings(reasoning=effort)
+    honoured = settings.only(Gemini(model).honours(settings))
+    assert honoured.given == (("reasoning",) if thinking else ())
+    config = encode(Request((user("Hi"),), settings=honoured), model).get("generationConfig", {})
+    assert thinking in (None, config.get("thinkingConfig"))

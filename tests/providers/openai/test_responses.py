@@ -23,7 +23,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, OutputSchema, Request
 from agentmagic.providers.openai.responses import Decoder, OpenAIResponses, encode
 from tests.providers.loopback import Loopback, ask, recorded
 
@@ -549,3 +549,21 @@ def test_the_recorded_images_are_sent_and_their_description_read():
         assert isinstance(text, Text)
         assert text.text == "".join(event.text for event in events if isinstance(event, PartDelta))
         assert following["input"][-1]["content"][0]["text"] == text.text
+
+
+@pytest.mark.parametrize(
+    ("model", "reasoning", "left_out"),
+    [
+        ("gpt-5.4", None, {"seed"}),
+        ("gpt-5.4", "none", {"seed"}),
+        ("gpt-5.4", "low", {"seed", "temperature"}),
+        ("gpt-5-mini", None, {"seed", "temperature"}),
+        ("o4-mini", "high", {"seed", "temperature"}),
+        ("gpt-4o", "low", {"seed", "reasoning"}),
+    ],
+)
+def test_a_model_takes_the_settings_that_openai_documents(model, reasoning, left_out):
+    settings = ModelSettings(temperature=0, seed=1, reasoning=reasoning)
+    assert set(settings.given) - set(OpenAIResponses(model).honours(settings)) == left_out
+    compatible = OpenAIResponses(model, base_url="http://localhost:1/v1")
+    assert set(settings.given) - set(compatible.honours(settings)) == {"seed"}
