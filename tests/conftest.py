@@ -20,6 +20,7 @@ NEEDS = {
     "jupyter": "ipykernel",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
+    "providers/anthropic": "anthropic",
     "providers/gemini": "google.genai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_strict.py": "openai",
@@ -32,7 +33,15 @@ NEEDS = {
 }
 
 # A developer's own keys, servers and choices must not reach a test.
-PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS", "OPENAI_", "GEMINI_", "GOOGLE_")
+PERSONAL = (
+    "AGENTMAGIC_MODEL",
+    "AGENTMAGIC_PERMISSION",
+    "AGENTMAGIC_SECRETS",
+    "OPENAI_",
+    "GEMINI_",
+    "GOOGLE_",
+    "ANTHROPIC_",
+)
 
 
 def _installed(module: str) -> bool:

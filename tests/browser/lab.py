@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = "AGENTMAGIC_CHROMIUM"
 """The environment variable that names the browser, where it is not `chromium` on the path."""
 
-PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "OPENAI_", "GEMINI_", "GOOGLE_")
+PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 """Variables of the developer's own that must not reach a kernel."""
 
 TIMEOUT = 30.0

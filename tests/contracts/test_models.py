@@ -130,8 +130,38 @@ def gemini_case() -> Case:
     return Case(make, [spoken, *called, closing], [spoken, closing], {"generationConfig": config})
 
 
-CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case}
-SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "google.genai"}
+def anthropic_case() -> Case:
+    from agentmagic.providers.anthropic.anthropic_model import Anthropic
+
+    def event(kind, **more):
+        return f"event: {kind}\n{sse({'type': kind, **more})}"
+
+    def block(place, empty, **delta):
+        return [
+            event("content_block_start", index=place, content_block=empty),
+            event("content_block_delta", index=place, delta=delta),
+            event("content_block_stop", index=place),
+        ]
+
+    start = event("message_start", message={"id": "msg_1", "usage": {"input_tokens": 5, "output_tokens": 1}})
+    spoken = [start, *block(0, {"type": "text", "text": ""}, type="text_delta", text=WORDS)]
+    called = []
+    for place, zone in enumerate(ZONES, 1):
+        empty = {"type": "tool_use", "id": f"toolu_{place}", "name": "clock", "input": {}}
+        called += block(place, empty, type="input_json_delta", partial_json=f'{{"zone": "{zone}"}}')
+
+    def closing(reason):
+        ended = event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": 7})
+        return [ended, event("message_stop")]
+
+    def make(url):
+        return Anthropic("claude-sonnet-5-5", base_url=url, api_key=KEY)
+
+    return Case(make, [*spoken, *called, *closing("tool_use")], [*spoken, *closing("end_turn")])
+
+
+CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case, "anthropic": anthropic_case}
+SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "google.genai", "anthropic": "anthropic"}
 
 
 def _installed(module):
@@ -317,7 +347,7 @@ def test_cancelling_ends_a_script_at_once():
 def test_a_stream_that_ends_before_its_closing_event_is_broken(name, answer):
     case = CASES[name]()
     chunks = getattr(case, answer)
-    closing = {"openai": 1, "openai-chat": 3, "gemini": 1}[name]
+    closing = {"openai": 1, "openai-chat": 3, "gemini": 1, "anthropic": 1}[name]
     for length in range(1, len(chunks) - closing + 1):
         with Loopback([Exchange("".join(chunks[:length]))]) as server, pytest.raises(StreamBroken):
             events_of(case.make(server.url))
