@@ -64,6 +64,7 @@ ADDRESS = 2000
 DESCRIPTION = 1000
 LOG_TEXT = 2000
 ERROR = 500
+FAILURE = 2000  # of a call, for the model
 
 # What a server may ask of the user, and how often in one turn of a session.
 QUESTIONS = 10

@@ -8,7 +8,7 @@ lock while a call is answered, so that one slow call would hold up all others.
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -20,7 +20,7 @@ from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
 from agentmagic.text import deceives, one_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.http_transport import bound
+from agentmagic.tools.mcp.http_transport import bound, replace_answer
 from agentmagic.tools.mcp.pending import PendingCallers
 from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
 
@@ -57,14 +57,14 @@ class Interrupted(NotAuthorized):
 class Authorization:
     """Puts the token on each request of one connection, and gets another one if the server refuses it.
 
-    `on_problem` is called with the reason why there is no token, and with "" once there is one. `in_vain` is why the
+    `problem` is why there is no token for the last request, "" if there is one or none is needed. `in_vain` is why the
     user who was asked did not authorize us, "" if that did not happen.
     """
 
-    def __init__(self, grant: Grant, pending: PendingCallers, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, grant: Grant, pending: PendingCallers) -> None:
         self._grant = grant
         self._pending = pending
-        self._on_problem = on_problem
+        self.problem = ""
         self._lock = asyncio.Lock()
         self._asked = False
         self.in_vain = ""
@@ -88,7 +88,12 @@ class Authorization:
             if used:
                 request.headers["Authorization"] = f"Bearer {used}"
             response = yield request
-            if not _asks_for_token(response) or not await self._has_better(request, response, used):
+            self.problem = ""
+            if not _asks_for_token(response):
+                return
+            if not await self._has_better(request, response, used):
+                if self.problem:
+                    replace_answer(response, self.problem)
                 return
 
     async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
@@ -104,9 +109,8 @@ class Authorization:
             words = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
                 self.in_vain = words
-            self._on_problem(words)
+            self.problem = words
             return False
-        self._on_problem("")
         return True
 
     async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:

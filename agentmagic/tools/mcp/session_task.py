@@ -9,7 +9,6 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -52,7 +51,7 @@ class SessionTask:
 
     `state` is "failed" if the session never was ready and "died" if it was; `error` says why. `on_change` is called
     with the session when they change, `on_tools_changed` when the server says that its tools did. `unwatched` means
-    that the server will not say so any more. `unauthorized` is why the server gave no token, "" if it gave one.
+    that the server will not say so any more.
     """
 
     def __init__(
@@ -69,15 +68,12 @@ class SessionTask:
         self.tail = stdio.Tail()
         self.filter = MessageFilter()
         self.unwatched = False
-        self.unauthorized = ""
         self._config = config
         self._requests = requests
         self._pending = requests.pending
-        note_problem = partial(setattr, self, "unauthorized")
-        self._authorization = Authorization(grant, self._pending, note_problem) if grant else None
+        self._authorization = Authorization(grant, self._pending) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
-        self._status = 0
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -96,6 +92,11 @@ class SessionTask:
     def declined(self) -> bool:
         """Whether the user was asked to authorize us and did not."""
         return self._authorization is not None and self._authorization.in_vain != ""
+
+    @property
+    def unauthorized(self) -> str:
+        """Why the server gave us no token for the last request, "" if it gave one or wants none."""
+        return self._authorization.problem if self._authorization else ""
 
     @property
     def client(self) -> "Client":
@@ -146,7 +147,7 @@ class SessionTask:
 
     def reason(self, error: Exception) -> str:
         """Return in words why the server cannot be used."""
-        return self.unauthorized or server_errors.reason(self._config.transport, error, self._status)
+        return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
         """Enter the client, wait for the end, leave the client."""
@@ -189,8 +190,7 @@ class SessionTask:
                 server: Any = filtered(stdio.connect(program, self.tail, self.end), self.filter)
             case Http() | Sse() as address:
                 auth = self._authorization.as_auth() if self._authorization else None
-                note_status = partial(setattr, self, "_status")
-                server = filtered(http_transport.connect(address, note_status, auth), self.filter)
+                server = filtered(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
                 pass
             case Unreadable(problem=problem):

@@ -587,7 +587,7 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
 
     async def main():
         grant = token_store.Grant("https://example.org/mcp")
-        authorization = oauth.Authorization(grant, PendingCallers("web", Host()), pytest.fail)
+        authorization = oauth.Authorization(grant, PendingCallers("web", Host()))
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):
