@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.tools.mcp import limits, server_errors
-from agentmagic.tools.mcp.config import Http, Sse
+from agentmagic.tools.mcp.config import Http
 from agentmagic.tools.mcp.stdio import repair
 
 if TYPE_CHECKING:
@@ -140,14 +140,14 @@ def _error_in(body: bytes) -> str | None:
     return message if isinstance(message, str) else None
 
 
-def _make_client(server: Http | Sse, auth: "httpx2.Auth | None") -> "httpx2.AsyncClient":
+def _make_client(server: Http, auth: "httpx2.Auth | None") -> "httpx2.AsyncClient":
     """Return a client, to be entered once, whose answers are bounded."""
     import httpx2
 
     async def inspect(response: "httpx2.Response") -> None:
         await bound(response)
         # Only a POST counts: a server without a stream to GET or a session to DELETE is in order.
-        if response.request.method == "POST" and isinstance(server, Http):
+        if response.request.method == "POST" and not server.sse:
             await _explain(response, server.url)
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)
@@ -156,10 +156,10 @@ def _make_client(server: Http | Sse, auth: "httpx2.Auth | None") -> "httpx2.Asyn
 
 
 @asynccontextmanager
-async def connect(server: Http | Sse, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
+async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
     """Yield the streams of messages from and to a server."""
     client = _make_client(server, auth)
-    if isinstance(server, Sse):
+    if server.sse:
         from mcp.client.sse import sse_client
 
         # The library enters the client that the factory makes, and would give it settings of its own.

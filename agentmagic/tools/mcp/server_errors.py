@@ -7,7 +7,7 @@ from typing import cast
 
 from agentmagic.text import clean, one_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.config import Http, Sse, Stdio, Transport
+from agentmagic.tools.mcp.config import Http, Stdio, Transport
 
 CLOSED = "Connection closed"
 FORGOTTEN = "Session not found"
@@ -96,7 +96,7 @@ def reason(transport: Transport, error: BaseException) -> str:
             why = f"{transport.command} may not be executed; check its permissions"
         case Stdio(), NotADirectoryError():
             why = str(error)
-        case Http() | Sse(), _ if type(error).__module__.startswith("httpx2"):
+        case Http(), _ if type(error).__module__.startswith("httpx2"):
             response = getattr(error, "response", None)
             answered = response and http_problem(transport.url, response.status_code, response.headers)
             unreachable = f"{transport.url} cannot be reached ({type(error).__name__})"

@@ -9,13 +9,15 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from agentmagic.errors import ConfigError, MissingExtra, ServerError
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import http_transport, limits, server_errors, stdio
-from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Sse, Stdio, Unreadable
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Transport, Unreadable
 from agentmagic.tools.mcp.filters import MessageFilter, filtered
 from agentmagic.tools.mcp.oauth import Authorization
 from agentmagic.tools.mcp.pending import Timer
@@ -156,7 +158,7 @@ class SessionTask:
         try:
             async with AsyncExitStack() as entering:
                 with self._pending.clock(patience):
-                    client = await entering.enter_async_context(self._client())
+                    client = await self._enter(entering, self._config.transport)
                 patience.cancel()
                 client.session.validate_tool_result = _accept
                 self._become("ready")
@@ -177,7 +179,19 @@ class SessionTask:
             for call in self._calls:
                 call.cancel()
 
-    def _client(self) -> "Client":
+    async def _enter(self, entering: AsyncExitStack, transport: Transport) -> "Client":
+        """Enter a client; an address that ends in "/sse" is tried as that of an old server too."""
+        try:
+            return await entering.enter_async_context(self._client(transport))
+        except Exception as error:
+            if not isinstance(transport, Http) or transport.sse or not urlsplit(transport.url).path.endswith("/sse"):
+                raise
+            try:
+                return await self._enter(entering, replace(transport, sse=True))
+            except Exception:  # noqa: BLE001  (the first error tells more)
+                raise error from None
+
+    def _client(self, transport: Transport) -> "Client":
         """Return a client, to be entered once."""
         from mcp import Client, types
 
@@ -185,10 +199,10 @@ class SessionTask:
             if isinstance(message, types.ToolListChangedNotification):
                 self._on_tools_changed()
 
-        match self._config.transport:
+        match transport:
             case Stdio() as program:
                 server: Any = filtered(stdio.connect(program, self.tail, self.end), self.filter)
-            case Http() | Sse() as address:
+            case Http() as address:
                 auth = self._authorization.as_auth() if self._authorization else None
                 server = filtered(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):

@@ -195,6 +195,15 @@ def test_an_old_server_over_sse_works_in_every_way():
         asyncio.run(main(url))
 
 
+def test_an_address_of_an_old_server_needs_no_type():
+    async def main(url):
+        async with connected(workshop=config.parse(url.replace("/mcp", "/sse"))) as servers:
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+
+    with serving_workshop("sse_app") as url:
+        asyncio.run(main(url))
+
+
 def test_an_address_that_speaks_no_sse_is_said():
     async def main(url):
         async with connected(web=config.parse({"url": f"{url}/elsewhere", "type": "sse"})) as servers:
