@@ -1,9 +1,8 @@
 """Which servers there are: from code, from a command line and from the `mcpServers` JSON of other hosts.
 
 The JSON is that of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`): one entry per server,
-`{command, args, env, cwd}` or `{url, headers, type}`. Three keys are ours: `allow`, names or patterns of tools that run
-without asking, `timeout`, the seconds a call may take, and `roots`, folders that the server is told to work in. Other
-keys are ignored. A server that a file names needs the user's approval to start.
+`{command, args, env, cwd}` or `{url, headers, type}`. The keys of `_ServerEntry`, and `client_id` and its neighbours of
+an address, are ours. Other keys are ignored. A server that a file names needs the user's approval to start.
 """
 
 import hashlib
@@ -40,6 +39,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 _TEXT = '"{key}" should be a text, not {value!r}.'
 _TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
 _PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # without the value, which may be a secret
+_NUMBER = '"{key}" should be a number of seconds above 0, not {value!r}.'
 _WRONG = {
     "command": _TEXT,
     "args": _TEXTS,
@@ -49,7 +49,12 @@ _WRONG = {
     "headers": _PAIRS,
     "type": '"type" is {value!r}. Write "http" (its URL often ends in /mcp), or "sse" for an old server.',
     "allow": _TEXTS,
-    "timeout": '"{key}" should be a number of seconds above 0, not {value!r}.',
+    "timeout": _NUMBER,
+    "connect_timeout": _NUMBER,
+    "client_id": _TEXT,
+    "client_secret": '"{key}" should be a text.',
+    "client_metadata_url": _TEXT,
+    "callback_port": '"{key}" should be the number of a port, not {value!r}.',
     "roots": _TEXTS,
 }
 
@@ -58,7 +63,7 @@ _WRONG = {
 class Stdio:
     """A program that speaks MCP on its standard input and output.
 
-    It sees a few variables of the environment (HOME, PATH, ...) and those of `env`, no others.
+    It sees a few variables of the environment (HOME, PATH, those of a proxy) and those of `env`, no others.
     """
 
     command: str
@@ -69,18 +74,20 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A server that speaks streamable HTTP at a URL."""
+    """A server that speaks streamable HTTP at a URL, or with `sse` the HTTP of the protocol of 2024.
+
+    `client_id` and `client_secret` are of a client that is registered with the server's authorization server already,
+    `callback_port` is that of its redirect address, 0 for any. `client_metadata_url` is where a document about the
+    client can be read, for a client whose address is its id.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Sse:
-    """A server that speaks HTTP with server-sent events, as the protocol of 2024 had it."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    sse: bool = False
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    client_metadata_url: str = ""
+    callback_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class Unreadable:
     again: "Callable[[], ServerConfig]" = field(compare=False, repr=False)
 
 
-Transport = Stdio | Http | Sse | InProcess | Unreadable
+Transport = Stdio | Http | InProcess | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,18 +344,15 @@ _Text = Annotated[str, AfterValidator(_fill)]
 _Item = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_fill)]
 _Texts = Annotated[tuple[_Item, ...], BeforeValidator(lambda value: value or ())]
 _Pairs = Annotated[dict[str, _Item], BeforeValidator(lambda value: value or {})]
-_Seconds = Annotated[
-    float,
-    BeforeValidator(lambda value: TIMEOUT if value is None else value),
-    pydantic.Field(gt=0, strict=True, allow_inf_nan=False),
-]
+_Seconds = Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)]
 
 
 class _ServerEntry(pydantic.BaseModel):
     """The keys of every entry, filled in while they are checked."""
 
     allow: _Texts = ()
-    timeout: _Seconds = TIMEOUT
+    timeout: _Seconds | None = None
+    connect_timeout: _Seconds | None = None
     roots: _Texts = ()
 
 
@@ -363,6 +367,10 @@ class _AddressEntry(_ServerEntry):
     url: _Text
     type: Literal["", "http", "streamable-http", "streamableHttp", "sse"] = ""
     headers: _Pairs = {}
+    client_id: _Text = ""
+    client_secret: _Text = ""
+    client_metadata_url: _Text = ""
+    callback_port: Annotated[int, pydantic.Field(ge=0, lt=2**16, strict=True)] = 0
 
 
 _E = TypeVar("_E", bound=_ServerEntry)
@@ -394,9 +402,9 @@ def _mapping(entry: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
 
 def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> ServerConfig:
     downloads = isinstance(transport, Stdio) and PurePath(transport.command).stem in _DOWNLOADERS
-    patience = DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT
+    patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
-    return ServerConfig(transport, entry.allow, entry.timeout, patience, roots)
+    return ServerConfig(transport, entry.allow, entry.timeout or TIMEOUT, patience, roots)
 
 
 def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
@@ -413,6 +421,8 @@ def _program(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
     entry = place.decode(_ProgramEntry, given)
     if not entry.command.strip():
         raise place.wrong('"command" is empty. Name the program to start.')
+    if "://" in entry.command:
+        raise place.wrong(f"{entry.command!r} is no web address. It should begin with http:// or https://.")
     _learn_arguments(entry.args)
     _check_pairs(entry.env, place)
     folder = place.workspace / Path(entry.cwd).expanduser() if entry.cwd else None
@@ -433,7 +443,9 @@ def _address(given: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
         raise place.wrong(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
     _learn_address(url)
     _check_pairs(entry.headers, place)
-    return _config((Sse if entry.type == "sse" else Http)(url, entry.headers), entry, place)
+    learn("client_secret", entry.client_secret, certain=True)
+    client = (entry.client_id, entry.client_secret, entry.client_metadata_url, entry.callback_port)
+    return _config(Http(url, entry.headers, entry.type == "sse", *client), entry, place)
 
 
 def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:

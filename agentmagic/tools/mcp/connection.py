@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import clean, one_line
+from agentmagic.text import one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import content, limits, server_errors, trust
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -140,7 +140,9 @@ class Connection:
             if server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
-                words = f"The MCP server {self.name!r} did not {what}: {one_line(str(error), limits.ERROR)}."
+                words = (
+                    f"The MCP server {self.name!r} did not {what}: {one_line(server_errors.said(error), limits.ERROR)}."
+                )
                 raise ServerError(redact(words)) from None
             raise session.unusable(session.reason(error)) from error
 
@@ -272,7 +274,7 @@ class Connection:
             )
         if server_errors.is_misshapen(error):
             return f"{tool} answered in a form that is not MCP, so its result cannot be read."
-        return f"{tool} failed: {session.unauthorized or clean(str(error)[:2000]) or type(error).__name__}"
+        return f"{tool} failed: {server_errors.said(error) or type(error).__name__}"
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":

@@ -4,13 +4,15 @@ The transports are the mcp library's. The HTTP client is ours, because the libra
 any number of values in an event.
 """
 
+import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.config import Http, Sse
+from agentmagic.tools.mcp import limits, server_errors
+from agentmagic.tools.mcp.config import Http
 from agentmagic.tools.mcp.stdio import repair
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_END = 4
+_FORGETTING = frozenset({400, 404})
+_ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 
 
 class TooMuch(Exception):
@@ -93,30 +97,69 @@ async def bound(response: "httpx2.Response", longest: int | None = None) -> None
     response.stream = Bounded()
 
 
-def _make_client(
-    server: Http | Sse, on_status: Callable[[int], None], auth: "httpx2.Auth | None"
-) -> "httpx2.AsyncClient":
-    """Return a client, to be entered once, whose answers are bounded and whose statuses go to `on_status`."""
+def replace_answer(response: "httpx2.Response", words: str) -> None:
+    """Put a JSON-RPC error in the place of an answer, because the library says little about one that is not MCP."""
     import httpx2
 
-    async def note(response: "httpx2.Response") -> None:
-        # Of streamable HTTP only a POST counts: a server without a stream to GET or a session to DELETE is in order.
-        if response.request.method == "POST" or isinstance(server, Sse):
-            on_status(response.status_code)
+    error = {"code": server_errors.HTTP_FAILED, "message": words}
+    response.stream = httpx2.ByteStream(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+    response.headers["Content-Type"] = "application/json"
+    # The library passes on the error in a body under a status of failure only.
+    response.status_code = max(response.status_code, HTTPStatus.BAD_REQUEST)
+
+
+async def _explain(response: "httpx2.Response", url: str) -> None:
+    """Replace an answer to a POST that is not MCP, or that says that the server has forgotten our session."""
+    import httpx2
+
+    if (problem := server_errors.http_problem(url, response.status_code, response.headers)) is None:
+        return
+    unread, body = response.stream, b""
+    if isinstance(unread, httpx2.AsyncByteStream):
+        with suppress(httpx2.StreamError):
+            if response.headers.get("Content-Type", "").startswith("application/json"):
+                body = b"".join([chunk async for chunk in unread])
+        await unread.aclose()
+    said = _error_in(body)
+    # Some servers answer 400 to a session that they do not know, with words of their own.
+    in_session = "mcp-session-id" in response.request.headers and response.status_code in _FORGETTING
+    if in_session and (said is None or _ABOUT_SESSION.search(said)):
+        replace_answer(response, server_errors.FORGOTTEN)
+    elif said is None:
+        replace_answer(response, problem)
+    else:
+        response.stream = httpx2.ByteStream(body)
+
+
+def _error_in(body: bytes) -> str | None:
+    """Return the message of a JSON-RPC error, or None if the body holds none."""
+    try:
+        message = json.loads(body)["error"]["message"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return message if isinstance(message, str) else None
+
+
+def _make_client(server: Http, auth: "httpx2.Auth | None") -> "httpx2.AsyncClient":
+    """Return a client, to be entered once, whose answers are bounded."""
+    import httpx2
+
+    async def inspect(response: "httpx2.Response") -> None:
         await bound(response)
+        # Only a POST counts: a server without a stream to GET or a session to DELETE is in order.
+        if response.request.method == "POST" and not server.sse:
+            await _explain(response, server.url)
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)
     timeout = httpx2.Timeout(limits.HTTP_SECONDS, read=None)
-    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}, auth=auth)
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [inspect]}, auth=auth)
 
 
 @asynccontextmanager
-async def connect(
-    server: Http | Sse, on_status: Callable[[int], None], auth: "httpx2.Auth | None" = None
-) -> AsyncGenerator["TransportStreams"]:
-    """Yield the streams of messages from and to a server; `on_status` is called with the status of each answer."""
-    client = _make_client(server, on_status, auth)
-    if isinstance(server, Sse):
+async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
+    """Yield the streams of messages from and to a server."""
+    client = _make_client(server, auth)
+    if server.sse:
         from mcp.client.sse import sse_client
 
         # The library enters the client that the factory makes, and would give it settings of its own.

@@ -64,6 +64,7 @@ ADDRESS = 2000
 DESCRIPTION = 1000
 LOG_TEXT = 2000
 ERROR = 500
+FAILURE = 2000  # of a call, for the model
 
 # What a server may ask of the user, and how often in one turn of a session.
 QUESTIONS = 10
@@ -85,6 +86,8 @@ SAMPLE_SHOWN = 20_000  # characters of a request that the user reads before agre
 AUTH_SECONDS = 15.0  # for each answer
 AUTH_BYTES = 512 * 1024
 AUTH_ADDRESS = 4000
+SCOPE = 300  # characters of the rights that a server asks for
+CONSENTS = 3  # of the user, for one connection; a server could ask for more rights without end
 TOKENS_TRIED = 4  # in one request: none, the stored one, a refreshed one, a new one
 REDIRECT_BYTES = 16 * 1024  # of the browser's request, headers included
 REDIRECT_SECONDS = 5.0

@@ -8,7 +8,7 @@ lock while a call is answered, so that one slow call would hold up all others.
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -20,7 +20,7 @@ from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
 from agentmagic.text import deceives, one_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.http_transport import bound
+from agentmagic.tools.mcp.http_transport import bound, replace_answer
 from agentmagic.tools.mcp.pending import PendingCallers
 from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import AuthorizationCodeResult
+
+    Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 CLIENT = "agentmagic"  # what an authorization page calls us
 USER_SECONDS = 900.0  # that the user has on the authorization page
@@ -57,16 +59,17 @@ class Interrupted(NotAuthorized):
 class Authorization:
     """Puts the token on each request of one connection, and gets another one if the server refuses it.
 
-    `on_problem` is called with the reason why there is no token, and with "" once there is one. `in_vain` is why the
+    `problem` is why there is no token for the last request, "" if there is one or none is needed. `in_vain` is why the
     user who was asked did not authorize us, "" if that did not happen.
     """
 
-    def __init__(self, grant: Grant, pending: PendingCallers, on_problem: Callable[[str], None]) -> None:
+    def __init__(self, grant: Grant, pending: PendingCallers) -> None:
         self._grant = grant
         self._pending = pending
-        self._on_problem = on_problem
+        self.problem = ""
         self._lock = asyncio.Lock()
         self._asked = False
+        self._consents = 0
         self.in_vain = ""
 
     def as_auth(self) -> "httpx2.Auth":
@@ -88,7 +91,12 @@ class Authorization:
             if used:
                 request.headers["Authorization"] = f"Bearer {used}"
             response = yield request
-            if not _asks_for_token(response) or not await self._has_better(request, response, used):
+            self.problem = ""
+            if not _asks_for_token(response):
+                return
+            if not await self._has_better(request, response, used):
+                if self.problem:
+                    replace_answer(response, self.problem)
                 return
 
     async def _has_better(self, request: "httpx2.Request", refused: "httpx2.Response", used: str | None) -> bool:
@@ -104,14 +112,14 @@ class Authorization:
             words = _words(error, self._grant.url)
             if self._asked and not isinstance(error, Interrupted):
                 self.in_vain = words
-            self._on_problem(words)
+            self.problem = words
             return False
-        self._on_problem("")
         return True
 
     async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:
         """Refresh the token, or have the user authorize a new one. Raises NotAuthorized, and errors of the library."""
         used, fed, self._asked = self._grant.access, False, False
+        wanted = scope_of(refused)
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(_make_client())
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
@@ -125,10 +133,11 @@ class Authorization:
             while outgoing is not request or not (fed or _has_other_token(provider, used)):
                 if outgoing is request:
                     fed = True
-                    await self._prepare(provider, prompt, opened)
+                    await self._prepare(provider, prompt, opened, wanted)
                     outgoing = await flow.asend(refused)
                 else:
-                    outgoing = await flow.asend(await _send(client, outgoing, self._grant.url))
+                    response = await _send(client, outgoing, self._grant.url)
+                    outgoing = await _next_request(flow, response, provider)
             self._grant.issuer = provider.context.oauth_metadata
             self._grant.resource = provider.context.protected_resource_metadata
         await self._grant.save()
@@ -139,16 +148,22 @@ class Authorization:
 
         metadata = OAuthClientMetadata.model_validate({"redirect_uris": [_PLACEHOLDER], "client_name": CLIENT})
         provider = OAuthClientProvider(
-            self._grant.url, metadata, self._grant, redirect_handler=prompt.show, callback_handler=prompt.wait
+            self._grant.url,
+            metadata,
+            self._grant,
+            redirect_handler=prompt.show,
+            callback_handler=prompt.wait,
+            client_metadata_url=self._grant.server.client_metadata_url or None,
         )
         provider.context.oauth_metadata = self._grant.issuer
         provider.context.protected_resource_metadata = self._grant.resource
         return provider
 
     async def _prepare(
-        self, provider: "OAuthClientProvider", prompt: "_AuthorizationPrompt", opened: AsyncExitStack
+        self, provider: "OAuthClientProvider", prompt: "_AuthorizationPrompt", opened: AsyncExitStack, wanted: str
     ) -> None:
         """Open the redirect address, and register a client for it, because many servers compare it literally."""
+        from mcp.shared.auth import OAuthClientInformationFull
         from pydantic import AnyUrl
 
         if self.in_vain:  # the user was asked already; the next question comes with the next connection
@@ -158,10 +173,24 @@ class Authorization:
                 "it asks to be authorized, and no one is there to do so; connect it once in a notebook, "
                 f"with %mcp add, {_OTHERWISE}"
             )
+        if self._consents >= limits.CONSENTS:
+            rights = f" It wants: {wanted}." if wanted else ""
+            raise NotAuthorized(
+                f"it was authorized {self._consents} times and asks for more each time.{rights} "
+                "Restart the server to be asked again"
+            )
         self._asked = True
-        prompt.redirect = await opened.enter_async_context(Redirect())
+        self._consents += 1
+        server = self._grant.server
+        prompt.redirect = await opened.enter_async_context(Redirect(server.callback_port))
         provider.context.client_metadata.redirect_uris = [AnyUrl(prompt.redirect.address)]
         provider.context.client_info = None
+        if server.client_id:
+            method = "client_secret_basic" if server.client_secret else "none"
+            known = {"client_id": server.client_id, "client_secret": server.client_secret or None}
+            provider.context.client_info = OAuthClientInformationFull.model_validate(
+                {**known, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
+            )
         # The servers may have moved since these were stored.
         provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
 
@@ -172,7 +201,7 @@ class _AuthorizationPrompt:
     def __init__(self, pending: PendingCallers, server: str) -> None:
         self._pending = pending
         self._server = server
-        self._page = ""
+        self._page = self._scope = ""
         self.redirect: Redirect | None = None
 
     async def show(self, url: str) -> None:
@@ -180,6 +209,7 @@ class _AuthorizationPrompt:
         if problem := address_problem(url, self._server):
             raise NotAuthorized(f"the authorization page it named is not shown: {problem}")
         self._page = url
+        self._scope = one_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
 
     async def wait(self) -> "AuthorizationCodeResult":
         """Return the code that comes back first, from the browser or pasted by the user. Raises NotAuthorized."""
@@ -218,7 +248,7 @@ class _AuthorizationPrompt:
     async def _typed_answer(self, state: str) -> "RedirectAnswer":
         note = _KEPT if await keyring_usable() else _UNKEPT
         for _ in range(TRIES):
-            pasted = await self._pending.authorize(self._page, note)
+            pasted = await self._pending.authorize(self._page, note, self._scope)
             if not pasted.strip():
                 raise NotAuthorized("it was not authorized")
             try:
@@ -260,12 +290,13 @@ def read_redirect(address: str) -> RedirectAnswer:
 
 
 class Redirect:
-    """Listens on a free port of 127.0.0.1, from `__aenter__` to `__aexit__`, for the browser's one request.
+    """Listens on a port of 127.0.0.1, by default a free one, for the browser's one request, while it is entered.
 
     `answer` is the first that belongs to the expected `state`; other requests get a 404 and change nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        self._port = port
         self.answer: asyncio.Future[RedirectAnswer] = asyncio.get_running_loop().create_future()
         self.address = ""
         self.state = ""
@@ -273,7 +304,7 @@ class Redirect:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=limits.REDIRECT_BYTES)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=limits.REDIRECT_BYTES)
         self.address = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}{_PATH}"
         return self
 
@@ -348,6 +379,27 @@ def _asks_for_token(response: "httpx2.Response") -> bool:
     return response.status_code == _REFUSED
 
 
+def scope_of(response: "httpx2.Response") -> str:
+    """Return the rights that a refusal names, "" if it names none."""
+    from mcp.client.auth.utils import extract_scope_from_www_auth
+
+    return one_line(extract_scope_from_www_auth(response) or "", limits.SCOPE)
+
+
+async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OAuthClientProvider") -> "httpx2.Request":
+    """Return the library's next request. Raises NotAuthorized if the server has no OAuth at all."""
+    from mcp.client.auth import OAuthRegistrationError
+
+    try:
+        return await flow.asend(response)
+    except OAuthRegistrationError:
+        context = provider.context
+        if context.oauth_metadata is None and context.protected_resource_metadata is None:
+            words = "it wants a token and does not say where to get one; give its entry an Authorization header"
+            raise NotAuthorized(words) from None
+        raise
+
+
 def _has_other_token(provider: "OAuthClientProvider", used: str | None) -> bool:
     current = provider.context.current_tokens
     return current is not None and current.access_token != used
@@ -389,7 +441,7 @@ def _words(error: Exception, url: str) -> str:
             return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
             said = one_line(redact(str(error)), 300)
-            return f"its authorization server registers no clients ({said}); give its entry an Authorization header"
+            return f"its authorization server registers no clients ({said}); give its entry a client_id, {_OTHERWISE}"
         case _:
             said = one_line(redact(f"{type(error).__name__}: {error}"), 300)
             return f"{url} could not be authorized ({said}); try again, {_OTHERWISE}"

@@ -19,11 +19,15 @@ from agentmagic.tools.mcp.elicitation import ask_agreement
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationPage:
-    """Where the user lets us use a server; `note` says where the token will be kept, or what was wrong before."""
+    """Where the user lets us use a server.
+
+    `note` says where the token will be kept, or what was wrong before; `scope` names the rights that are asked for.
+    """
 
     server: str
     url: str
     note: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,10 @@ class Host:
         main = engine().main
         if (person := main.person) is None:
             return ""
+        rights = f"It asks for these rights: {page.scope}\n" if page.scope else ""
         question = (
             f"The server {page.server!r} asks to be authorized. Open this page, if you trust it:\n"
-            f"{page.url}\n{page.note}\n"
+            f"{page.url}\n{rights}{page.note}\n"
             "If your browser could not come back, paste the address it ended up at (nothing gives up): "
         )
         return await main.run(lambda: person.ask(question))
@@ -190,11 +195,11 @@ class PendingCallers:
         """Return whether a caller waits and a user can be asked."""
         return self._callers > 0 and await self.host.attended()
 
-    async def authorize(self, url: str, note: str) -> str:
+    async def authorize(self, url: str, note: str, scope: str = "") -> str:
         """Have the user authorize us; return the pasted address. Raises CancelledError if no caller waits any more."""
         if not self._callers:
             raise asyncio.CancelledError
-        self._authorizing = asyncio.ensure_future(self.host.authorize(AuthorizationPage(self.server, url, note)))
+        self._authorizing = asyncio.ensure_future(self.host.authorize(AuthorizationPage(self.server, url, note, scope)))
         try:
             with self.prompt():
                 return await self._authorizing

@@ -9,14 +9,15 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from functools import partial
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from agentmagic.errors import ConfigError, MissingExtra, ServerError
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import http_transport, limits, server_errors, stdio
-from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Sse, Stdio, Unreadable
+from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Transport, Unreadable
 from agentmagic.tools.mcp.filters import MessageFilter, filtered
 from agentmagic.tools.mcp.oauth import Authorization
 from agentmagic.tools.mcp.pending import Timer
@@ -52,7 +53,7 @@ class SessionTask:
 
     `state` is "failed" if the session never was ready and "died" if it was; `error` says why. `on_change` is called
     with the session when they change, `on_tools_changed` when the server says that its tools did. `unwatched` means
-    that the server will not say so any more. `unauthorized` is why the server gave no token, "" if it gave one.
+    that the server will not say so any more.
     """
 
     def __init__(
@@ -69,15 +70,12 @@ class SessionTask:
         self.tail = stdio.Tail()
         self.filter = MessageFilter()
         self.unwatched = False
-        self.unauthorized = ""
         self._config = config
         self._requests = requests
         self._pending = requests.pending
-        note_problem = partial(setattr, self, "unauthorized")
-        self._authorization = Authorization(grant, self._pending, note_problem) if grant else None
+        self._authorization = Authorization(grant, self._pending) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
-        self._status = 0
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -96,6 +94,11 @@ class SessionTask:
     def declined(self) -> bool:
         """Whether the user was asked to authorize us and did not."""
         return self._authorization is not None and self._authorization.in_vain != ""
+
+    @property
+    def unauthorized(self) -> str:
+        """Why the server gave us no token for the last request, "" if it gave one or wants none."""
+        return self._authorization.problem if self._authorization else ""
 
     @property
     def client(self) -> "Client":
@@ -146,7 +149,7 @@ class SessionTask:
 
     def reason(self, error: Exception) -> str:
         """Return in words why the server cannot be used."""
-        return self.unauthorized or server_errors.reason(self._config.transport, error, self._status)
+        return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
         """Enter the client, wait for the end, leave the client."""
@@ -155,7 +158,7 @@ class SessionTask:
         try:
             async with AsyncExitStack() as entering:
                 with self._pending.clock(patience):
-                    client = await entering.enter_async_context(self._client())
+                    client = await self._enter(entering, self._config.transport)
                 patience.cancel()
                 client.session.validate_tool_result = _accept
                 self._become("ready")
@@ -176,7 +179,19 @@ class SessionTask:
             for call in self._calls:
                 call.cancel()
 
-    def _client(self) -> "Client":
+    async def _enter(self, entering: AsyncExitStack, transport: Transport) -> "Client":
+        """Enter a client; an address that ends in "/sse" is tried as that of an old server too."""
+        try:
+            return await entering.enter_async_context(self._client(transport))
+        except Exception as error:
+            if not isinstance(transport, Http) or transport.sse or not urlsplit(transport.url).path.endswith("/sse"):
+                raise
+            try:
+                return await self._enter(entering, replace(transport, sse=True))
+            except Exception:  # noqa: BLE001  (the first error tells more)
+                raise error from None
+
+    def _client(self, transport: Transport) -> "Client":
         """Return a client, to be entered once."""
         from mcp import Client, types
 
@@ -184,13 +199,12 @@ class SessionTask:
             if isinstance(message, types.ToolListChangedNotification):
                 self._on_tools_changed()
 
-        match self._config.transport:
+        match transport:
             case Stdio() as program:
                 server: Any = filtered(stdio.connect(program, self.tail, self.end), self.filter)
-            case Http() | Sse() as address:
+            case Http() as address:
                 auth = self._authorization.as_auth() if self._authorization else None
-                note_status = partial(setattr, self, "_status")
-                server = filtered(http_transport.connect(address, note_status, auth), self.filter)
+                server = filtered(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
                 pass
             case Unreadable(problem=problem):

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,7 @@ from agentmagic.secrets import redact
 from agentmagic.text import clean
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Stdio
+from agentmagic.tools.mcp.guardian import MARK, guardian, kill_marked
 
 if TYPE_CHECKING:
     from anyio.abc import ByteReceiveStream, ByteSendStream, Process
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 # JSON-RPC error codes: one of ours, from the range left to implementations, and the standard one for broken JSON.
 TOO_LONG = -32010
 UNREADABLE = -32700
+
+# Where the network is reached through a proxy or an authority of its own, no server works without these.
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+_NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
 
 _UNSENT = 256  # messages that wait for a server that has stopped reading
 
@@ -150,7 +157,7 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
     import anyio
     from mcp.shared.message import SessionMessage
 
-    process = await _start(program)  # no await from here to the task group: a cancellation would leak the process
+    process, mark = await _start(program)  # no await from here to the task group: a cancellation would leak the process
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
     # Buffered: a server that has stopped reading must not hold up the notification that cancels its call.
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
@@ -169,7 +176,7 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
             finally:
                 for stream in (incoming, outgoing):
                     stream.close()
-                await _stop(process)
+                await _stop(process, mark)
                 await asyncio.wait((reader, errors), timeout=limits.TERM_SECONDS)
                 for pump in (reader, errors, *others):
                     pump.cancel()
@@ -179,14 +186,19 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
         await process.aclose()
 
 
-async def _start(program: Stdio) -> "Process":
-    """Start a program in a session of its own, or on Windows in a Job Object. Raises OSError or ValueError."""
+async def _start(program: Stdio) -> "tuple[Process, str]":
+    """Start a program in a session of its own, or on Windows in a Job Object; return its mark too.
+
+    Raises OSError or ValueError.
+    """
     import anyio
     from mcp.client.stdio import get_default_environment
 
     if program.cwd is not None and not program.cwd.is_dir():
         raise NotADirectoryError(f"its folder {program.cwd} does not exist")
-    environment = get_default_environment() | dict(program.env)
+    mark = token_hex(8)
+    network = {name: os.environ[name] for name in _NETWORK if name in os.environ}
+    environment = get_default_environment() | network | dict(program.env) | {MARK: mark}
     # Commands installed beside this Python are found too: a kernel's PATH often lacks its own environment.
     places = os.pathsep.join((environment.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     command = shutil.which(program.command, path=places) or program.command
@@ -194,14 +206,16 @@ async def _start(program: Stdio) -> "Process":
         from mcp.os.win32 import utilities
 
         windows: Any = utilities.create_windows_process  # `errlog` may be PIPE too: it is only passed on
-        return await windows(command, list(program.args), environment, PIPE, program.cwd)
+        return await windows(command, list(program.args), environment, PIPE, program.cwd), mark
     # In its own session an interrupt of the kernel does not reach the server.
-    return await anyio.open_process(
+    process = await anyio.open_process(
         [command, *program.args], env=environment, cwd=program.cwd, stderr=PIPE, start_new_session=True
     )
+    guardian.watch(process.pid, mark)
+    return process, mark
 
 
-async def _stop(process: "Process") -> None:
+async def _stop(process: "Process", mark: str) -> None:
     """Close the input of a process, then end the process and all that it started."""
     from mcp.os.posix.utilities import terminate_posix_process_tree
     from mcp.os.win32.utilities import close_process_job, terminate_windows_process_tree
@@ -221,6 +235,8 @@ async def _stop(process: "Process") -> None:
         else:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # the leader's number is the group's
+            kill_marked(mark)
+            guardian.release(process.pid)
 
 
 async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:

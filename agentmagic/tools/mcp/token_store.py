@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import learn, redact
 from agentmagic.settings import KEYRING_SERVICE
-from agentmagic.tools.mcp.config import Http, Sse, Transport
+from agentmagic.tools.mcp.config import Http, Transport
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
@@ -28,8 +28,9 @@ _unkept: dict[str, str] = {}  # the records that no keyring took, by URL, until 
 class Grant:
     """What a server granted: the token, and what is needed to refresh it. It is the library's `TokenStorage`."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, server: Http) -> None:
+        self.server = server
+        self.url = server.url
         self.token: OAuthToken | None = None
         self.client: OAuthClientInformationFull | None = None
         self.issuer: OAuthMetadata | None = None
@@ -91,9 +92,9 @@ class Grant:
 
 def grant_for(transport: Transport) -> Grant | None:
     """Return an empty grant for a server over HTTP, or None if its entry has an Authorization header."""
-    if not isinstance(transport, Http | Sse) or "authorization" in {name.lower() for name in transport.headers}:
+    if not isinstance(transport, Http) or "authorization" in {name.lower() for name in transport.headers}:
         return None
-    return Grant(transport.url)
+    return Grant(transport)
 
 
 def hide(*records: object) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from agentmagic.tools.mcp.guardian import guardian
+
 NPM = Path(os.environ.get("AGENTMAGIC_NPM") or "nowhere")
 PLACES = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
 
@@ -112,11 +114,14 @@ def everything_over_http() -> Iterator[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     ) as process:
+        guardian.watch(process.pid, "everything")  # it reads no input, so it would outlive tests that are killed
         try:
             assert "listening" in process.stderr.readline()
             yield f"http://127.0.0.1:{port}/mcp"
         finally:
+            guardian.release(process.pid)
             process.kill()
 
 

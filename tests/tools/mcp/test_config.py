@@ -29,6 +29,24 @@ def test_an_entry_of_another_host_is_read_and_its_unknown_keys_are_ignored(tmp_p
     assert transport == Stdio("x", ("--port", "8080"), {"A": "1"}, tmp_path / "data")
 
 
+def test_the_limits_and_the_client_of_an_entry_are_read():
+    entry = {
+        "url": "http://localhost/mcp",
+        "connect_timeout": 90,
+        "timeout": None,
+        "client_id": "a",
+        "client_secret": "b",
+    }
+    read = config.parse(entry)
+    assert (read.connect_timeout, read.timeout) == (90, 60)
+    assert read.transport == Http("http://localhost/mcp", client_id="a", client_secret="b")
+
+
+def test_a_command_that_was_meant_as_an_address_is_said():
+    with pytest.raises(ConfigError, match=r"'htp://localhost/mcp' is no web address\. It should begin with http"):
+        config.parse("htp://localhost/mcp")
+
+
 def test_our_own_keys_are_read():
     read = config.parse({"url": "http://localhost/mcp", "headers": {"X": "y"}, "allow": ["get_*"], "timeout": 5})
     assert read == ServerConfig(Http("http://localhost/mcp", {"X": "y"}), ("get_*",), 5.0)

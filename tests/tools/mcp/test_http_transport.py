@@ -68,6 +68,75 @@ def test_a_session_the_server_forgot_is_opened_anew_and_no_call_is_sent_twice():
         asyncio.run(main(server))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        (404, -32001, "No such session"),
+        (400, -32000, "Bad Request: No valid session ID provided"),
+        (400, -32000, "Bad Request: Server not initialized"),
+    ],
+)
+def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_the_old_session(words):
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            await call(servers, "visit")
+            server.sessions.clear()
+            server.forgetting = words
+            assert "went away during visit" in (await call(servers, "visit")).text
+            assert (await call(servers, "visit")).text == "session-2"
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        ((200, "text/html", b"<h1>Welcome</h1>"), "answered with a web page, not with MCP"),
+        ((403, "text/plain", b"no"), "refused the connection (HTTP 403)"),
+        ((429, "application/json", b'{"detail": "slow down"}'), "answered HTTP 429, too many requests"),
+        ((503, "text/html", b"<h1>Sorry</h1>"), "answered HTTP 503: the server has failed or is overloaded"),
+        ((400, "application/json", b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"No row"}}'), "No row"),
+        (
+            (
+                500,
+                "application/json",
+                b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"Error","data":{"row":7}}}',
+            ),
+            'Error ({"row": 7})',
+        ),
+    ],
+)
+def test_a_call_that_fails_over_http_says_why_and_the_session_stays(failing, words):
+    async def main(server):
+        async with connected(web=entry(server)) as servers:
+            await servers.tools()
+            server.failing = failing
+            answer = await call(servers, "visit")
+            assert (answer.status, words in answer.text) == ("error", True), answer.text
+            server.failing = None
+            assert (await call(servers, "visit")).text == "session-1"
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
+def test_a_later_error_is_not_hidden_by_an_earlier_lack_of_a_token():
+    async def main(server):
+        server.key = None
+        async with connected(web=config.parse(server.url)) as servers:
+            await servers.tools()
+            server.failing = (401, "text/plain", b"")
+            assert "asks to be authorized" in (await call(servers, "visit")).text
+            server.failing = (503, "text/plain", b"")
+            answer = (await call(servers, "visit")).text
+            assert "answered HTTP 503" in answer
+            assert "authorized" not in answer
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
 def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more():
     async def main(server):
         async with connected(web=entry(server)) as servers:
@@ -121,6 +190,15 @@ def test_an_old_server_over_sse_works_in_every_way():
         entry = {"url": url.replace("/mcp", "/sse"), "type": "sse"}
         async with connected(workshop=config.parse(entry)) as servers:
             await use_all_of(servers)
+
+    with serving_workshop("sse_app") as url:
+        asyncio.run(main(url))
+
+
+def test_an_address_of_an_old_server_needs_no_type():
+    async def main(url):
+        async with connected(workshop=config.parse(url.replace("/mcp", "/sse"))) as servers:
+            assert (await call(servers, "echo", text="hello")).text == "hello"
 
     with serving_workshop("sse_app") as url:
         asyncio.run(main(url))

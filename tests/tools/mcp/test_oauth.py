@@ -13,6 +13,8 @@ import keyring
 import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
+from mcp.shared.auth import OAuthClientInformationFull
+from pydantic import AnyUrl
 
 from agentmagic.errors import ServerError
 from agentmagic.runtime.timeouts import Deadline
@@ -22,7 +24,7 @@ from agentmagic.tools.mcp.oauth import Redirect, read_redirect
 from agentmagic.tools.mcp.pending import AuthorizationPage, Host, PendingCallers, Timer
 from tests.providers.loopback import Exchange, Loopback
 from tests.tools.mcp.calling import PATIENCE, call
-from tests.tools.mcp.servers import authorized
+from tests.tools.mcp.servers import authorized, sessions
 
 
 class Drawer(KeyringBackend):
@@ -254,6 +256,57 @@ def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
     play(scene)
 
 
+def test_growing_rights_are_named_and_asked_for_three_times_at_most():
+    async def scene(url, granting):
+        person = Visitor()
+        async with connected(url, person) as servers:
+            await call(servers, "echo", text="hello")
+            granting.greedy = 2
+            assert (await call(servers, "echo", text="more")).text == "more"
+            granting.greedy = 9
+            refused = await call(servers, "echo", text="hello")
+            assert "authorized 3 times and asks for more each time. It wants: more-3." in refused.text
+            await call(servers, "echo", text="hello")
+        assert [page.scope for page in person.pages] == ["use", "use more-1", "use more-1 more-2"]
+
+    play(scene)
+
+
+def test_a_client_that_is_registered_already_needs_no_registration():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    async def scene(url, granting):
+        granting.registers = False
+        granting.clients["ours"] = OAuthClientInformationFull(
+            client_id="ours",
+            client_secret="its-own-secret",
+            redirect_uris=[AnyUrl(f"http://127.0.0.1:{port}/callback")],
+            token_endpoint_auth_method="client_secret_basic",
+            scope="use",
+        )
+        entry = {"client_id": "ours", "client_secret": "its-own-secret", "callback_port": port}
+        async with connected(url, Visitor(), **entry) as servers:
+            assert (await call(servers, "echo", text="hello")).text == "hello"
+            assert "its-own-secret" not in f"{servers.get('web')} {config.parse({'url': url, **entry})}"
+        assert list(granting.clients) == ["ours"]
+
+    play(scene)
+
+
+def test_a_server_that_wants_a_token_and_has_no_oauth_says_so():
+    async def main(server):
+        server.key = "Bearer of-its-makers"
+        async with connected(server.url, Visitor()) as servers:
+            with pytest.raises(
+                ServerError, match="it wants a token and does not say where to get one; give its entry an"
+            ):
+                await servers.tools()
+
+    with sessions.serving() as server:
+        asyncio.run(main(server))
+
+
 def test_with_nobody_there_it_fails_at_once_and_says_what_to_do():
     async def scene(url, granting):
         async with connected(url, Host()) as servers:
@@ -432,7 +485,7 @@ def test_removing_a_server_deletes_its_token(drawer):
 def test_a_record_that_cannot_be_read_is_none(drawer, record):
     async def main():
         drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
-        grant = token_store.Grant("https://example.org/mcp")
+        grant = token_store.Grant(config.Http("https://example.org/mcp"))
         await grant.load()
         assert grant.access is None
 
@@ -586,8 +639,8 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
     """The library's own flow would keep its lock until the first of them is answered."""
 
     async def main():
-        grant = token_store.Grant("https://example.org/mcp")
-        authorization = oauth.Authorization(grant, PendingCallers("web", Host()), pytest.fail)
+        grant = token_store.Grant(config.Http("https://example.org/mcp"))
+        authorization = oauth.Authorization(grant, PendingCallers("web", Host()))
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):

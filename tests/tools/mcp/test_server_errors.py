@@ -26,21 +26,39 @@ def test_only_what_ends_a_connection_counts_as_lost(error, lost):
 
 
 @pytest.mark.parametrize(
-    ("transport", "error", "status", "reason"),
+    ("transport", "error", "reason"),
     [
-        (Stdio("x"), FileNotFoundError(), 0, "command not found: x; install it or correct the command"),
-        (Stdio("x"), PermissionError(), 0, "x may not be executed; check its permissions"),
-        (Stdio("x"), MCPError(-32000, "Connection closed"), 0, "it ended without an answer"),
-        (InProcess(None), ValueError("odd."), 0, "ValueError: odd"),
-        (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!"), 0, "MCPError: go away!"),
-        (WEB, MCPError(0, "x"), 403, "http://localhost/mcp refused the connection (HTTP 403)"),
-        (WEB, MCPError(0, "x"), 500, "http://localhost/mcp answered HTTP 500"),
-        (WEB, httpx2.ConnectError("no"), 500, "http://localhost/mcp cannot be reached (ConnectError)"),
-        (WEB, ExceptionGroup("a", [ExceptionGroup("b", [MCPError(0, "inner")])]), 200, "MCPError: inner"),
+        (Stdio("x"), FileNotFoundError(), "command not found: x; install it or correct the command"),
+        (Stdio("x"), PermissionError(), "x may not be executed; check its permissions"),
+        (Stdio("x"), MCPError(-32000, "Connection closed"), "it ended without an answer"),
+        (InProcess(None), ValueError("odd."), "ValueError: odd"),
+        (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!"), "MCPError: go away!"),
+        (Stdio("x"), MCPError(0, "Error", {"row": 7}), 'MCPError: Error ({"row": 7})'),
+        (WEB, httpx2.ConnectError("no"), "http://localhost/mcp cannot be reached (ConnectError)"),
+        (WEB, ExceptionGroup("a", [ExceptionGroup("b", [MCPError(0, "inner")])]), "MCPError: inner"),
     ],
 )
-def test_a_fault_is_said_in_words_that_help(transport, error, status, reason):
-    assert server_errors.reason(transport, error, status).startswith(reason)
+def test_a_fault_is_said_in_words_that_help(transport, error, reason):
+    assert server_errors.reason(transport, error).startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "problem"),
+    [
+        (200, {"Content-Type": "application/json; charset=utf-8"}, None),
+        (202, {}, None),
+        (200, {"Content-Type": "text/html"}, "answered with a web page, not with MCP; check the URL, which often ends"),
+        (401, {}, "refused the connection (HTTP 401); check the headers of its entry: it wants a valid token"),
+        (403, {}, "refused the connection (HTTP 403); check the headers of its entry: it does not permit this"),
+        (404, {}, "answered HTTP 404; check the URL"),
+        (429, {"Retry-After": "30"}, "answered HTTP 429, too many requests; try again after 30 s"),
+        (429, {"Retry-After": "\x1b[2J"}, "answered HTTP 429, too many requests; try again later"),
+        (500, {}, "answered HTTP 500: the server has failed or is overloaded; try again later"),
+    ],
+)
+def test_each_status_of_http_says_what_it_is(status, headers, problem):
+    found = server_errors.http_problem(WEB.url, status, headers)
+    assert found is None if problem is None else found.startswith(f"{WEB.url} {problem}")
 
 
 @pytest.mark.parametrize(

@@ -263,12 +263,16 @@ def test_a_server_has_a_session_of_its_own_so_that_an_interrupt_spares_it():
 
 def test_a_server_sees_the_environment_it_was_given_and_no_keys(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "not-for-servers")
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("SSL_CERT_FILE", "/etc/our-authority.pem")
 
     async def main():
         async with connected(raw=raw(env={"GIVEN": "yes"})) as servers:
             environment = json.loads((await call(servers, "environment")).text)
             assert environment["GIVEN"] == "yes"
             assert environment["PATH"] == os.environ["PATH"]
+            assert environment["https_proxy"] == "http://proxy.example:3128"
+            assert environment["SSL_CERT_FILE"] == "/etc/our-authority.pem"
             assert "OPENAI_API_KEY" not in environment
 
     run(main())
@@ -574,6 +578,41 @@ def test_closing_leaves_no_process_not_even_one_that_refuses():
             assert are_gone(pids)
 
     run(main())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the environment of a process")
+def test_closing_ends_a_process_that_left_the_group_of_its_server():
+    async def main():
+        async with connected(raw=raw("spawn", "daemon")) as servers:
+            await servers.tools()
+            child = int(state(servers).stderr.removeprefix("child "))
+            assert os.getsid(child) == child
+            await servers.aclose()
+            assert are_gone([child])
+
+    run(main())
+
+
+KILLED = """
+import asyncio, os, signal
+from tests.tools.mcp.calling import call, connected, raw
+
+async def main():
+    async with connected(gone=raw(), raw=raw("stubborn", "spawn", "daemon")) as servers:
+        await servers.remove("gone")
+        pid = (await call(servers, "pid")).text
+        print(pid, servers.get("raw").stderr.removeprefix("child "), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def test_after_a_kill_of_this_process_no_server_survives_not_even_one_that_refuses():
+    program = [sys.executable, "-c", KILLED]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    server, child = map(int, ended.stdout.split())
+    assert are_gone([server, child])
 
 
 def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(monkeypatch):

@@ -14,6 +14,7 @@ from mcp.shared.auth import OAuthToken
 from tests.tools.mcp.servers import workshop
 
 LASTS = 3600
+SCOPES = ["use", *(f"more-{number}" for number in range(1, 10))]
 
 
 class Granting:
@@ -28,6 +29,8 @@ class Granting:
         self.refreshed = 0
         self.denies = False
         self.rotates = True
+        self.registers = True
+        self.greedy = 0  # how many more rights a call needs, one after the other
 
     @property
     def secrets(self):
@@ -95,6 +98,29 @@ class Granting:
         return OAuthToken(access_token=access, expires_in=LASTS, refresh_token=refresh, scope=" ".join(scopes))
 
 
+def asking_for_more(app, granting):
+    """Refuse requests whose token does not have the first `granting.greedy` further rights, each right on its own."""
+
+    async def answer(scope, receive, send):
+        headers = dict(scope.get("headers", ()))
+        if scope["type"] == "http" and scope["path"] == "/register" and not granting.registers:
+            await refuse(send, 404, b"")
+            return
+        token = granting.access.get(headers.get(b"authorization", b"").decode().removeprefix("Bearer "))
+        lacking = [one for one in SCOPES[1 : granting.greedy + 1] if token is not None and one not in token.scopes]
+        if lacking:
+            await refuse(send, 403, f'Bearer error="insufficient_scope", scope="{lacking[0]}"'.encode())
+        else:
+            await app(scope, receive, send)
+
+    return answer
+
+
+async def refuse(send, status, challenge):
+    await send({"type": "http.response.start", "status": status, "headers": [(b"www-authenticate", challenge)]})
+    await send({"type": "http.response.body", "body": b""})
+
+
 @contextmanager
 def serving(kind="streamable_http_app"):
     """Yield the server's URL and what grants its tokens."""
@@ -108,10 +134,11 @@ def serving(kind="streamable_http_app"):
             required_scopes=["use"],
             validate_token_resource=True,
             client_registration_options=ClientRegistrationOptions(
-                enabled=True, valid_scopes=["use"], default_scopes=["use"]
+                enabled=True, valid_scopes=SCOPES, default_scopes=["use"]
             ),
         )
         app = getattr(workshop.make(auth=auth, auth_server_provider=granting), kind)()
+        app = asking_for_more(app, granting)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

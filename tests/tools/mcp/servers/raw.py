@@ -1,6 +1,7 @@
 """A server of the handshake era, written by hand: it starts in no time and misbehaves on request.
 
-The words on its command line are what it does wrong: silent, banner, stubborn, endless, odd, foreign, spawn.
+The words on its command line are what it does wrong: silent, banner, stubborn, endless, odd, foreign, spawn,
+daemon.
 """
 
 import json
@@ -133,7 +134,8 @@ def main():
     if "stubborn" in WRONG:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "spawn" in WRONG:
-        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        away = "daemon" in WRONG
+        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=away)
         print(f"child {child.pid}", file=sys.stderr, flush=True)
     for line in sys.stdin:
         if "silent" not in WRONG:

@@ -16,6 +16,9 @@ class SessionServer(ThreadingHTTPServer):
         self.sessions: set[str] = set()
         self.opened = 0
         self.called = 0
+        self.key: str | None = KEY
+        self.forgetting = (404, -32600, "Session not found")
+        self.failing: tuple[int, str, bytes] | None = None  # the status, type and body of every answer to a call
 
     @property
     def url(self):
@@ -51,14 +54,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers.get("Authorization") != KEY:
+        if self.headers.get("Authorization") != self.server.key:
             self.reply(401)
         elif "id" not in request:
             self.reply(202)
         elif request["method"] == "initialize":
             self.initialize(request)
         elif self.headers.get("Mcp-Session-Id") not in self.server.sessions:
-            self.refuse(request, 404, -32600, "Session not found")
+            self.refuse(request, *self.server.forgetting)
         else:
             self.serve(request)
 
@@ -73,6 +76,13 @@ class Handler(BaseHTTPRequestHandler):
         }
         self.reply(200, {"jsonrpc": "2.0", "id": request["id"], "result": result}, Mcp_Session_Id=session)
 
+    def fail(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
     def refuse(self, request, status, code, message):
         error = {"code": code, "message": message}
         self.reply(status, {"jsonrpc": "2.0", "id": request["id"], "error": error})
@@ -82,6 +92,9 @@ class Handler(BaseHTTPRequestHandler):
             result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("visit", "flood")]}
         elif request["params"]["name"] == "flood":
             self.flood(request)
+            return
+        elif self.server.failing is not None:
+            self.fail(*self.server.failing)
             return
         else:
             self.server.called += 1

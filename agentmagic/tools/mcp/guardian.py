@@ -1,0 +1,108 @@
+"""A guardian process, which ends the servers of this process if this process is killed.
+
+This file is also the guardian's program. The guardian reads "+PID MARK" for a server that has started and "-PID" for
+one that has ended. The end of its input tells that this process is gone. On Windows a Job Object does the same.
+"""
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "AGENTMAGIC_SERVER"  # the variable by which a process that left the group of its server is found
+GRACE = 0.5  # seconds from SIGTERM to SIGKILL
+ROUNDS = 3  # of looking for marked processes: one that is killed may just have started another
+
+
+class Guardian:
+    """The guardian of this process, started when the first server is; servers are known by process id and mark."""
+
+    def __init__(self) -> None:
+        self._servers: dict[int, str] = {}
+        self._pipe: int | None = None
+
+    def watch(self, pid: int, mark: str) -> None:
+        """End this server if this process is killed."""
+        self._servers[pid] = mark
+        if not self._send(f"+{pid} {mark}\n"):
+            self._start()
+            self._send("".join(f"+{pid} {mark}\n" for pid, mark in self._servers.items()))
+
+    def release(self, pid: int) -> None:
+        """Do not watch a server that has ended."""
+        self._servers.pop(pid, None)
+        self._send(f"-{pid}\n")
+
+    def _send(self, lines: str) -> bool:
+        """Return whether the guardian is there to read the lines."""
+        try:
+            return self._pipe is not None and os.write(self._pipe, lines.encode()) > 0
+        except OSError:  # it was killed
+            self._close()
+            return False
+
+    def _start(self) -> None:
+        if sys.platform == "win32":
+            return
+        reading, self._pipe = os.pipe()
+        silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+        program = [sys.executable, "-I", "-S", __file__]
+        # In its own session, because Jupyter kills the whole group of a kernel.
+        given = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
+        os.posix_spawn(sys.executable, program, os.environ, file_actions=given, setsid=True)
+        os.close(reading)
+        os.register_at_fork(after_in_child=self._close)  # a copy of the pipe would hide the end of this process
+
+    def _close(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
+
+
+guardian = Guardian()
+
+
+def kill_marked(mark: str) -> None:
+    """Kill the processes that carry a mark, which only Linux can find."""
+    for _ in range(ROUNDS):
+        found = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _is_marked(one, mark)]
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def _is_marked(process: Path, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or belongs to another user
+        return False
+
+
+def _end(servers: dict[int, str]) -> None:
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        for pid in servers:
+            with suppress(OSError):
+                os.killpg(pid, kind)
+        if kind == signal.SIGTERM and servers:
+            time.sleep(GRACE)
+    for mark in servers.values():
+        kill_marked(mark)
+
+
+def _main() -> None:
+    servers: dict[int, str] = {}
+    for line in sys.stdin:
+        pid, _, mark = line[1:].strip().partition(" ")
+        if line.startswith("+"):
+            servers[int(pid)] = mark
+        else:
+            servers.pop(int(pid), None)
+    _end(servers)
+
+
+if __name__ == "__main__":
+    _main()
