@@ -191,8 +191,10 @@ function initialize({ model }) {
   }
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []
+  // A page has the library of a kernel again for each notebook, or console, that it opens on that kernel.
+  if (!Array.isArray(waiting)) return
   queues[model.get("name")] = { push: show }
-  for (const view of /** @type {Waiting[]} */ (waiting)) show(view)
+  for (const view of waiting) show(view)
 }
 
 export default { initialize }

@@ -15,7 +15,11 @@ const STATIC = "agentmagic-static"
 
 /** @typedef {(answered: (is: boolean) => void) => Shown} Make makes a view that says whether its kernel answers */
 
-/** The views that can be drawn, by name. @type {Map<string, Make>} */
+/**
+ * The views that can be drawn, by name. The last of several draws: the others may be those of a notebook that was
+ * closed, whose views are never told so.
+ * @type {Map<string, Make[]>}
+ */
 const makers = new Map()
 /** The names of those whose kernel answers. @type {Set<string>} */
 const alive = new Set()
@@ -44,7 +48,7 @@ class Place extends HTMLElement {
   }
 
   fill() {
-    const make = makers.get(this.name)
+    const make = makers.get(this.name)?.at(-1)
     if (!make || this.shown) return
     const known = idle.get(this.name)
     idle.delete(this.name)
@@ -110,14 +114,22 @@ function live(name, is) {
  * @param {string} name @param {Make} make
  */
 function open(name, make) {
-  makers.set(name, make)
-  for (const place of places(name)) place.fill()
+  makers.set(name, [...(makers.get(name) ?? []), make])
+  renew(name)
   return () => {
-    makers.delete(name)
-    idle.get(name)?.close()
-    idle.delete(name)
-    for (const place of places(name)) place.empty()
-    live(name, false)
+    makers.set(name, (makers.get(name) ?? []).filter((other) => other !== make))
+    renew(name)
+  }
+}
+
+/** Has a view drawn anew by the last of its makers, if there is one. @param {string} name */
+function renew(name) {
+  idle.get(name)?.close()
+  idle.delete(name)
+  live(name, false)
+  for (const place of places(name)) {
+    place.empty()
+    place.fill()
   }
 }
 

@@ -187,6 +187,10 @@ class Notebook:
     def close(self) -> None:
         """Close the notebook and end its kernel."""
         self.shut_down_kernel()
+        self.close_tab()
+
+    def close_tab(self) -> None:
+        """Close the notebook; its kernel goes on."""
         self.page.evaluate("() => { harness.panel().dispose() }")
 
     def use_theme(self, name: str) -> None:
@@ -265,6 +269,14 @@ class Lab:
         """Load the page anew, as a person does who comes back."""
         self.page.goto(f"{self._server.url}/{'lab?reset' if self.front_end == 'lab' else 'tree'}")
         self.page.wait_for_function("() => window.jupyterapp")
+
+    def interrupt(self, kernel: str) -> None:
+        """Interrupt a kernel of which no notebook is open, by its id."""
+        script = (
+            "async id => { const kernel = jupyterapp.serviceManager.kernels.connectTo({ model: { id } });"
+            " await kernel.interrupt(); kernel.dispose() }"
+        )
+        self.page.evaluate(script, kernel)
 
     def __enter__(self) -> Self:
         browser = self._browser or self._open.enter_context(launched())

@@ -229,19 +229,50 @@ def test_run_all_keeps_its_order_with_an_approval_clicked_in_between(open_notebo
     notebook.wait_for_text(5, "three")
 
 
-def test_a_page_that_is_loaded_again_in_the_middle_of_a_turn_shows_the_rest_when_the_cell_is_over(lab, begun):
+def opened_again(lab, notebook, *, reload):
+    """Save a notebook with a call that waits in its third cell, close its page or its tab alone, and open it."""
+    notebook.page.wait_for_function("() => JSON.stringify(harness.cell(2).model.outputs.toJSON()).includes('order')")
+    notebook.save()
+    if reload:
+        lab.reload()
+    else:
+        notebook.close_tab()
+    return lab.open(notebook.path, "connected")
+
+
+@EVERYWHERE
+def test_a_page_that_is_loaded_in_the_middle_of_a_cell_answers_what_waits_there(lab, begun):
     cell = begun(f"{TEA}, 'It comes.'")
     cell.button("Approve").wait_for()
-    cell.page.wait_for_function("() => JSON.stringify(harness.cell(2).model.outputs.toJSON()).includes('order')")
-    cell.notebook.save()
-    lab.reload()
-    notebook = lab.open(cell.notebook.path, "connected")
-    notebook.wait_for_text(2, "waits for you")
-    again = Cell(notebook, 2)
-    assert again.button("Approve").count() == 0
-    notebook.page.evaluate("() => harness.interrupt()")
-    notebook.wait_for_text(2, "interrupted")
-    assert again.card("order").get_attribute("data-state") == "interrupted"
+    again = Cell(opened_again(lab, cell.notebook, reload=True), 2)
+    again.click("Approve")
+    again.notebook.wait_for_text(2, "It comes.")
+    assert "done" in again.notebook.text(2)
+
+
+def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_panel_alive(lab, open_notebook):
+    notebook = open_notebook(f"play({TEA}, 'It comes.')", "%%agent\nhello", "agent.chat()")
+    notebook.run(1)
+    notebook.run(3)
+    Cell(notebook, 2).start().button("Approve").wait_for()
+    notebook = opened_again(lab, notebook, reload=False)
+    panel = Cell(notebook, 3)
+    panel.click("Approve")
+    for index in (2, 3):
+        notebook.wait_for_text(index, "It comes.")
+    retype(panel.box("Message"), "and now")
+    assert panel.button("Send").is_enabled()
+
+
+def test_a_turn_that_ended_while_its_tab_was_closed_is_shown_when_it_is_opened_again(lab, open_notebook):
+    notebook = open_notebook(f"play({TEA}, 'It comes.')", "%%agent\nhello")
+    notebook.run(1)
+    Cell(notebook, 2).start().button("Approve").wait_for()
+    kernel = notebook.page.evaluate("() => harness.kernel().id")
+    notebook = opened_again(lab, notebook, reload=False)
+    notebook.close_tab()
+    lab.interrupt(kernel)
+    lab.open(notebook.path).output(2).locator(".am-card[data-state=interrupted]").wait_for()
 
 
 def test_what_was_shown_can_be_read_when_the_kernel_ends_in_the_middle_of_a_turn(begun):
