@@ -68,6 +68,11 @@ def in_notebook(shell: InteractiveShell) -> bool:
     return in_kernel(shell) and all(_request(shell))
 
 
+def running_cell(shell: InteractiveShell) -> str:
+    """Return the id of the running cell as the front end tells it, or an empty string."""
+    return str(_parent(shell).get("metadata", {}).get("cellId", "")) if in_kernel(shell) else ""
+
+
 def in_kernel(shell: InteractiveShell) -> bool:
     """Return whether the shell is that of a Jupyter kernel."""
     # IPKernelApp.initialized() is true in a terminal too, once ipykernel was used there.
@@ -124,9 +129,14 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     JupyterLab, Notebook and VS Code name the cell and take input, a console only takes input, and programs that
     execute notebooks do neither. Colab names no cell, but is loaded as a module.
     """
-    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
+    request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))
     return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
+
+
+def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
+    """Return the request that the kernel carries out."""
+    return cast("Any", shell).get_parent()
 
 
 def _has_subshells(shell: InteractiveShell) -> bool:
