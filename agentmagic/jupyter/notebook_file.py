@@ -260,8 +260,8 @@ def _cell(cell: object) -> str:
     match cell:
         case {"id": str(name)} if _CELL_ID.fullmatch(name):
             return name
-        case {"source": source}:
-            text = json.dumps(source)
+        case dict():
+            text = json.dumps(cast("dict[str, Any]", cell).get("source"))
             return sha256(text.encode()).hexdigest() if len(text) >= TELLING else ""
         case _:
             return ""
