@@ -123,6 +123,9 @@ class Run:
                 return
             await self._more(position)
 
+    def __repr__(self) -> str:
+        return f"<Run: {'over' if self.done else 'running'}, {len(self._events)} events>"
+
     # -- on the caller's side ------------------------------------------------------------------
 
     async def _join(self) -> RunResult:
