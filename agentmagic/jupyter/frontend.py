@@ -39,16 +39,17 @@ class FrontEnd:
 
     def screen(self) -> "TurnScreen":
         """Return a new screen for this cell."""
-        from agentmagic.jupyter.screens import BatchScreen, LiveScreen, TerminalScreen
+        from agentmagic.jupyter.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:
                 place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
-                return LiveScreen(place, html, reachable=_has_subshells(self.shell))
+                screen = LiveScreen(place, html, reachable=_has_subshells(self.shell))
             case Kind.BATCH:
-                return BatchScreen(publisher(self.shell, None))
+                screen = BatchScreen(publisher(self.shell, None))
             case Kind.TEXT:
-                return TerminalScreen(sys.stdout)
+                screen = TerminalScreen(sys.stdout)
+        return FallbackScreen(screen)
 
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
