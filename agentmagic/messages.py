@@ -5,31 +5,81 @@ A `Message` holds parts. The user and the assistant write `Text`, `Reasoning`, `
 assistant message before it, in the order of the calls.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from agentmagic.errors import UsageError
 from agentmagic.secrets import redact
-from agentmagic.text import encodable
+from agentmagic.text import clip, encodable
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
 
 T = TypeVar("T")
 
+LONGEST_REPR = 2_000
+"""Characters of a `repr`, apart from the last text in it and the names of fields."""
+LONGEST_STRING = 400
+"""Characters of a text in a `repr`."""
+FRAME = 20
+"""Characters that a `repr` counts for the frame of a value with others in it."""
+
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Make a class a frozen dataclass with slots. Secrets are blanked in its `repr`, since cells show values so."""
+    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so that is `brief`."""
     made = dataclass(frozen=True, slots=True)(kind)
-    plain = made.__repr__
-
-    def __repr__(self: T) -> str:  # noqa: N807  (it becomes the method)
-        return redact(plain(self))
-
-    made.__repr__ = __repr__
+    cast("Any", made).__repr__ = brief
     return made
+
+
+def brief(value: object) -> str:
+    """Return the `repr` of a value in a few thousand characters at most, secrets blanked."""
+    return redact(_Brief().write(value))
+
+
+class _Brief:
+    """Writes one value as its `repr`, and leaves out what is beyond a number of characters."""
+
+    def __init__(self) -> None:
+        self._left = LONGEST_REPR
+
+    def write(self, value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
+        """Return the `repr` of a value, or of its beginning."""
+        match value:
+            case str():
+                text = redact(value[: 2 * LONGEST_STRING])  # blanked first: a part of a secret is not recognized
+                return self._counted(repr(clip(text, LONGEST_STRING)))
+            case bytes():
+                return self._counted(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
+            case list():
+                return f"[{self._joined(cast('list[Any]', value), self.write)}]"
+            case tuple():
+                items = cast("tuple[Any, ...]", value)
+                return f"({self._joined(items, self.write)}{',' * (len(items) == 1)})"
+            case Mapping():
+                pairs = cast("Mapping[Any, Any]", value).items()
+                return f"{{{self._joined(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                inner = self._joined(fields(value), lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
+                return f"{type(value).__qualname__}({inner})"
+            case _:
+                return self._counted(clip(repr(value), LONGEST_STRING))
+
+    def _joined(self, items: Iterable[T], write: Callable[[T], str]) -> str:
+        self._left -= FRAME  # a value that contains itself ends too
+        written: list[str] = []
+        for item in items:
+            if self._left < 0:
+                written.append("…")
+                break
+            written.append(write(item))
+        return ", ".join(written)
+
+    def _counted(self, written: str) -> str:
+        self._left -= len(written)
+        return written
 
 
 @value_class

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
+from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.runtime.engine import Listeners, engine
 
@@ -31,7 +32,8 @@ class Run:
     """A turn under way: await it, iterate over its events, cancel it, answer its questions.
 
     It starts on the engine at once, in a copy of the caller's context. Iterating yields every event from the first
-    on, however late it begins, and any number of tasks may iterate. `session_listeners` are told after its own.
+    on, however late it begins, and any number of tasks may iterate. `session_listeners` are told after its own. An
+    approval or question at which a listener raises is denied.
     """
 
     def __init__(
@@ -123,6 +125,9 @@ class Run:
                 return
             await self._more(position)
 
+    def __repr__(self) -> str:
+        return f"<Run: {'over' if self.done else 'running'}, {len(self._events)} events>"
+
     # -- on the caller's side ------------------------------------------------------------------
 
     async def _join(self) -> RunResult:
@@ -175,8 +180,7 @@ class Run:
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
-        self._listeners.tell(event)
-        self._session_listeners.tell(event)
+        self._deny_unshown(event, [*self._listeners.tell(event), *self._session_listeners.tell(event)])
         if self._waiters and not self._waking:
             self._waking = True  # one wake for all events of this pass of the loop
             engine().loop.call_soon(self._wake)
@@ -193,7 +197,12 @@ class Run:
     def _listen(self, listener: Callable[[Event], None]) -> None:
         self._listeners.add(listener)
         for event in self._events:
-            self._listeners.tell(event, only=listener)
+            self._deny_unshown(event, self._listeners.tell(event, only=listener))
+
+    def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
+        """Deny an approval or question at which a listener failed: the user may not see it, and it would wait on."""
+        if errors and isinstance(event, ApprovalAsked | QuestionAsked):
+            self.send(Deny(event.id, f"it could not be shown: {words_of(errors[0])}"))
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

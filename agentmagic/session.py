@@ -30,6 +30,7 @@ from agentmagic.providers.registry import address_of, info
 from agentmagic.run import AbortEvent, Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import learn_secrets, overrides
+from agentmagic.text import clip
 from agentmagic.tools.base import Toolset
 
 if TYPE_CHECKING:
@@ -413,7 +414,7 @@ class Session:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
         turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
-        return f"<Session {model or 'default model'}: {turns}, {len(self.messages)} messages{state}>"
+        return f"<Session {clip(str(model or 'default model'), 100)}: {turns}, {len(self.messages)} messages{state}>"
 
 
 def _spell_out_options() -> None:

@@ -247,7 +247,7 @@ def test_a_listener_hears_every_event_however_late_it_comes():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_listener_that_raises_does_not_break_the_run_and_is_not_called_again(caplog):
+def test_a_listener_that_raises_does_not_break_the_run_and_hears_what_comes_next(caplog):
     heard = []
 
     def fail(event):
@@ -258,14 +258,36 @@ def test_a_listener_that_raises_does_not_break_the_run_and_is_not_called_again(c
     model = Stalled("Half")
     begun = Session(Agent(model)).start("a prompt")
     model.stalled.wait(PATIENCE)
-    begun.listen(fail)  # late, so that it is called with several events
+    begun.listen(fail)
     recorder = Recorder()
     begun.listen(recorder)
     recorder.wait_for("part_delta")
     begun.cancel()
     assert begun.wait().stop_reason == "cancelled"
-    assert len(heard) == 1
-    assert "a listener failed and is not called again" in caplog.text
+    engine().call(asyncio.sleep(0))
+    assert tuple(heard) == begun.events
+    assert caplog.text.count("a listener failed; it goes on with the next event") == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_approval_that_a_listener_could_not_show_is_denied_with_the_reason():
+    @tool(ask=True)
+    def act() -> str:
+        """Act."""
+        return "acted"
+
+    def show(event):
+        if event.type == "approval_asked":
+            message = "no screen"
+            raise RuntimeError(message)
+
+    session = scripted(calls("act"), "Well.", tools=[act], timeout=None)
+    session.listen(show)
+    result = session.ask("Act.", attended=True)
+    assert result.history_delta[2].parts[0].status == "denied"
+    assert result.history_delta[2].parts[0].text == (
+        "act was not run: the user denied it and said: it could not be shown: RuntimeError: no screen."
+    )
 
 
 def test_the_result_of_a_run_that_is_not_over_is_refused():

@@ -5,6 +5,7 @@ import logging
 import threading
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from IPython.lib.pretty import pretty
 
 from agentmagic import Agent, Policy, Rule, Session, ToolContext, register_secret, tool
@@ -401,3 +402,44 @@ def test_a_match_is_not_cut_in_the_middle_of_a_secret():
     (match,) = session.search("found")
     assert match.excerpt.endswith("[redacted] found")
     assert session.search("a1B2") == []
+
+
+def test_what_a_cell_shows_of_a_huge_result_is_short():
+    def dump(rows: int) -> str:
+        """Return a table."""
+        return "a cell, " * rows
+
+    session = scripted(calls(("dump", {"rows": 5_000_000})), "Done.", tools=[dump], max_result=None)
+    run = session.start("Dump it all.")
+    result = run.wait()
+    assert len(session.messages[2].parts[0].text) == 40_000_000
+    values = (
+        result,
+        run,
+        session,
+        session.turns[0],
+        *result.history_delta,
+        *session.events,
+        *session.messages[2].parts,
+    )
+    for value in values:
+        data, _ = DisplayFormatter().format(value)
+        assert sum(len(str(text)) for text in data.values()) < 5_000
+    assert repr(result).startswith(
+        "RunResult(final_text='Done.', history_delta=(Message(role='user', parts=(Text(text="
+    )
+
+
+def test_a_short_value_is_shown_whole():
+    call = ToolCall("1", "add", {"a": [1, 2.5], "b": None})
+    assert repr(Message("assistant", (Text("It's"), call), interrupted=True)) == (
+        "Message(role='assistant', parts=(Text(text=\"It's\", provider_data=None), ToolCall(id='1', name='add', "
+        "arguments={'a': [1, 2.5], 'b': None}, provider_data=None)), interrupted=True)"
+    )
+    assert repr(Message("tool", (ToolResult("1", "add", ()),))).startswith("Message(role='tool', parts=(ToolResult(")
+
+
+def test_a_value_that_contains_itself_is_shown_too():
+    arguments = {}
+    arguments["again"] = arguments
+    assert len(repr(ToolCall("1", "add", arguments))) < 5_000

@@ -185,9 +185,9 @@ class Journal:
         """Take the lock; the operating system releases it if the process ends."""
         if self._lock is not None:
             return
-        from filelock import FileLock, Timeout
+        from filelock import Timeout
 
-        lock = FileLock(f"{self.path}.lock", blocking=False, thread_local=False)
+        lock = _lock(self.path)
         try:
             lock.acquire()
         except Timeout as error:
@@ -287,6 +287,23 @@ class _File:
             failed = self._failed()
             if failed is not None:
                 failed(error)
+
+
+def in_use(path: Path) -> bool:
+    """Return whether a kernel or session writes this file now."""
+    from filelock import Timeout
+
+    try:
+        with _lock(path):
+            return False
+    except (Timeout, OSError):
+        return True
+
+
+def _lock(path: Path) -> "BaseFileLock":
+    from filelock import FileLock
+
+    return FileLock(f"{path}.lock", blocking=False, thread_local=False)
 
 
 def _append(file: int, line: bytes) -> None:

@@ -1,5 +1,6 @@
 """Reads journals back as whole turns, also from files that are damaged or were cut off."""
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,11 +58,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A journal in a folder; `prompt` is the beginning of its first prompt, `modified` a time as of `time.time`."""
+    """A journal in a folder; `prompt` is the beginning of its first prompt, `modified` a time as of `time.time`.
+
+    `turns` is None if the file was too long to count them.
+    """
 
     name: str
     path: Path
-    turns: int
+    turns: int | None
     prompt: str
     modified: float
 
@@ -92,17 +96,21 @@ def holds_journal(path: Path) -> bool:
     return begins_journal(path, line)
 
 
-def saved_in(folder: Path) -> list[SavedConversation]:
-    """Return the conversations saved in a folder, the last used first; a missing folder has none."""
-    found = [saved for path in folder.glob("*.jsonl") if (saved := _glance(path)) is not None]
+def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
+    """Return the conversations saved in a folder, the last used first; a missing folder has none.
+
+    Of each file at most `most` bytes are read, if that is given.
+    """
+    found = [saved for path in folder.glob("*.jsonl") if (saved := _glance(path, most)) is not None]
     return sorted(found, key=lambda saved: saved.modified, reverse=True)
 
 
-def _glance(path: Path) -> SavedConversation | None:
+def _glance(path: Path, most: int | None) -> SavedConversation | None:
     # A list of many long files must be quick, so only the lines that begin and cut turns are decoded.
     prompts: list[str] = []
     try:
-        for line in _lines(path):
+        whole = most is None or path.stat().st_size <= most
+        for line in _lines(path) if whole else ():
             if line.startswith((b'{"type":"turn_started"', b'{"type":"history_cut"')):
                 match decode_record(line):
                     case TurnStarted(prompt=prompt):
@@ -111,10 +119,19 @@ def _glance(path: Path) -> SavedConversation | None:
                         del prompts[turns:]
                     case _:
                         pass
+        turns = len(prompts) if whole else 0 if not holds_journal(path) or _is_cleared(path) else None
         modified = path.stat().st_mtime
     except (JournalError, OSError):
         return None
-    return SavedConversation(path.stem, path, len(prompts), one_line(prompts[0], _EXCERPT) if prompts else "", modified)
+    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", modified)
+
+
+def _is_cleared(path: Path) -> bool:
+    """Whether the last line of a file forgets every turn."""
+    with path.open("rb") as file:
+        file.seek(-min(LONGEST_HEADER, path.stat().st_size), os.SEEK_END)
+        lines = file.read().splitlines()
+    return bool(lines) and decode_record(lines[-1]) == HistoryCut(0)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

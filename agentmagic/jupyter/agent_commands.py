@@ -27,6 +27,8 @@ from agentmagic.widgets.commands import count_turns, relative_path
 
 RECORDS = 100
 """How many log records `%agent debug` shows."""
+GLANCE = 2**20
+"""Bytes of each saved conversation that loading the extension reads."""
 
 
 def _check_turns(turns: int | None) -> None:
@@ -203,14 +205,14 @@ class AgentCommands:
         if default is None or default.path is None or default.turns:
             return None
         # A conversation that was cleared has a file without turns.
-        saved = [one for one in saved_in(default.path.parent) if one.turns]
+        saved = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
         if not saved:
             return None
         one = saved[0]
         others = f" %{self._magic} sessions lists all {len(saved)}." if len(saved) > 1 else ""
         age = formatting.ago(time.time() - one.modified)
         return (
-            f"Saved conversation of this notebook: {one.name}, {count_turns(one.turns)}, {age}. "
+            f"Saved conversation of this notebook: {one.name}, {formatting.length(one)}, {age}. "
             f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
         )
 

@@ -16,7 +16,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 from agentmagic.errors import AgentMagicError
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import SUFFIX, folder_of
+from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.providers.base import SETTINGS, Effort
 from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
@@ -78,7 +78,7 @@ def functions(word: CursorWord) -> Sequence[str]:
 
 def conversations(word: CursorWord) -> Sequence[str]:
     """Return the names of the saved conversations, and the paths of their files."""
-    folder = folder_of(word.namespace.variables)
+    folder = word.namespace.notebook.folder
     names = sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
     return [*names, *_paths(word.typed, SUFFIX)]
 

@@ -7,12 +7,13 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import log
-from agentmagic.jupyter import notebook_file, panel
+from agentmagic.jupyter import panel
 from agentmagic.jupyter.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel, say
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message
@@ -82,7 +83,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     magic of the same name stays, and a printed line names the command that loads ours under another name.
     """
     unload(shell)
-    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, lambda: notebook_file.place(shell)))
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell)))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
     for kind, magic, function in magics.functions():

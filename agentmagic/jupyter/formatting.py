@@ -104,8 +104,13 @@ def sessions(
     lines.append(f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}")
     for one in conversations:
         age = ago(now - one.modified)
-        lines.append(f"  {one.name:<{width}}{count_turns(one.turns):<10}{age:<16}{_line(one.prompt)}")
+        lines.append(f"  {one.name:<{width}}{length(one):<10}{age:<16}{_line(one.prompt)}")
     return "\n".join(lines)
+
+
+def length(saved: SavedConversation) -> str:
+    """Return how long a saved conversation is, in turns or else in bytes."""
+    return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else count_turns(saved.turns)
 
 
 def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:

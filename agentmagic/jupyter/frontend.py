@@ -39,16 +39,17 @@ class FrontEnd:
 
     def screen(self) -> "TurnScreen":
         """Return a new screen for this cell."""
-        from agentmagic.jupyter.screens import BatchScreen, LiveScreen, TerminalScreen
+        from agentmagic.jupyter.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:
                 place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
-                return LiveScreen(place, html, reachable=_has_subshells(self.shell))
+                screen = LiveScreen(place, html, reachable=_has_subshells(self.shell))
             case Kind.BATCH:
-                return BatchScreen(publisher(self.shell, None))
+                screen = BatchScreen(publisher(self.shell, None))
             case Kind.TEXT:
-                return TerminalScreen(sys.stdout)
+                screen = TerminalScreen(sys.stdout)
+        return FallbackScreen(screen)
 
 
 def front_end(shell: InteractiveShell) -> FrontEnd:
@@ -66,6 +67,11 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
 def in_notebook(shell: InteractiveShell) -> bool:
     """Return whether the running cell belongs to a notebook that a person has open, under `%%capture` or not."""
     return in_kernel(shell) and all(_request(shell))
+
+
+def running_cell(shell: InteractiveShell) -> str:
+    """Return the id of the running cell as the front end tells it, or an empty string."""
+    return str(_parent(shell).get("metadata", {}).get("cellId", "")) if in_kernel(shell) else ""
 
 
 def in_kernel(shell: InteractiveShell) -> bool:
@@ -124,9 +130,14 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     JupyterLab, Notebook and VS Code name the cell and take input, a console only takes input, and programs that
     execute notebooks do neither. Colab names no cell, but is loaded as a module.
     """
-    request = cast("dict[str, dict[str, Any]]", cast("Any", shell).get_parent())
+    request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))
     return attended, "cellId" in request.get("metadata", {}) or "google.colab" in sys.modules
+
+
+def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
+    """Return the request that the kernel carries out."""
+    return cast("Any", shell).get_parent()
 
 
 def _has_subshells(shell: InteractiveShell) -> bool:

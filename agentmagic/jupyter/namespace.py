@@ -9,7 +9,8 @@ from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.notebook_file import SaveFolder
+from agentmagic.events import Event, HistoryCut, TurnStarted
+from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.messages import ToolDef
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
@@ -91,8 +92,9 @@ class Namespace:
     `place` returns, for the running cell, where the sessions that it makes are saved.
     """
 
-    def __init__(self, variables: Variables, place: Callable[[], SaveFolder]) -> None:
-        self.place = place
+    def __init__(self, variables: Variables, notebook: KnownNotebook) -> None:
+        self.notebook = notebook
+        self.place = notebook.place
         self.variables = variables
         # The session that writes each file, to close the file when another session takes over its name.
         self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
@@ -149,6 +151,7 @@ class Namespace:
 
         Raises UsageError if it holds another value.
         """
+        self.place()  # notices that the notebook was renamed
         value = self.variables.get(name, _UNBOUND)
         if value is _UNBOUND:
             value = self._make(name, self._recipe())
@@ -183,8 +186,10 @@ class Namespace:
             raise UsageError(message)
         forked = session.fork(turns)
         self._equipped.add(forked)  # a fork has the toolsets of its original
+        forked.listen(self._remember)
         if path is not None:
             forked.save(path)
+            self.notebook.remember()
         self.bind(name, forked)
         return forked
 
@@ -235,6 +240,10 @@ class Namespace:
         found = [tool.definition for tools, _ in listings for tool in tools]
         return found, [problem for _, problems in listings for problem in problems]
 
+    def _remember(self, event: Event | HistoryCut) -> None:
+        if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
+            self.notebook.remember()
+
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:
             return not self._servers.servers
@@ -259,6 +268,7 @@ class Namespace:
         if session in self._equipped:
             return
         self._equipped.add(session)
+        session.listen(self._remember)
         session.add_toolset(self._functions)
         if self._servers is not None:
             session.add_toolset(self._servers)

@@ -1,15 +1,24 @@
-"""Which notebook the kernel runs, and where its conversations are saved (SESSION-3)."""
+"""Which notebook the kernel runs, and where its conversations are saved (SESSION-3).
 
+A notebook is known by its cells and the number of its file, not by its name alone. A notebook that was renamed keeps
+its conversations, and a new notebook under an old name is not offered those of another.
+"""
+
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.history.journal import FOLDER
-from agentmagic.jupyter.frontend import in_notebook
+from agentmagic.history.journal import FOLDER, in_use
+from agentmagic.jupyter.frontend import in_notebook, running_cell
 
 SERVER_SAYS = "JPY_SESSION_NAME"
 """The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
@@ -18,9 +27,24 @@ VS_CODE_SAYS = "__vsc_ipynb_file__"
 """The variable of the notebook in which VS Code names it."""
 
 SUFFIX = ".jsonl"
+RECORD = "notebook.json"
+"""The file, beside the conversations, that says which notebook they belong to."""
 
+LARGEST = 32 * 2**20
+"""Bytes of a notebook; a larger one is not read."""
+MOST_READ = 128 * 2**20
+"""Bytes that are read of other notebooks in search of one that was renamed."""
+MOST_CELLS = 500
+"""Cells that a record holds: those that were seen last."""
+TELLING = 40
+"""Characters that the source of a cell without an id needs to be told from cells of other notebooks."""
+
+_CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # as in the notebook format 4.5
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 """Names that no file can have on Windows, with any ending; a notebook may be moved there."""
+
+WITHOUT_NOTEBOOK = "conversations are saved in a notebook that a person works in; elsewhere give a path"
+UNKNOWN = "the kernel does not know the file of its notebook, which may be new or renamed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +67,215 @@ class SaveFolder:
         return self.folder / f"{legal}{dot}{rest}{SUFFIX}"
 
 
-def place(shell: InteractiveShell) -> SaveFolder:
-    """Return where the sessions that the running cell makes are saved."""
-    notebook = notebook_of(cast("Any", shell).user_ns)
-    if not in_notebook(shell):
-        why = "conversations are saved in a notebook that a person works in; elsewhere give a path"
-        return SaveFolder(None, why, notebook)
-    if notebook is None:
-        return SaveFolder(None, "the kernel does not know the file of its notebook, which may be new or renamed")
-    return SaveFolder(_folder(notebook), notebook=notebook)
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """How a notebook is known again: its name, the number of its file, and its cells by id or digest."""
+
+    name: str
+    number: int
+    cells: tuple[str, ...]
+
+    def fits(self, number: int, cells: frozenset[str]) -> bool:
+        """Whether a file of this number and these cells is the notebook; the number counts if cells are unknown."""
+        return not cells.isdisjoint(self.cells) if cells and self.cells else number == self.number
 
 
-def folder_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the folder of the notebook's conversations, which need not be there, or None for an unknown notebook."""
-    notebook = notebook_of(variables)
-    return _folder(notebook) if notebook is not None else None
+class KnownNotebook:
+    """The notebook of a shell, which is followed if it is renamed.
+
+    `folder` is the folder of its conversations, once a cell has needed it. It keeps its name while the kernel runs,
+    since journals are open there; the next kernel names it after the notebook.
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self.folder: Path | None = None
+        self._shell = shell
+        self._file: Path | None = None
+        self._identity = _Identity("", 0, ())
+        self._written: _Identity | None = None
+        self._searched = 0
+
+    def place(self) -> SaveFolder:
+        """Return where the sessions that the running cell makes are saved."""
+        running = running_cell(self._shell)
+        running = running if _CELL_ID.fullmatch(running) else ""  # VS Code numbers its cells
+        notebook = self._find(running)
+        if not in_notebook(self._shell):
+            return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
+        if notebook is None:
+            return SaveFolder(None, UNKNOWN)
+        self.folder = self.folder or _folder(notebook, self._identity.number, running)
+        return SaveFolder(self.folder, notebook=notebook)
+
+    def remember(self) -> None:
+        """Note beside the conversations, if there are any, which notebook they belong to."""
+        if self.folder is None or self._identity == self._written or not self.folder.is_dir():
+            return
+        new = self.folder / f"{RECORD}.new"
+        with suppress(OSError):
+            new.write_text(json.dumps(asdict(self._identity)), encoding="utf-8")
+            new.replace(self.folder / RECORD)
+            self._written = self._identity
+
+    def _find(self, running: str) -> Path | None:
+        """Return the file of the notebook; look for it if its file is gone or another."""
+        known = self._file or notebook_of(cast("Any", self._shell).user_ns)
+        if known is None:
+            return None
+        number = _number(known)
+        if self._file is None or not number or number != self._identity.number:
+            known = self._search(known, number, running)
+            if known is None:
+                return None
+            self._take(known, _cells(known))
+        if running not in self._identity.cells:
+            self._take(known, frozenset({running} if running else ()))
+        return known
+
+    def _search(self, known: Path, number: int, running: str) -> Path | None:
+        """Return the notebook with the cells that were seen so far, or else the one that the front end named."""
+        seen = frozenset((*self._identity.cells, *([running] if running else ())))
+        if number and (not seen or not seen.isdisjoint(_cells(known))):
+            return known
+        first = self._file is None
+        changed = known.parent.stat().st_mtime_ns if known.parent.is_dir() else 0
+        if changed != self._searched and not (first and not running):
+            self._searched = changed
+            looked_for = _Identity("", self._identity.number, tuple(seen))
+            if (found := _renamed(known, looked_for, running if first else "")) is not None:
+                return found
+        return known if first and number else None
+
+    def _take(self, file: Path, cells: frozenset[str]) -> None:
+        """Take a file as the notebook's, which has these cells, among others."""
+        seen = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
+        self._file = file
+        self._identity = _Identity(file.name, _number(file), seen[-MOST_CELLS:])
 
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the file of the notebook, or None if it is unknown."""
-    for said in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)):
-        notebook = Path(said) if isinstance(said, str) else Path()
-        # A path without a file is out of date (the notebook was renamed) or that of another machine.
-        if notebook.suffix == ".ipynb" and notebook.is_absolute() and notebook.is_file():
-            return notebook
-    return None
+    """Return the file of the notebook as the front end named it, or None; it may be gone if it was renamed."""
+    said = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
+    named = [path for path in said if path.suffix == ".ipynb" and path.is_absolute()]
+    return next((path for path in named if path.is_file()), named[0] if named else None)
 
 
-def _folder(notebook: Path) -> Path:
-    return notebook.parent / FOLDER / notebook.stem
+# -- the folder of conversations -------------------------------------------------------------------------
+
+
+def _folder(notebook: Path, number: int, running: str) -> Path:
+    """Return the folder of a notebook's conversations, even if it has an earlier name; a free one if there is none."""
+    base, cells = notebook.parent / FOLDER, _cells(notebook)
+    own = base / notebook.stem
+    ours: dict[Path, int] = {}
+    for folder in base.glob("*"):
+        record = _record(folder)
+        if record is None or not record.fits(number, cells) or _has_other_owner(record, notebook):
+            continue
+        # The number of a deleted file may be given to a new one, of which no cell is saved yet.
+        if cells or not running or not record.cells or running in record.cells:
+            ours[folder] = len(cells.intersection(record.cells))
+    if own in ours:
+        return own
+    if ours:
+        return _named_anew(max(ours, key=ours.__getitem__), own)
+    if _record(own) is None:  # there is none yet, or an earlier version made it
+        return own
+    return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
+
+
+def _record(folder: Path) -> _Identity | None:
+    """Return what a folder says of its notebook, or None."""
+    try:
+        match json.loads(_read(folder / RECORD)):
+            case {"name": str(name), "number": int(number), "cells": [*cells]}:
+                return _Identity(name, number, tuple(str(cell) for cell in cells[-MOST_CELLS:]))
+            case _:
+                return None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _has_other_owner(record: _Identity, notebook: Path) -> bool:
+    """Whether another notebook here is the one of a record: ours is then its copy."""
+    others = ((path, stat.st_ino) for path, stat in _beside(notebook))
+    named = ((path, number) for path, number in others if path.name == record.name or number == record.number)
+    return any(record.fits(number, _cells(path)) for path, number in named)
+
+
+def _named_anew(folder: Path, own: Path) -> Path:
+    """Give a folder its notebook's new name, unless that is taken or another kernel writes there."""
+    if not own.exists() and not any(map(in_use, folder.glob(f"*{SUFFIX}"))):
+        with suppress(OSError):
+            return folder.rename(own)
+    return folder
+
+
+# -- notebooks on disk -----------------------------------------------------------------------------------
+
+
+def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
+    """Return the notebook beside a missing one that has most of its cells, or None if none or several do.
+
+    With `running`, only a notebook that holds this cell counts.
+    """
+    found: dict[Path, tuple[int, bool]] = {}
+    left = MOST_READ
+    for path, stat in sorted(_beside(missing), key=lambda pair: -pair[1].st_ctime):
+        left -= stat.st_size
+        cells = _cells(path, running) if left >= 0 else frozenset[str]()
+        if known.fits(stat.st_ino, cells) and (not running or running in cells):
+            found[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
+    best = max(found.values(), default=None)
+    likely = [path for path, weight in found.items() if weight == best]
+    return likely[0] if len(likely) == 1 else None
+
+
+def _beside(notebook: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the other notebooks of a notebook's folder."""
+    for path in notebook.parent.glob("*.ipynb"):
+        if path != notebook:
+            with suppress(OSError):  # it was deleted meanwhile
+                yield path, path.stat()
+
+
+def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
+    """Return the ids of a notebook's saved cells, or digests of those that have none.
+
+    Returns an empty set if the notebook cannot be read, or does not contain the text `holding`.
+    """
+    try:
+        data = _read(notebook)
+        match json.loads(data) if holding.encode() in data else None:
+            case {"cells": [*cells]}:
+                return frozenset(filter(None, map(_cell, cells)))
+            case _:
+                return frozenset()
+    except (OSError, ValueError, RecursionError):
+        return frozenset()
+
+
+def _cell(cell: object) -> str:
+    """Return what a cell is known by, "" if it could be a cell of any notebook."""
+    match cell:
+        case {"id": str(name)} if _CELL_ID.fullmatch(name):
+            return name
+        case dict():
+            text = json.dumps(cast("dict[str, Any]", cell).get("source"))
+            return sha256(text.encode()).hexdigest() if len(text) >= TELLING else ""
+        case _:
+            return ""
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    return data if len(data) <= LARGEST else b""
+
+
+def _number(file: Path) -> int:
+    """Return the number that a file keeps when it is renamed or saved, 0 if there is no file."""
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return 0

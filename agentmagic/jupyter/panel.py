@@ -14,7 +14,6 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
-from agentmagic.jupyter.notebook_file import notebook_of
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.runner import FigureOutput
 from agentmagic.messages import Prompt
@@ -77,7 +76,7 @@ class ShellNotebook(Notebook):
 
     def folder(self) -> Path:
         """Return the notebook's folder, or the kernel's if the notebook is unknown."""
-        notebook = notebook_of(self._namespace.variables)
+        notebook = self._namespace.place().notebook
         return notebook.parent if notebook is not None else Path.cwd()
 
     def _is_free(self, name: str) -> bool:

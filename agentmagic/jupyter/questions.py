@@ -17,6 +17,7 @@ from agentmagic.events import (
     Reply,
     TurnFinished,
 )
+from agentmagic.jupyter.screens import BROKEN
 from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
@@ -68,7 +69,14 @@ class Questions:
                 pass
 
     async def _put(self, event: ApprovalAsked | QuestionAsked) -> None:
-        """Ask when the questions before this one are settled."""
+        """Ask when the questions before this one are settled; deny if that fails."""
+        try:
+            await self._put_in_turn(event)
+        except Exception as error:  # noqa: BLE001  (else the turn would wait for ever)
+            logger.exception("a question could not be put")
+            self._run.send(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
+
+    async def _put_in_turn(self, event: ApprovalAsked | QuestionAsked) -> None:
         settled = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
@@ -84,7 +92,7 @@ class Questions:
         self._told = True
         if isinstance(event, QuestionAsked):
             return Reply(event.id, self._typed(f"{before}{shown(event.text)} ").strip())
-        asking = before + describe(event, brief=self._brief)
+        asking = before + describe(event, brief=self._brief and why != BROKEN)
         while True:
             typed = self._typed(asking).strip()
             word, _, rest = typed.partition(" ")

@@ -5,7 +5,7 @@ A screen is fed the turn's events, and leaves its static output when the turn is
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from markupsafe import Markup
 
@@ -21,8 +21,10 @@ from agentmagic.events import (
     QuestionAsked,
     ToolFinished,
     ToolStarted,
+    TurnFinished,
 )
-from agentmagic.text import ShownStream
+from agentmagic.log import logger
+from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.commands import INTENTS
 from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle
 
@@ -41,6 +43,7 @@ MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
 UNREACHED = "It is typed: this page sends no clicks to a running cell."
 """Why an answer is typed in a front end that shows buttons elsewhere."""
+BROKEN = "It is typed: the output of this cell has failed; %agent debug says why."
 
 Answer = Callable[[Intent], None]
 """Takes what the user does in a screen."""
@@ -67,6 +70,51 @@ class TurnScreen(Protocol):
     def restart(self) -> None:
         """Forget what was shown: the turn begins again."""
         ...
+
+
+class FallbackScreen(TurnScreen):
+    """Shows a turn on a screen. If that fails, questions are typed, and the answer is printed at the end."""
+
+    def __init__(self, screen: TurnScreen) -> None:
+        self._screen = screen
+        self._failed = False
+        self._answer = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._screen, name)
+
+    def begin(self, answer: Answer) -> None:
+        """Take a place in the cell's output."""
+        self._try(self._screen.begin, answer)
+
+    async def typed(self) -> str | None:
+        """Return what the screen says, unless it has failed."""
+        return BROKEN if self._failed else await self._screen.typed()
+
+    def feed(self, event: Event) -> None:
+        """Take the next event of the turn."""
+        if isinstance(event, TurnFinished):
+            self._answer = event.result.final_text
+        self._try(self._screen.feed, event)
+
+    def finish(self) -> None:
+        """Leave the static output, and the answer where that may not hold it."""
+        self._try(self._screen.finish)
+        if self._failed and self._answer:
+            print(shown(self._answer))  # noqa: T201  (the way that has not failed)
+            self._answer = ""
+
+    def restart(self) -> None:
+        """Forget what was shown."""
+        self._try(self._screen.restart)
+
+    def _try(self, method: Callable[..., None], *given: object) -> None:
+        try:
+            method(*given)
+        except Exception:  # noqa: BLE001  (the turn goes on, and so does the cell)
+            if not self._failed:
+                logger.exception("the screen of a cell failed")
+            self._failed = True
 
 
 class BatchScreen(TurnScreen):

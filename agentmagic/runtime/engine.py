@@ -199,30 +199,36 @@ def _pass_on(source: Future[T], target: "asyncio.Future[T]") -> None:
 
 
 class Listeners(Generic[T]):
-    """Functions that are called with every event, in order. One that raises is logged and removed."""
+    """Functions that are called with every event, in order. The first error of each is logged, and it is kept."""
 
     def __init__(self) -> None:
-        # The tuple is replaced and never changed, so that a listener may add and remove listeners.
+        # The tuples are replaced and never changed, so that a listener may add and remove listeners.
         self._listeners: tuple[Callable[[T], None], ...] = ()
+        self._failed: tuple[Callable[[T], None], ...] = ()
 
     def add(self, listener: Callable[[T], None]) -> Callable[[], None]:
         """Call a function with every event from now on. Returns a function that removes it."""
         self._listeners = (*self._listeners, listener)
         return lambda: self._remove(listener)
 
-    def tell(self, event: T, only: Callable[[T], None] | None = None) -> None:
-        """Call the listeners with an event, or `only` one of them."""
+    def tell(self, event: T, only: Callable[[T], None] | None = None) -> list[Exception]:
+        """Call the listeners with an event, or `only` one of them. Returns what they raised."""
+        errors: list[Exception] = []
         for listener in self._listeners if only is None else (only,):
             if listener not in self._listeners:  # removed by the one before it
                 continue
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001  (no listener may harm the turn)
-                logger.exception("a listener failed and is not called again")
-                self._remove(listener)
+            except Exception as error:  # noqa: BLE001  (no listener may harm the turn)
+                errors.append(error)
+                if listener not in self._failed:
+                    self._failed += (listener,)
+                    logger.exception("a listener failed; it goes on with the next event")
+        return errors
 
     def _remove(self, listener: Callable[[T], None]) -> None:
         self._listeners = tuple(other for other in self._listeners if other is not listener)
+        self._failed = tuple(other for other in self._failed if other is not listener)
 
 
 _engine: Engine | None = None

@@ -350,5 +350,16 @@ def test_a_listed_conversation_counts_as_its_history_does(tmp_path):
     assert (listed.turns, listed.prompt) == (2, "And now?")
 
 
+def test_of_a_long_conversation_only_the_beginning_and_the_end_are_read(tmp_path):
+    long = answered("word " * 1_000, "ok")
+    going_on = written(tmp_path / "going on.jsonl", *long, HistoryCut(0), *long)
+    cleared = written(tmp_path / "cleared.jsonl", *long, HistoryCut(0))
+    with going_on.open("r+b") as file:  # a line in the middle that would be read for minutes, if it was
+        file.truncate(2**40)
+    os.utime(going_on, (1_000, 1_000))
+    os.utime(cleared, (999, 999))
+    assert [(one.name, one.turns) for one in saved_in(tmp_path, 1_000)] == [("going on", None), ("cleared", 0)]
+
+
 def test_a_missing_folder_lists_nothing(tmp_path):
     assert saved_in(tmp_path / "nowhere") == []

@@ -107,8 +107,8 @@ class Kernel:
     def pid(self) -> int:
         return self._manager.provisioner.pid  # type: ignore[union-attr]
 
-    def send(self, code: str, *, allow_stdin: bool = True, cell: bool = True) -> Cell:
-        """Send a cell, as JupyterLab does unless told otherwise, and return at once."""
+    def send(self, code: str, *, allow_stdin: bool = True, cell: bool | str = True) -> Cell:
+        """Send a cell, as JupyterLab does unless told otherwise, and return at once; `cell` may be its id."""
         session = self._client.session
         content = {
             "code": code,
@@ -118,12 +118,14 @@ class Kernel:
             "allow_stdin": allow_stdin,
             "stop_on_error": False,
         }
-        message = session.msg("execute_request", content, metadata={"cellId": "a-cell"} if cell else {})
+        message = session.msg(
+            "execute_request", content, metadata={"cellId": cell if isinstance(cell, str) else "a-cell"} if cell else {}
+        )
         self._client.shell_channel.send(message)
         sent = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
         return sent
 
-    def run(self, code: str, **front_end: bool) -> Cell:
+    def run(self, code: str, **front_end: bool | str) -> Cell:
         """Run a cell to its end."""
         return self.finish(self.send(code, **front_end))
 

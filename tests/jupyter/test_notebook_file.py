@@ -1,11 +1,26 @@
 """Which notebook a kernel runs, and what is said of its conversations."""
 
+import json
+
 import pytest
 
 from agentmagic.history.journal import FOLDER
 from agentmagic.jupyter import formatting
-from agentmagic.jupyter.notebook_file import SERVER_SAYS, VS_CODE_SAYS, SaveFolder, folder_of
+from agentmagic.jupyter.notebook_file import RECORD, SERVER_SAYS, VS_CODE_SAYS, KnownNotebook, SaveFolder, notebook_of
 from agentmagic.widgets.commands import relative_path
+
+
+class Shell:
+    """The shell of a kernel whose front end says which cell runs."""
+
+    kernel = None
+
+    def __init__(self):
+        self.user_ns = {}
+        self.cell = "cell-1"
+
+    def get_parent(self):
+        return {"content": {"allow_stdin": True}, "metadata": {"cellId": self.cell}}
 
 
 @pytest.fixture
@@ -15,14 +30,37 @@ def notebook(tmp_path):
     return made
 
 
+def write(path, *ids):
+    """A notebook of cells with these ids, as it is saved."""
+    path.write_text(json.dumps({"cells": [{"id": name, "source": f"# {name}"} for name in ids]}))
+    return path
+
+
+def kernel(monkeypatch, path, running="cell-1"):
+    """What a new kernel knows of its notebook, whose path the server told."""
+    monkeypatch.setenv(SERVER_SAYS, str(path))
+    shell = Shell()
+    shell.cell = running
+    return KnownNotebook(shell)
+
+
+def talk(known):
+    """Hold a conversation: its folder, with one file."""
+    folder = known.place().folder
+    folder.mkdir(parents=True)
+    (folder / "agent.jsonl").touch()
+    known.remember()
+    return folder
+
+
 def test_the_server_names_the_notebook_in_the_environment(notebook, monkeypatch):
     monkeypatch.setenv(SERVER_SAYS, str(notebook))
-    assert folder_of({}) == notebook.parent / FOLDER / "sales 2.v1"
+    assert notebook_of({}) == notebook
 
 
 def test_vs_code_names_it_in_a_variable_which_counts_first(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv(SERVER_SAYS, str(tmp_path / "of another server.ipynb"))
-    assert folder_of({VS_CODE_SAYS: str(notebook)}) == notebook.parent / FOLDER / "sales 2.v1"
+    assert notebook_of({VS_CODE_SAYS: str(notebook)}) == notebook
 
 
 @pytest.mark.parametrize("said", ["", "sales.ipynb", "gone.ipynb", "talk.txt", "."])
@@ -30,18 +68,103 @@ def test_what_is_no_file_of_a_notebook_here_is_not_believed(said, tmp_path, monk
     (tmp_path / "talk.txt").touch()
     (tmp_path / "sales.ipynb").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(SERVER_SAYS, said if said in ("", "sales.ipynb") else str(tmp_path / said))
-    assert folder_of({VS_CODE_SAYS: 3}) is None
+    known = kernel(monkeypatch, said if said in ("", "sales.ipynb") else tmp_path / said)
+    known._shell.user_ns[VS_CODE_SAYS] = 3
+    assert known.place().folder is None
 
 
-def test_a_session_has_its_file_in_the_folder(tmp_path):
-    assert SaveFolder(tmp_path).file("agent") == tmp_path / "agent.jsonl"
+def test_a_session_has_its_file_in_the_folder(notebook, tmp_path, monkeypatch):
+    folder = kernel(monkeypatch, notebook).place()
+    assert folder.file("agent") == tmp_path / FOLDER / "sales 2.v1" / "agent.jsonl"
     assert SaveFolder(None, "it is so").file("agent") is None
 
 
 @pytest.mark.parametrize(("name", "file"), [("con", "con-"), ("Com1", "Com1-"), ("nul.1", "nul-.1"), ("cons", "cons")])
 def test_a_session_may_be_called_what_windows_lets_no_file_be_called(name, file, tmp_path):
     assert SaveFolder(tmp_path).file(name) == tmp_path / f"{file}.jsonl"
+
+
+def test_a_renamed_notebook_keeps_its_conversations_and_its_old_name_is_free(tmp_path, monkeypatch):
+    old = write(tmp_path / "old.ipynb", "cell-1", "cell-2")
+    talk(kernel(monkeypatch, old))
+    new = old.rename(tmp_path / "new.ipynb")
+    write(old, "cell-8", "cell-9")
+    assert kernel(monkeypatch, old, "cell-8").place().folder == tmp_path / FOLDER / "old.1"
+    assert kernel(monkeypatch, new).place().folder == tmp_path / FOLDER / "new"
+    assert (tmp_path / FOLDER / "new" / "agent.jsonl").exists()
+    assert kernel(monkeypatch, old, "cell-8").place().folder == tmp_path / FOLDER / "old"
+
+
+def test_a_new_notebook_that_is_not_saved_yet_is_offered_nothing_of_the_old_one(tmp_path, monkeypatch):
+    old = write(tmp_path / "old.ipynb")
+    talk(kernel(monkeypatch, old))
+    number = old.stat().st_ino
+    assert kernel(monkeypatch, old).place().folder == tmp_path / FOLDER / "old"
+    assert kernel(monkeypatch, old, "another").place().folder == tmp_path / FOLDER / "old.1"
+    assert old.stat().st_ino == number  # as a file system may give it to the next file
+
+
+def test_a_notebook_is_followed_while_its_kernel_runs(tmp_path, monkeypatch):
+    old = write(tmp_path / "old.ipynb", "cell-1")
+    known = kernel(monkeypatch, old)
+    folder = talk(known)
+    known._shell.cell = "cell-2"
+    new = old.rename(tmp_path / "new.ipynb")
+    assert known.place().notebook == new
+    write(old, "cell-9")
+    assert known.place() == SaveFolder(folder, notebook=new)  # where its journals are open
+    known.remember()
+    restarted = kernel(monkeypatch, old)  # the server tells a restarted kernel the old name
+    assert restarted.place() == SaveFolder(tmp_path / FOLDER / "new", notebook=new)
+
+
+def test_a_copy_is_another_notebook(tmp_path, monkeypatch):
+    first = write(tmp_path / "first.ipynb", "cell-1")
+    folder = talk(kernel(monkeypatch, first))
+    copy = write(tmp_path / "first-Copy1.ipynb", "cell-1")
+    assert kernel(monkeypatch, copy).place().folder == tmp_path / FOLDER / "first-Copy1"
+    renamed = first.rename(tmp_path / "renamed.ipynb")
+    assert kernel(monkeypatch, copy).place().folder == tmp_path / FOLDER / "first-Copy1"
+    assert kernel(monkeypatch, renamed).place().folder == tmp_path / FOLDER / "renamed"
+    assert not folder.exists()
+
+
+def test_of_two_notebooks_with_the_same_cells_none_is_taken_for_the_missing_one(tmp_path, monkeypatch):
+    old = write(tmp_path / "old.ipynb", "cell-1")
+    known = kernel(monkeypatch, old)
+    talk(known)
+    for name in ("one.ipynb", "two.ipynb"):
+        write(tmp_path / name, "cell-1")
+    old.unlink()
+    assert known.place().notebook is None
+
+
+def test_cells_without_ids_are_known_by_their_source(tmp_path, monkeypatch):
+    source = ["import pandas as pd\n", "sales = pd.read_csv('sales-of-2025.csv')"]
+    old = tmp_path / "old.ipynb"
+    old.write_text(json.dumps({"cells": [{"source": "%load_ext agentmagic"}, {"source": source}]}))
+    talk(kernel(monkeypatch, old, "of-this-page"))
+    new = tmp_path / "new.ipynb"
+    new.write_text(old.read_text())  # another file, as an editor may write it
+    old.write_text(json.dumps({"cells": [{"source": "%load_ext agentmagic"}, {"source": "a" * 50}]}))
+    assert kernel(monkeypatch, new, "of-another-page").place().folder == tmp_path / FOLDER / "new"
+
+
+def test_a_folder_that_says_nothing_of_its_notebook_is_that_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / FOLDER / "old").mkdir(parents=True)
+    known = kernel(monkeypatch, write(tmp_path / "old.ipynb", "cell-1"))
+    assert known.place().folder == tmp_path / FOLDER / "old"
+    known.remember()
+    write(tmp_path / "old.ipynb", "cell-2")
+    assert kernel(monkeypatch, tmp_path / "old.ipynb", "cell-2").place().folder == tmp_path / FOLDER / "old.1"
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"name": 1}', "[" * 100_000, '{"name": "x", "number": 0, "cells": {}}'])
+def test_a_damaged_record_says_nothing(damaged, tmp_path, monkeypatch):
+    (tmp_path / FOLDER / "old").mkdir(parents=True)
+    (tmp_path / FOLDER / "old" / RECORD).write_text(damaged)
+    known = kernel(monkeypatch, write(tmp_path / "old.ipynb", "cell-1"))
+    assert known.place().folder == tmp_path / FOLDER / "old"
 
 
 @pytest.mark.parametrize(

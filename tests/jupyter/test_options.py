@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pytest
 from IPython.core.completer import CompletionContext
+from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
@@ -13,7 +14,7 @@ from agentmagic.jupyter.agent_commands import agent_magic
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.mcp_commands import mcp_magic
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import SaveFolder
+from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.jupyter.options import Arg, Help, LineMagic, ParsedLine
 
 AGENT, MCP = agent_magic(), mcp_magic()
@@ -171,7 +172,7 @@ def test_a_subcommand_is_one_function_and_one_row():
         """Greet a person."""
 
     magic = LineMagic("hello", "About greetings.", {"greet": greet})
-    complete = matcher(Namespace({}, lambda: SaveFolder(None)), options.ask_parser(), [magic])
+    complete = matcher(Namespace({}, KnownNotebook(InteractiveShell())), options.ask_parser(), [magic])
     typed = "%hello greet A"
     found = complete(CompletionContext(token="A", full_text=typed, cursor_position=len(typed), cursor_line=0, limit=9))
     assert magic.read("greet Ann") == parsed_line("greet", name="Ann")

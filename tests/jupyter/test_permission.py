@@ -52,6 +52,21 @@ def answers(kernel, code, *typed, **front_end):
     return kernel.finish(cell), prompts
 
 
+def test_if_the_output_of_a_cell_fails_approvals_are_typed_and_the_answer_is_printed(kernel):
+    kernel.run(ACT + "play(calls('act', what='a'), 'It is done.')")
+    broken = "from agentmagic.display.transcript import Transcript\nfed, Transcript.feed = Transcript.feed, None"
+    kernel.run(broken)
+    try:
+        cell, prompts = answers(kernel, "%%agent\nAct.", "y")
+    finally:
+        kernel.run("Transcript.feed = fed")
+    assert cell.ok
+    assert "the output of this cell has failed" in prompts[0]
+    assert "what  a\n" in prompts[0]
+    assert cell.stream.endswith("It is done.\n")
+    assert kernel.value("agent.tool_calls, agent.tool_failures") == "(1, 0)"
+
+
 # -- a call ------------------------------------------------------------------------------------------
 
 

@@ -155,6 +155,18 @@ def test_an_input_that_fails_is_a_no_and_keeps_nobody_waiting(failure):
     assert answered("e", failure, "n")[0] == Deny("q")
 
 
+def test_a_question_that_cannot_be_asked_is_denied_with_the_reason():
+    async def page_is_gone():
+        message = "no such comm"
+        raise RuntimeError(message)
+
+    person = Answers()
+    questions = Questions(person, page_is_gone, ask=person.ask)
+    event = ApprovalAsked("q", ToolCall("1", "open", {}), "files")
+    engine().loop.call_soon_threadsafe(questions.feed, event)
+    assert person.sent.result(10) == Deny("q", "it could not be asked: RuntimeError")
+
+
 def test_arguments_to_be_edited_are_shown_up_to_a_length():
     _, prompts = answered("e", "", "n", arguments={"text": "x" * 10 * LONGEST_ARGUMENTS})
     assert len(prompts[1]) < LONGEST_ARGUMENTS + 500

@@ -41,6 +41,9 @@ class Notebook:
         self.kernels.append(Kernel(sys.executable, told, self.file.parent))
         return self.kernels[-1]
 
+    def save(self, *cells):
+        self.file.write_text(json.dumps({"cells": [{"id": name, "source": ""} for name in cells]}))
+
     @property
     def saved(self):
         return sorted(path.name for path in self.folder.glob("*.jsonl"))
@@ -111,6 +114,26 @@ def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_
     assert "asked last  the second conversation" in kernel.run("%agent load agent").stream
     kernel.restart()
     assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
+
+
+@pytest.mark.slow
+def test_a_conversation_follows_its_renamed_notebook_and_is_offered_to_no_other(notebook):
+    notebook.save("load", "ask")
+    kernel = notebook.kernel()
+    begin(kernel, cell="load")
+    ask(kernel, "of the sales", cell="ask")
+    renamed = notebook.file.rename(notebook.file.with_name("renamed.ipynb"))
+    ask(kernel, "after the rename", cell="ask")
+    notebook.save("another")
+    other = notebook.kernel()
+    assert begin(other, cell="another") == ""
+    ask(other, "of another notebook", cell="another")
+    notebook.kernels.pop(0).stop()
+    went_on = notebook.kernel(JPY_SESSION_NAME=str(renamed))
+    assert "Saved conversation of this notebook: agent, 2 turns" in begin(went_on, cell="load")
+    loaded = went_on.run("%agent load", cell="load").stream
+    assert f"agent goes on with 2 turns of {FOLDER}/renamed/agent.jsonl" in loaded
+    assert "asked last  after the rename" in loaded
 
 
 @pytest.mark.slow
