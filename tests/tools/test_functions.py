@@ -459,6 +459,24 @@ def test_a_call_by_hand_runs_on_the_loop_of_the_session():
     assert [session.call("loop_of").text] == texts(session.ask("a prompt"))
 
 
+def test_a_generator_ends_with_the_call_that_returned_it():
+    """`ended` is set when the generator is closed: with the timeout, long before it reaches a limit."""
+    ended = threading.Event()
+
+    @tool(timeout=0.02)
+    def endless() -> object:
+        try:
+            while True:
+                time.sleep(0.01)  # the work for an item
+                yield 1
+        finally:
+            ended.set()
+
+    (result,) = results(play(calls("endless"), "Sorry.", tools=[endless]))
+    assert result.status == "timeout"
+    assert ended.wait(PATIENCE)
+
+
 # -- functions of a run that another thread started -----------------------------------------------
 
 
