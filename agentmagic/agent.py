@@ -3,11 +3,11 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
@@ -17,12 +17,14 @@ from agentmagic.json_schema import check_schema
 from agentmagic.messages import Message
 from agentmagic.providers.base import Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools.base import Tool, Toolset
 from agentmagic.tools.functions import Functions, function_tool
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+T = TypeVar("T")
 
 MAX_ITERATIONS = 10
 TIMEOUT = 120.0
@@ -265,7 +267,7 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
 
 
 class Connections:
-    """The models and servers that a session has opened for its agents, each opened once.
+    """The models and servers that a session has opened for its agents, each opened once, and its loop for user code.
 
     They are apart from the session, so that they can be closed after the session was garbage-collected.
     """
@@ -274,6 +276,12 @@ class Connections:
         self._models: dict[str, Model] = {}
         self._servers: list[tuple[Any, Toolset]] = []
         self._told: set[tuple[str, str]] = set()
+        self._user_loop = UserLoop()
+
+    async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await work of the session, whose coroutine functions of the user run on the session's own loop."""
+        session_loop.set(self._user_loop)
+        return await work
 
     def model(self, agent: Agent) -> Model:
         """Return the model that an agent would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
@@ -318,6 +326,7 @@ class Connections:
     async def aclose(self) -> None:
         """Close everything; on the engine."""
         engine().forget(self.aclose)
+        self._user_loop.close()
         for model in self._models.values():
             await model.aclose()
         await asyncio.gather(*(servers.aclose() for _, servers in self._servers))

@@ -2,11 +2,13 @@
 
 import inspect
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from warnings import catch_warnings, simplefilter
 
 from agentmagic.errors import ToolError, UsageError
 
@@ -45,10 +47,10 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
     examples, prose = _split_examples(function.__name__, text)
     doc = parse(prose)
     told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
-    model, context = _arguments_model(function, told, context_type)
-    parameters = _json_schema(function.__name__, model)
+    hints, context = _hints(function, context_type)
+    model, parameters = _arguments_model(function, hints, told)
     parameters.pop("description", None)
-    _drop_titles(parameters)
+    _tidy(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
@@ -68,62 +70,82 @@ def _split_examples(name: str, text: str) -> tuple[tuple[tuple[str, dict[str, An
 
 
 def _arguments_model(
-    function: Callable[..., Any], told: Mapping[str, str], context_type: type
-) -> "tuple[type[BaseModel], str | None]":
+    function: Callable[..., Any], hints: Mapping[str, Any], told: Mapping[str, str]
+) -> "tuple[type[BaseModel], dict[str, Any]]":
+    """Return the model of a function's arguments and its JSON Schema."""
     from pydantic import ConfigDict, Field, create_model
     from pydantic.errors import PydanticUserError
+    from pydantic.json_schema import PydanticJsonSchemaWarning
 
-    hints = _hints(function)
     fields: dict[str, Any] = {}
-    context = None
-    for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name, Any)
-        if hint is context_type:
-            context = name
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            message = f"{function.__name__} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
-            raise UsageError(message)
-        default = ... if parameter.default is parameter.empty else parameter.default
+    for name, hint in hints.items():
+        default = inspect.signature(function).parameters[name].default
         # An alias keeps names that pydantic reserves ("model_config", "_x", "json") usable.
-        fields[f"arg_{name}"] = (hint, Field(default, alias=name, description=told.get(name)))
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+        field = Field(... if default is inspect.Parameter.empty else default, alias=name, description=told.get(name))
+        fields[f"arg_{name}"] = (hint, field)
     try:
-        return create_model(function.__name__, __config__=config, **fields), context
+        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        with catch_warnings():  # a default that JSON cannot hold is left out
+            simplefilter("ignore", PydanticJsonSchemaWarning)
+            return model, model.model_json_schema()
     except (PydanticUserError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        message = f"{function.__name__} cannot be a tool: {reason} Annotate it with types that JSON can hold."
-        raise UsageError(message) from None
+        misfits = [name for name, hint in hints.items() if not _fits_json(hint)]
+        raise UsageError(_refusal(function.__name__, misfits, hints, error)) from None
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _refusal(function: str, misfits: Sequence[str], hints: Mapping[str, Any], error: Exception) -> str:
+    if not misfits:
+        return f"{function} cannot be a tool: {str(error).splitlines()[0]}"
+    name = misfits[0]
+    return (
+        f"{function} cannot be a tool: a model writes its arguments as JSON, which cannot carry "
+        f"{name}: {inspect.formatannotation(hints[name])}. Let the model name what is meant, as in {name}: str, and "
+        "look it up in the function, in a variable of the notebook or in ToolContext.deps; or take str, int, float, "
+        "bool, list, dict, a dataclass or a pydantic model."
+    )
+
+
+def _fits_json(hint: Any) -> bool:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
     try:
-        return get_type_hints(function, include_extras=True)
+        TypeAdapter(hint).json_schema()
+    except (PydanticUserError, TypeError):
+        return False
+    return True
+
+
+def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, Any], str | None]:
+    """Return the hints of the parameters that a model fills in, and the name of the one for the context, if any."""
+    try:
+        known = get_type_hints(function, include_extras=True)
     except NameError as error:
         message = f"{function.__name__} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
-
-
-def _json_schema(name: str, model: "type[BaseModel]") -> dict[str, Any]:
-    from pydantic.errors import PydanticInvalidForJsonSchema
-
-    try:
-        return model.model_json_schema()
-    except PydanticInvalidForJsonSchema as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{name} cannot be a tool: {reason} Annotate it with types that JSON can hold.") from None
+    parameters = inspect.signature(function).parameters
+    hints = {name: known.get(name, Any) for name in parameters}
+    context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
+    hints = {name: hint for name, hint in hints.items() if hint is not context_type}
+    for parameter in map(parameters.__getitem__, hints):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            message = f"{function.__name__} cannot be a tool: a model cannot fill in {parameter}. Use named parameters."
+            raise UsageError(message)
+    return hints, context
 
 
 _NAMED = ("properties", "$defs")
 _VALUES = ("default", "const", "enum", "examples")
 
 
-def _drop_titles(schema: dict[str, Any]) -> None:
-    """Drop the titles pydantic makes up from names; they cost tokens and say nothing."""
+def _tidy(schema: dict[str, Any]) -> None:
+    """Drop titles, which pydantic makes up from names and which say nothing, and defaults that are no JSON."""
     schema.pop("title", None)
+    if isinstance(default := schema.get("default"), float) and not math.isfinite(default):
+        del schema["default"]
     for keyword, value in schema.items():
         for child in _subschemas(keyword, value):
-            _drop_titles(child)
+            _tidy(child)
 
 
 def _subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:

@@ -200,7 +200,7 @@ class Session:
         with engine().main.held():
             call = ToolCall(f"call_{uuid4().hex}", name, arguments)
             calling = call_by_hand(call, self.toolsets(), self.agent, self._approvals)
-            result = engine().submit_from_here(calling)
+            result = engine().submit_from_here(self._connections.with_loop(calling))
             engine().wait(result, lambda: void(result.cancel()))
             return result.result()
 
@@ -372,7 +372,7 @@ class Session:
         if keep is not None:
             self.history.cut(keep)
             self._tell_cut()
-        outcome = await run_turn(turn, channel)
+        outcome = await self._connections.with_loop(run_turn(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed

@@ -258,12 +258,16 @@ def test_an_object_s_place_in_memory_is_not_told():
     assert texts(play(calls("make"), "done", tools=[make])) == ["<object object>"]
 
 
-def test_an_async_generator_is_no_tool():
+def test_the_items_of_an_async_generator_are_the_result():
     async def count():
         yield 1
+        yield 2
 
-    with pytest.raises(UsageError, match="async generator"):
-        tool(count)
+    def delegate():
+        return count()
+
+    outcome = play(calls("count", "delegate"), "done", tools=[count, delegate])
+    assert texts(outcome) == ["[1, 2]", "[1, 2]"]
 
 
 def test_a_timeout_between_two_tries_says_what_the_last_failed_of():

@@ -1,4 +1,6 @@
 import enum
+import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, Optional
@@ -138,6 +140,40 @@ strange.__annotations__ = {"a": type("Odd", (), {})}
 def test_a_parameter_no_model_can_fill_in_is_refused_with_the_function_s_name(function):
     with pytest.raises(UsageError, match=f"^{function.__name__} cannot be a tool: "):
         read(function)
+
+
+class Table:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("hint", "written"),
+    [
+        (Table, "tests.test_json_schema.Table"),
+        (io.BytesIO | None, "_io.BytesIO | None"),
+        (list[io.StringIO], "list[_io.StringIO]"),
+        (Callable[[int], int], "collections.abc.Callable[[int], int]"),
+    ],
+)
+def test_a_parameter_that_json_cannot_carry_is_named_with_what_to_do(hint, written):
+    def load(rows: int, table): ...
+
+    load.__annotations__["table"] = hint
+    with pytest.raises(UsageError) as refused:
+        read(load)
+    assert str(refused.value) == (
+        "load cannot be a tool: a model writes its arguments as JSON, which cannot carry "
+        f"table: {written}. Let the model name what is meant, as in table: str, and look it up in the function, in a "
+        "variable of the notebook or in ToolContext.deps; or take str, int, float, bool, list, dict, a dataclass or a "
+        "pydantic model."
+    )
+
+
+@pytest.mark.parametrize("default", [float("nan"), object(), b"\xff"])
+def test_a_default_that_json_cannot_hold_is_left_to_the_function(default):
+    def function(a: Any = default): ...
+
+    assert "default" not in read(function).parameters["properties"]["a"]
 
 
 def test_an_example_that_is_no_json_is_refused():

@@ -16,12 +16,21 @@ from agentmagic.agent import Agent
 from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import ServerError, ToolError, UsageError
-from agentmagic.events import Event, QuestionAnswered, QuestionAsked, Reply, ToolFinished, ToolProgress, ToolStarted
+from agentmagic.events import (
+    Event,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    Reply,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
 from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
 from agentmagic.runtime.engine import running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
-from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
+from agentmagic.tools.base import Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
@@ -44,6 +53,7 @@ class ToolExecutor:
     sample: Sample | None = None
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
+    _told: list[Event] = field(default_factory=list[Event])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
@@ -113,8 +123,8 @@ class ToolExecutor:
             raise
         except asyncio.CancelledError:
             # A call that was stopped gets its result when the turn settles; this one is still running.
-            if context.unstoppable:
-                self._finish_call(failure(call, f"{call.name} was interrupted. {STILL_RUNNING}", "interrupted"), began)
+            if context.left:
+                self._finish_call(failure(call, f"{call.name} was interrupted. {context.left}", "interrupted"), began)
             raise
         finally:
             entry.seconds = time.monotonic() - began
@@ -145,20 +155,28 @@ class ToolExecutor:
     def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
 
-        def progress(call_id: str, done: float, total: float | None, message: str) -> None:
-            event = ToolProgress(call_id, done, total, message)
+        def tell(event: ToolProgress | Notice) -> None:
             if running_loop() is loop:
-                self._tell_progress(event)  # at once: a callback would run after the call's ToolFinished
+                self._tell(call, event)  # at once: a callback would run after the call's ToolFinished
             else:
-                loop.call_soon_threadsafe(self._tell_progress, event)
+                loop.call_soon_threadsafe(self._tell, call, event)
 
-        complete = None if self.sample is None else partial(self.sample, call.id, server)
-        return ToolContext(call, deps=self.deps, ask=self._question, progress=progress, complete=complete)
+        return ToolContext(
+            call,
+            deps=self.deps,
+            ask=self._question,
+            progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
+            complete=None if self.sample is None else partial(self.sample, call.id, server),
+            tell=lambda words: tell(Notice("info", words)),
+        )
 
-    def _tell_progress(self, event: ToolProgress) -> None:
-        """Emit a call's progress, unless the call is settled: a tool in a thread may go on after that."""
-        if event.call_id in self._running:
-            self.emit(event)
+    def _tell(self, call: ToolCall, event: ToolProgress | Notice) -> None:
+        """Emit what a call reports, a notice once, unless the call is settled: a tool in a thread may go on then."""
+        if call.id not in self._running or event in self._told:
+            return
+        if isinstance(event, Notice):
+            self._told.append(event)
+        self.emit(event)
 
     async def _question(self, text: str) -> str:
         asked = QuestionAsked(uuid.uuid4().hex, text)

@@ -1,7 +1,8 @@
 """The engine: one daemon thread with its own event loop.
 
 Model streams, MCP connections and runs live on the engine's loop. A cell that blocks does not stall it, and other
-libraries that patch the kernel's loop do not touch it. Work for the main thread only is queued in `MainThread`.
+libraries that patch the kernel's loop do not touch it. Work for the main thread only is queued in `MainThread`;
+coroutine functions of the user run on the `UserLoop` of their session.
 """
 
 import asyncio
@@ -14,12 +15,14 @@ import threading
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from agentmagic.log import logger
-from agentmagic.runtime.main_thread import Job, MainThread
+from agentmagic.runtime.main_thread import Busy, Job, MainThread
+from agentmagic.runtime.timeouts import GRACE, look_at
 
 T = TypeVar("T")
 
@@ -29,14 +32,14 @@ POOL_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The event loop of the code that started a run, for tools that are bound to it."""
+    """The thread of the code that started a run, and its event loop if it has one, for tools that are bound to it."""
 
-    loop: asyncio.AbstractEventLoop
-    in_main_thread: bool
+    loop: asyncio.AbstractEventLoop | None = None
+    in_main_thread: bool = True
 
 
-caller: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("agentmagic_caller", default=None)
-"""Who started the run that a coroutine of the engine belongs to; None for code without an event loop."""
+caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("agentmagic_caller", default=Caller())  # noqa: B039
+"""Who started the run that a coroutine of the engine belongs to."""
 
 _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32" else asyncio.SelectorEventLoop
 
@@ -52,6 +55,118 @@ class _EngineLoop(_Base):  # type: ignore[misc, valid-type]
     _nest_patched = True  # nest_asyncio leaves a loop alone that has this mark
 
 
+ANSWER = 0.15
+"""Seconds that a user's coroutine gets to end when it is cancelled. Less than GRACE, in which its result is settled."""
+
+
+class UserLoop:
+    """An event loop in a daemon thread of its own, for coroutine functions of the user; its methods run on the engine.
+
+    A function that blocks stops only the other functions of this loop. The loop is started when it is first needed. One
+    that did not answer is replaced when it is next needed, unless it answers again by then: clients that are bound to
+    it go on working.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._answer: asyncio.Future[None] | None = None
+        self._names: dict[asyncio.Task[Any], str] = {}
+
+    async def run(self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object]) -> T:
+        """Await what a function of this name returns, on this loop, in a copy of the caller's context.
+
+        If it goes on after it was cancelled, `on_left` gets a sentence that says so, and why.
+        """
+        loop, here = await self._responsive(), asyncio.get_running_loop()
+        value: asyncio.Future[T] = here.create_future()
+        value.add_done_callback(look_at)
+        tasks: list[asyncio.Task[Future[T]]] = []
+
+        async def work() -> Future[T]:
+            outcome: Future[T] = Future()
+            try:
+                outcome.set_result(await function())
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # noqa: BLE001  (SystemExit would end the loop)
+                outcome.set_exception(error)
+            return outcome
+
+        def start() -> None:
+            task = loop.create_task(work())
+            tasks.append(task)
+            self._names[task] = name
+            task.add_done_callback(finish)
+
+        def finish(task: asyncio.Task[Future[T]]) -> None:
+            del self._names[task]
+            here.call_soon_threadsafe(_pass_on, task if task.cancelled() else task.result(), value)
+
+        loop.call_soon_threadsafe(start)
+        try:
+            await asyncio.wait([value])
+        except asyncio.CancelledError:
+            answer = self._answer = self._cancel(loop, tasks)
+            await asyncio.wait([value], timeout=ANSWER)
+            if not value.done():
+                working = asyncio.current_task(loop)
+                blocker = name if working is None else self._names.get(working, name)
+                on_left(LEFT if answer.done() else BLOCKS.format(blocker))
+            value.cancel()
+            raise
+        return value.result()
+
+    def close(self) -> None:
+        """Stop the loop; its thread ends after it has cancelled what runs there. A later `run` starts another."""
+        loop, self._loop, self._answer = self._loop, None, None
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _cancel(
+        self, loop: asyncio.AbstractEventLoop, tasks: "list[asyncio.Task[Future[T]]]"
+    ) -> "asyncio.Future[None]":
+        """Cancel a task of the loop. Returns a future that is done when the loop has heard it."""
+        here = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = here.create_future()
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+            here.call_soon_threadsafe(answer.set_result, None)
+
+        loop.call_soon_threadsafe(cancel)
+        return answer
+
+    async def _responsive(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, or a new one if it is blocked."""
+        answer = self._answer
+        if answer is not None and not answer.done():
+            await asyncio.wait([answer], timeout=GRACE)
+            if self._answer is answer and not answer.done():  # else another call has replaced the loop meanwhile
+                self.close()
+        if self._loop is None or self._loop.is_closed():  # a user's function may have stopped it
+            self._loop = _EngineLoop()
+            in_thread(partial(_run_forever, self._loop), "agentmagic-user")
+        return self._loop
+
+
+LEFT = "It was cancelled and did not end, and may still be running."
+BLOCKS = (
+    "{} blocks the event loop of its session and may still be running: declare it with `def` instead of `async def`, "
+    "or put what blocks into `await asyncio.to_thread(...)`."
+)
+
+
+def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, then cancel what is left on it and close it."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.get_loop().run_forever()
+
+
+session_loop: contextvars.ContextVar[UserLoop | None] = contextvars.ContextVar("agentmagic_session_loop", default=None)
+"""The loop for the user's coroutine functions of the session that a coroutine of the engine belongs to."""
+
+
 class Engine:
     """The thread that runs agents. `engine()` returns the one of this process."""
 
@@ -60,6 +175,7 @@ class Engine:
         self.loop = _EngineLoop()
         self.main = MainThread()
         self._pool = asyncio.Semaphore(POOL_THREADS)
+        self._user_loop = UserLoop()
         self._closers: list[Callable[[], Awaitable[None]]] = []
         ready = threading.Event()
         self.thread = threading.Thread(target=self._run, args=(ready,), name="agentmagic-engine", daemon=True)
@@ -99,44 +215,54 @@ class Engine:
             future.exception()
 
     def refuse_own_thread(self) -> None:
-        """Raise RuntimeError if this is the engine's own thread, which must never block."""
-        if threading.current_thread() is self.thread:
-            message = "This would block the engine's own thread; await it instead."
-            raise RuntimeError(message)
+        """Raise RuntimeError on the engine's loop and on those of async tools, which must not block."""
+        if isinstance(running_loop(), _EngineLoop):
+            message = "This would block the event loop it is called on; await it instead."
+            raise RuntimeError(message)  # noqa: TRY004  (the caller's place is wrong, not a type)
 
     async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
         """Call a function in a daemon thread. Cancelling leaves the thread behind, since no thread can be stopped.
 
-        `on_start` is called on the engine when a thread is free for the function.
+        `on_start` is called in that thread just before the function.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
-            job = Job(function, None)
+            job = Job(function, on_start)
             job.run()
             # Through the loop: an asyncio future may be set in its own thread only.
             loop.call_soon_threadsafe(_pass_on, job.future, answer)
 
         async with self._pool:
-            if on_start is not None:
-                on_start()
             # No executor: its threads are joined at exit, and a tool that hangs would hang the interpreter.
             in_thread(work, "agentmagic-tool")
             return await answer
 
-    async def run_user(self, function: Callable[[], T]) -> T:
-        """Run a synchronous function of the user: in the main thread of a kernel, in a pool thread of a script."""
+    async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
+        """Run a synchronous function of the user: in the main thread of a kernel, in a pool thread of a script.
+
+        Also in a pool thread if the run was started in another thread, and the main thread is busy: it may be waiting
+        for that thread. `on_start` is called in the function's thread just before it.
+        """
         if self.main.takes_tools:
-            return await self.main.run(function)
-        return await self.in_pool(function)
+            with suppress(Busy):
+                return await self.main.run(function, on_start, wait=caller.get().in_main_thread)
+        return await self.in_pool(function, on_start)
+
+    async def await_user(
+        self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object] = logger.warning
+    ) -> T:
+        """Await what a function of the user returns, on the loop of its session, as `UserLoop.run` does."""
+        return await (session_loop.get() or self._user_loop).run(function, name, on_left)
 
     async def call_user(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the user, synchronous or not: a coroutine function here, any other as `run_user` does."""
+        """Call a function of the user, synchronous or not, and return its value."""
+        call, name = partial(function, *arguments), getattr(function, "__name__", "the hook")
         if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        value = await self.run_user(partial(function, *arguments))
-        return await value if inspect.isawaitable(value) else value
+            return await self.await_user(call, name)
+        value = await self.run_user(call)
+        return await self.await_user(lambda: value, name) if inspect.isawaitable(value) else value
 
     def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Register a coroutine function that is called on the engine before the process ends."""
@@ -174,10 +300,9 @@ def in_thread(function: Callable[[], object], name: str) -> None:
     threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True).start()
 
 
-def this_caller() -> Caller | None:
-    """Return this thread as a caller, or None if it runs no event loop."""
-    loop = running_loop()
-    return None if loop is None else Caller(loop, threading.current_thread() is threading.main_thread())
+def this_caller() -> Caller:
+    """Return this thread as a caller."""
+    return Caller(running_loop(), threading.current_thread() is threading.main_thread())
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -188,8 +313,11 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _pass_on(source: Future[T], target: "asyncio.Future[T]") -> None:
+def _pass_on(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:
     if target.done():  # cancelled, while the thread went on
+        return
+    if source.cancelled():
+        target.cancel()
         return
     error = source.exception()
     if error is not None:

@@ -20,6 +20,10 @@ TICK = 0.25
 """Seconds after which a blocked main thread checks for signals: lock waits on Windows cannot be interrupted."""
 
 
+class Busy(Exception):
+    """The main thread is busy with something else, which may be waiting for the caller."""
+
+
 class Job:
     """A function to call in the main thread, and the future of its result."""
 
@@ -101,17 +105,26 @@ class MainThread:
         """Set the function that schedules a callback on the main thread's event loop, for when no cell blocks it."""
         self._wake = wake
 
-    async def run(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
+    async def run(
+        self, function: Callable[[], T], on_start: Callable[[], None] | None = None, *, wait: bool = True
+    ) -> T:
         """Call a function in the main thread. Cancelling interrupts it, as the user's interrupt would.
 
         `on_start` is called in the main thread just before the function. If the function is interrupted, this
-        raises `asyncio.CancelledError`.
+        raises `asyncio.CancelledError`. Without `wait`, it raises Busy if the main thread has not taken the function
+        up after TICK seconds and is not serving.
         """
         job = Job(function, on_start)
         self._post(job)
+        answer = asyncio.wrap_future(job.future)
         try:
-            return await asyncio.wrap_future(job.future)
+            if not (wait or self.serving):
+                await asyncio.wait([answer], timeout=TICK)
+                if not self.serving and job.future.cancel():  # which fails once the function runs
+                    raise Busy
+            return await answer
         except asyncio.CancelledError:
+            answer.cancel()
             self._interrupt(job)
             raise
         except KeyboardInterrupt:

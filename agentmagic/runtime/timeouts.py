@@ -37,13 +37,13 @@ async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"]) -> None:
         raise
     finally:
         for task in tasks:
-            task.add_done_callback(_look_at)
+            task.add_done_callback(look_at)
 
 
-def _look_at(task: "asyncio.Task[Any]") -> None:
-    """Retrieve a task's exception, so that asyncio does not report one that was left behind."""
-    if not task.cancelled():
-        task.exception()
+def look_at(future: "asyncio.Future[Any]") -> None:
+    """Retrieve a future's exception, so that asyncio does not report one that was left behind."""
+    if not future.cancelled():
+        future.exception()
 
 
 class Deadline:

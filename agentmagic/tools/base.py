@@ -19,6 +19,7 @@ from agentmagic.messages import (
     ToolResult,
     parts_of,
 )
+from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 
@@ -58,11 +59,11 @@ Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
 class ToolContext:
     """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
-    `deps` is the value that the Agent was given. `unstoppable` says that the tool's work goes on after its call was
-    cancelled.
+    `deps` is the value that the Agent was given. `tell` shows the user a notice. `left` is a sentence on work that goes
+    on after its call was cancelled, else "". `error` is what the tool raised.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what the turn offers)
         self,
         call: ToolCall,
         *,
@@ -70,14 +71,17 @@ class ToolContext:
         ask: Callable[[str], Awaitable[str]],
         progress: Callable[[str, float, float | None, str], None],
         complete: Complete | None = None,
+        tell: Callable[[str], None] = void,
     ) -> None:
         self.call = call
         self.deps = deps
         self._ask = ask
         self._progress = progress
         self._complete = complete
+        self.tell = tell
         self.deadline = Deadline(None)
-        self.unstoppable = False
+        self.left = ""
+        self.error: BaseException | None = None
         self._cancelled = False
 
     @property
@@ -209,7 +213,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
     except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
         if isinstance(error, TimeoutError) and context.deadline.expired:
             context.cancel()
-            fate = f"was given up. {STILL_RUNNING}" if context.unstoppable else "was stopped."
+            fate = f"was given up. {context.left}" if context.left else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
         return failure(call, _sentence(error))
 

@@ -4,7 +4,8 @@ import asyncio
 import functools
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -12,12 +13,13 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
 from agentmagic.errors import UsageError
-from agentmagic.messages import Example, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, void
-from agentmagic.tools.base import TIMEOUT, Done, Tool, ToolContext, result
-from agentmagic.tools.values import snapshot, to_content
+from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
+from agentmagic.runtime.engine import caller, engine
+from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
+from agentmagic.tools.values import collect, snapshot, to_content
 
 Function = Callable[..., Any]
+T = TypeVar("T")
 F = TypeVar("F", bound=Function)
 
 MARK = "__agentmagic_tool__"
@@ -25,6 +27,10 @@ BUILT = "__agentmagic_built__"
 """The attribute in which a function keeps the `Tool` made of it: reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """A name of a function that all providers take."""
+IN_THREAD = (
+    "The main thread is busy, so functions that were called from another thread run in a thread. "
+    "If they are safe there, say so with @tool(thread_safe=True)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +114,6 @@ def function_tool(function: Function) -> Tool:
 
 
 def _built(function: Function, options: ToolOptions) -> Tool:
-    if inspect.isasyncgenfunction(function):
-        raise UsageError(
-            f"{function.__name__} is an async generator, and a tool returns one value. Collect it and return it."
-        )
     name = options.name or getattr(function, "__name__", repr(function))
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -133,7 +135,7 @@ class Functions:
     """A toolset of Python functions and of `Tool`s made by hand."""
 
     def __init__(self, functions: Iterable[Function | Tool]) -> None:
-        self._tools = tuple(one if isinstance(one, Tool) else function_tool(one) for one in functions)
+        self._tools = tuple(_off_engine(one) if isinstance(one, Tool) else function_tool(one) for one in functions)
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools, the same ones every time."""
@@ -144,11 +146,12 @@ class Functions:
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function that runs outside the engine's loop; `ask` goes back to that loop."""
+    """The context of a function that runs outside the engine's loop; `ask` and `complete` go back to that loop."""
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
         self.deps = outer.deps
+        self.tell = outer.tell
         self._outer = outer
 
     @property
@@ -161,13 +164,23 @@ class _RemoteContext(ToolContext):
     async def ask(self, question: str) -> str:
         return await asyncio.wrap_future(engine().submit(self._outer.ask(question)))
 
+    async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
+        answer = self._outer.complete(messages, instructions, max_tokens=max_tokens)
+        return await asyncio.wrap_future(engine().submit(answer))
+
 
 class _BlockingContext(_RemoteContext):
-    """The context of a synchronous function; its `ask` blocks and returns the answer."""
+    """The context of a synchronous function; its `ask` and `complete` block and return the answer."""
 
     def ask(self, question: str) -> str:  # type: ignore[override]
-        answer = engine().submit(self._outer.ask(question))
-        engine().wait(answer, lambda: None)  # serves the main thread meanwhile: the question may be typed there
+        return self._await(super().ask(question))
+
+    def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:  # type: ignore[override]
+        return self._await(super().complete(messages, instructions, max_tokens=max_tokens))
+
+    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        answer = engine().submit(coroutine)
+        engine().wait(answer, lambda: None)  # serves the main thread meanwhile: a question may be typed there
         return answer.result()
 
 
@@ -181,32 +194,33 @@ class _Invocation:
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
         arguments = json_schema.arguments_for(self.signature, call.arguments)
-        if inspect.iscoroutinefunction(self.function):
-            value = await self._asynchronously(arguments, context)
-        else:
-            value = await self._synchronously(call, arguments, context)
-            if isinstance(value, ToolResult):
-                return value
-            value = await value
-        return to_result(call, value)
+        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+            return await self._asynchronously(arguments, context)
+        value = await self._synchronously(arguments, context)
+        return (
+            value if isinstance(value, ToolResult) else await _on_user_loop(lambda: _finished(value, context), context)
+        )
 
-    async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        async def work() -> ToolResult:
+            value = self.function(**self._with(arguments, _RemoteContext(context)))
+            return await _finished(value, context)
+
         if self.options.loop == "engine":
-            return await self.function(**self._with(arguments, context))
-        coroutine = self.function(**self._with(arguments, _RemoteContext(context)))
+            return await _on_user_loop(work, context)
         bound = caller.get()
         main = engine().main
         # Started from synchronous code there is no caller's loop, so a new one is run: in the main thread if a cell
         # waits there, or else in a thread. A caller's loop that is blocked in a waiting cell is run from inside it.
-        if bound is None and main.serving:
-            return await main.run(functools.partial(asyncio.run, coroutine))
-        if bound is None:
-            return await engine().in_pool(functools.partial(asyncio.run, coroutine))
+        if bound.loop is None and main.serving:
+            return await main.run(lambda: asyncio.run(work()))
+        if bound.loop is None:
+            return await engine().in_pool(lambda: asyncio.run(work()))
         if bound.in_main_thread and main.serving:
-            return await main.run(functools.partial(_run_on, bound.loop, coroutine))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, bound.loop))
+            return await main.run(functools.partial(_run_on, bound.loop, work()))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), bound.loop))
 
-    async def _synchronously(self, call: ToolCall, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         filled = self._with(arguments, _BlockingContext(context))
@@ -214,22 +228,66 @@ class _Invocation:
         def work() -> Any:
             value = self.function(**filled)
             # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
-            return value if inspect.isawaitable(value) else to_result(call, value)
+            return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
-            context.unstoppable = True
-            context.deadline.resume()
+            if threading.current_thread() is not threading.main_thread():
+                context.left = STILL_RUNNING
+                if engine().main.takes_tools and not self.options.thread_safe:
+                    context.tell(IN_THREAD)
+            loop.call_soon_threadsafe(context.deadline.resume)
 
         # The time limit of a function that waits for the main thread or the pool starts when it runs.
         context.deadline.pause()
-        main = engine().main
-        if self.options.thread_safe or not main.takes_tools:
-            return await engine().in_pool(work, begin)
-        return await main.run(work, lambda: void(loop.call_soon_threadsafe(context.deadline.resume)))
+        run = engine().in_pool if self.options.thread_safe else engine().run_user
+        return await run(work, begin)
 
     def _with(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         extra = {self.signature.context: context} if self.signature.context else {}
         return {**arguments, **extra}
+
+
+def _is_async(value: object) -> bool:
+    return inspect.isawaitable(value) or isinstance(value, AsyncIterator)
+
+
+async def _finished(value: Any, context: ToolContext) -> ToolResult:
+    """Return the result of a coroutine or an async generator; it is rendered here, off the engine's loop."""
+    if inspect.isawaitable(value):
+        value = await value
+    if isinstance(value, AsyncIterator):
+        value = await collect(cast("AsyncIterator[Any]", value), lambda: context.cancelled)
+    return to_result(context.call, value, context)
+
+
+async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
+    """Await work on the loop of the session, and note on the context if it cannot be stopped."""
+    finished: list[ToolResult] = []
+
+    async def finish() -> ToolResult:
+        finished.append(await work())
+        return finished[0]
+
+    def left(words: str) -> None:
+        context.left = words
+
+    try:
+        return await engine().await_user(finish, context.call.name, left)
+    except asyncio.CancelledError:
+        if not finished:
+            raise
+        return finished[0]  # it was done before it heard of the cancel
+
+
+def _off_engine(tool: Tool) -> Tool:
+    """Return a tool so that its coroutine function, if it was made by hand, runs on the loop of the session."""
+    if isinstance(tool.invoke, _Invocation):
+        return tool
+
+    async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
+        return await _on_user_loop(lambda: tool.invoke(call, _RemoteContext(context)), context)
+
+    return replace(tool, invoke=invoke)
 
 
 def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -243,10 +301,11 @@ def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]
         raise
 
 
-def to_result(call: ToolCall, value: Any) -> ToolResult:
-    """Return the result of a call whose function returned a value."""
+def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:
+    """Return the result of a call whose function returned a value; a generator is read until the call is cancelled."""
     if isinstance(value, Done):
         return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
-    return replace(result(call, *to_content(value)), structured=snapshot(value))
+    stopped = (lambda: False) if context is None else (lambda: context.cancelled)
+    return replace(result(call, *to_content(value, stopped)), structured=snapshot(value))

@@ -54,7 +54,7 @@ def test_settings_of_the_model_are_given_one_by_one():
     ],
 )
 def test_settings_are_completed(line, found):
-    complete = matcher(Namespace({}, lambda: SaveFolder(None)), options.ask_parser(), [])
+    complete = matcher(Namespace({}, KnownNotebook(InteractiveShell())), options.ask_parser(), [])
     context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
     assert [one.text for one in complete(context)["completions"]] == found
 

@@ -80,7 +80,7 @@ def test_a_call_that_takes_too_long_is_given_up():
 
 def test_a_call_that_cannot_be_stopped_is_said_to_be_still_running():
     ctx = context()
-    ctx.unstoppable = True
+    ctx.left = STILL_RUNNING
     came = carry_out(forever, timeout=0.01, ctx=ctx)
     assert came.text == f"work took longer than 0.01 s and was given up. {STILL_RUNNING}"
 

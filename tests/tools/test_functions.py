@@ -1,18 +1,21 @@
 import asyncio
+import gc
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from agentmagic import Done, Session, ToolContext, tool
 from agentmagic.errors import UsageError
-from agentmagic.messages import Example, Text, ToolCall, ToolResult
-from agentmagic.runtime.engine import engine
+from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE, Recorder
-from agentmagic.tools.base import STILL_RUNNING
-from agentmagic.tools.functions import Functions, function_tool, is_tool, to_result
-from tests.turns import AT_ONCE, calls, play, results, scripted, texts
+from agentmagic.tools.base import STILL_RUNNING, Tool
+from agentmagic.tools.functions import IN_THREAD, Functions, function_tool, is_tool, to_result
+from tests.turns import AT_ONCE, calls, notices, play, results, scripted, texts
 
 CALL = ToolCall("c1", "work", {})
 PNG = b"\x89PNG"
@@ -171,13 +174,13 @@ THREADS = [thread_of_a_function, thread_of_a_coroutine, thread_of_a_thread_safe_
 
 def test_in_a_script_synchronous_functions_run_in_the_pool():
     outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
-    assert texts(outcome) == ["agentmagic-tool", "agentmagic-engine", "agentmagic-tool"]
+    assert texts(outcome) == ["agentmagic-tool", "agentmagic-user", "agentmagic-tool"]
 
 
 @pytest.mark.usefixtures("in_a_kernel")
 def test_in_a_kernel_they_run_in_the_main_thread():
     outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
-    assert texts(outcome) == ["MainThread", "agentmagic-engine", "agentmagic-tool"]
+    assert texts(outcome) == ["MainThread", "agentmagic-user", "agentmagic-tool"]
 
 
 @pytest.mark.usefixtures("in_a_kernel")
@@ -311,6 +314,191 @@ def test_a_timeout_cancels_a_coroutine_on_its_caller_s_loop():
 
     assert results(asyncio.run(main()))[0].status == "timeout"
     assert ended.is_set()
+
+
+# -- coroutines that block ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def block():
+    """A tool that blocks its event loop until the test is over, and the event that says it does."""
+    begun, release = threading.Event(), threading.Event()
+
+    async def block() -> str:
+        begun.set()
+        release.wait(PATIENCE)
+        return "released"
+
+    block.begun, block.release = begun, release
+    yield block
+    release.set()
+
+
+async def loop_of() -> int:
+    return id(asyncio.get_running_loop())
+
+
+def test_a_turn_whose_coroutine_blocks_is_cancelled_at_once_and_told_the_cure(block):
+    begun = scripted(calls("block"), tools=[block]).start("a prompt")
+    assert block.begun.wait(PATIENCE)
+    began = time.monotonic()
+    begun.cancel()
+    outcome = begun.wait()
+    assert time.monotonic() - began < AT_ONCE
+    assert outcome.stop_reason == "cancelled"
+    (result,) = results(outcome)
+    assert result.status == "interrupted"
+    assert result.text == f"block was interrupted. {BLOCKS.format('block')}"
+    assert "`def` instead of `async def`" in result.text
+    assert "asyncio.to_thread" in result.text
+
+
+def test_a_coroutine_that_blocks_stops_no_other_session(block):
+    begun = scripted(calls("block"), tools=[block]).start("a prompt")
+    assert block.begun.wait(PATIENCE)
+    assert texts(play(calls("thread_of_a_coroutine"), "Done.", tools=THREADS)) == ["agentmagic-user"]
+    assert not begun.done
+    begun.cancel()
+    begun.wait()
+
+
+def test_a_coroutine_that_blocks_is_given_up_at_its_timeout_and_the_next_one_runs_on_another_loop(block):
+    steps = (calls("loop_of"), calls("block"), calls("loop_of"), "Done.")
+    session = scripted(*steps, tools=[loop_of, tool(timeout=0.02)(block)])
+    before, blocked, after = texts(session.ask("a prompt"))
+    assert blocked == f"block took longer than 0.02 s and was given up. {BLOCKS.format('block')}"
+    assert before != after
+
+
+def test_the_one_that_blocks_is_named_by_another_that_waits_for_it(block):
+    @tool(timeout=0.02)
+    async def other() -> None:
+        """Do nothing, on a loop that is blocked."""
+
+    session = scripted(calls("block", "other"), tools=[block, other])
+    begun = session.start("a prompt")
+    recorder = Recorder()
+    begun.listen(recorder)
+    finished = recorder.wait_for("tool_finished").result
+    begun.cancel()
+    begun.wait()
+    assert finished.text == f"other took longer than 0.02 s and was given up. {BLOCKS.format('block')}"
+
+
+def test_a_loop_that_answers_again_is_kept(block):
+    session = scripted(calls("loop_of"), calls("block"), calls("loop_of"), "Done.", tools=[loop_of, block])
+    begun = session.start("a prompt")
+    assert block.begun.wait(PATIENCE)
+    begun.cancel()
+    before, _ = texts(begun.wait())
+    block.release.set()
+    assert texts(session.ask("again")) == [before]
+
+
+def test_a_session_has_one_loop_also_after_a_call_was_stopped():
+    @tool(timeout=0.02)
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    steps = (calls("loop_of"), calls("wait"), calls("loop_of"), "Done.", calls("loop_of"), "Done.")
+    session = scripted(*steps, tools=[loop_of, wait])
+    before, stopped, after = texts(session.ask("a prompt"))
+    assert stopped == "wait took longer than 0.02 s and was stopped."
+    assert [before, after] == [before, *texts(session.ask("again"))]
+    assert texts(play(calls("loop_of"), "Done.", tools=[loop_of])) != [before]
+
+
+def test_a_coroutine_that_does_not_end_when_cancelled_is_left_behind():
+    @tool(timeout=0.02)
+    async def stubborn() -> None:
+        while not ended.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    ended = threading.Event()
+    assert texts(play(calls("stubborn"), "Sorry.", tools=[stubborn])) == [
+        f"stubborn took longer than 0.02 s and was given up. {LEFT}"
+    ]
+    ended.set()
+
+
+@pytest.mark.parametrize("ending", ["close", "collect"])
+def test_the_loop_s_thread_ends_with_its_session(ending):
+    threads = []
+
+    async def thread() -> None:
+        threads.append(threading.current_thread())
+
+    session = scripted(calls("thread"), "Done.", tools=[thread])
+    session.ask("a prompt")
+    if ending == "close":
+        session.close()
+    del session
+    gc.collect()
+    threads[0].join(PATIENCE)
+    assert not threads[0].is_alive()
+
+
+def test_hooks_and_tools_made_by_hand_run_on_the_loop_of_the_session():
+    threads = []
+
+    async def hook(*_: object) -> None:
+        threads.append(threading.current_thread().name)
+
+    async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
+        await hook()
+        return to_result(call, context.call.id)
+
+    tools = [Tool(ToolDef("work", "Work."), invoke)]
+    assert texts(play(calls("work"), "Done.", tools=tools, before_finish=hook, permission=hook)) == ["call_1"]
+    assert threads == ["agentmagic-user"] * 3
+
+
+def test_a_call_by_hand_runs_on_the_loop_of_the_session():
+    session = scripted(calls("loop_of"), "Done.", tools=[loop_of])
+    assert [session.call("loop_of").text] == texts(session.ask("a prompt"))
+
+
+def test_a_generator_ends_with_the_call_that_returned_it():
+    """`ended` is set when the generator is closed: with the timeout, long before it reaches a limit."""
+    ended = threading.Event()
+
+    @tool(timeout=0.02)
+    def endless() -> object:
+        try:
+            while True:
+                time.sleep(0.01)  # the work for an item
+                yield 1
+        finally:
+            ended.set()
+
+    (result,) = results(play(calls("endless"), "Sorry.", tools=[endless]))
+    assert result.status == "timeout"
+    assert ended.wait(PATIENCE)
+
+
+# -- functions of a run that another thread started -----------------------------------------------
+
+
+@pytest.mark.usefixtures("in_a_kernel")
+def test_a_main_thread_that_waits_for_the_thread_of_a_session_is_not_waited_for():
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(play, calls("thread_of_a_function"), "Done.", tools=THREADS)
+        outcome = asked.result(PATIENCE)
+    assert texts(outcome) == ["agentmagic-tool"]
+    assert notices(outcome) == [IN_THREAD]
+    assert "thread_safe=True" in IN_THREAD
+
+
+def test_a_main_thread_that_is_free_runs_the_functions_of_other_threads(in_a_kernel):
+    posted = []
+    engine().main.attach(posted.append)
+    with ThreadPoolExecutor() as pool:
+        asked = pool.submit(play, calls("thread_of_a_function"), "Done.", tools=THREADS)
+        while not posted:
+            pass
+        posted[0]()
+        assert texts(asked.result(PATIENCE)) == ["MainThread"]
 
 
 # -- the context ---------------------------------------------------------------------------------
