@@ -52,6 +52,12 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
 
 
+def new_session(name: str) -> str:
+    """Return the line that tells of a session that a cell has made; a capital may begin a prompt instead of a name."""
+    hint = f" If it begins your prompt, write the prompt below the line, and del {name}." if name[0].isupper() else ""
+    return f"New session: {name}.{hint}"
+
+
 def model_name(session: Session) -> str:
     """Return the model that the next turn asks, and why if the agent does not name it."""
     if override := settings.model_override():

@@ -17,8 +17,9 @@ from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
 from agentmagic.events import Event, RunResult, ToolFinished
-from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end
-from agentmagic.jupyter.namespace import Namespace
+from agentmagic.jupyter import formatting
+from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.questions import Questions
@@ -96,11 +97,14 @@ class Runner:
     def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt]) -> None:
         """Run a turn of a prompt, or of one that is made when its session and agent are known."""
         front = front_end(self._shell)
+        is_new = not isinstance(self._namespace.variables.get(command.name), Session)
         session = self._namespace.session(command.name)
         wait_for_turn(session)
         if command.new:
             session.clear()
         recipe = self._with_model(session, _recipe(session, command), front)
+        if is_new and command.name != DEFAULT_SESSION:
+            say(formatting.new_session(command.name))
         words = prompt(session, recipe) if callable(prompt) else prompt
         toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
         turn = _CellTurn(session, recipe, words, toolsets, front)

@@ -105,6 +105,27 @@ def test_another_session_takes_the_recipe_of_the_default_one_and_keeps_its_own_h
     assert kernel.value("len(other.messages), len(agent.messages)") == "(2, 0)"
 
 
+def test_a_cell_that_makes_a_session_says_so_once(kernel):
+    kernel.run("play('first', 'second')\nglobals().pop('Sum', None)")
+    assert kernel.run("%%agent other\nhello").stream == "New session: other.\n"
+    assert kernel.run("%%agent other\nagain").stream == ""
+    hinted = kernel.run("%%agent Sum\nthe table").stream
+    assert hinted.startswith("New session: Sum. If it begins your prompt, write the prompt below the line")
+    kernel.run("del Sum")
+
+
+def test_text_in_quotes_arrives_as_it_was_typed(kernel):
+    kernel.run("x = 5\nwho = 'other'\nplay('a')\nmodel = agent.agent.model")
+    kernel.run("%%agent {who} --instructions 'Say {x} and $x.'\nhello")
+    assert kernel.value("[request.instructions for request in model.requests]") == "['Say {x} and $x.']"
+
+
+def test_help_needs_no_prompt(kernel):
+    assert "--max-iterations" in kernel.run("%%agent --help").stream
+    assert "Subcommands" in kernel.run("%agent help").stream
+    assert "--overwrite" in kernel.run("%agent export?").stream
+
+
 def test_a_name_that_holds_an_agent_becomes_a_session_of_it(kernel):
     kernel.run("other = Agent(ScriptedModel(['from the recipe']))")
     assert "from the recipe" in kernel.run("%%agent other\nhello").text
