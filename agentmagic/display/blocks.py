@@ -114,10 +114,9 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class GrowingBlock(Block):
-    """Markdown that the model writes; `interrupted` says that more was to come."""
+    """Markdown that the model writes."""
 
     pieces: Pieces = field(default_factory=Pieces)
-    interrupted: bool = False
 
     @property
     def text(self) -> str:

@@ -188,11 +188,9 @@ class Transcript:
         for block in self._parts.values():
             if block.open and not (isinstance(block, ToolCard) and block.call):
                 self._give_up(block)
-        last = self.blocks[-1] if len(self.blocks) > self._step else None
-        if event.interrupted and isinstance(last, GrowingBlock):
-            last.interrupted = True
-            last.version += 1
         self._parts = {}
+        if not event.interrupted:
+            self._step = len(self.blocks)
         self._spend(event.usage)
 
     def _finish_turn(self, event: TurnFinished) -> None:
@@ -203,11 +201,18 @@ class Transcript:
         self._show_final_text(result.final_text)
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
-            self._add(NoticeBlock(level, result.error))
+            tries = self._withdraw_retry()
+            self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
         self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
         self.running = None
         self._turn = len(self.blocks)
+
+    def _withdraw_retry(self) -> str:
+        """Take back the retry of the step, whose error is now that of the turn; return how many tries there were."""
+        step = self.blocks[self._step :]
+        self.blocks[self._step :] = [block for block in step if not isinstance(block, RetryBlock)]
+        return next((f" (tried {one.attempt + 1} times)" for one in step if isinstance(one, RetryBlock)), "")
 
     def _show_final_text(self, text: str) -> None:
         """Show a final text that no part carried: that of a tool that ended the turn, for example."""

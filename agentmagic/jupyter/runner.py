@@ -35,13 +35,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
-INTERRUPTED = "the turn was cancelled; what was finished is kept, and the next prompt goes on from there."
+INTERRUPTED = "the turn was cancelled; what was finished is kept."
 ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
-FAILED = {
-    "cancelled": "The turn was cancelled; what was finished is kept.",
-    "no_tools": "The model called a tool, and there are none. Mark a function with @tool, or connect a server.",
-}
-"""The stop reasons that fail a cell although the run raises nothing (API-6)."""
+NO_TOOLS = "The model called a tool, and there are none. Mark a function with @tool, or connect a server."
 
 
 class TurnFailed(AgentMagicError):
@@ -64,7 +60,7 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except AgentMagicError as error:
             error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
-            line = f"{type(error).__name__}: {error}"
+            line = f"{type(error).__name__}: {'the turn failed; the output says why.' if error.is_shown else error}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
         except TurnInterrupted:
@@ -141,7 +137,7 @@ class _CellTurn:
         self._words = words
         self._toolsets = toolsets
         self._attended = front.attended
-        self._brief = front.kind is Kind.LIVE
+        self._kind = front.kind
         self._screen = front.screen()
         self._run: Run | None = None
 
@@ -153,6 +149,10 @@ class _CellTurn:
                 self._screen.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
+        except AgentMagicError as error:
+            # In batch, logs show the exception alone.
+            error.is_shown = self._kind is not Kind.BATCH and bool(error.result and error.result.error)
+            raise
         finally:
             # A job that does nothing: when the engine has run it, the screen has heard every event before it.
             engine().call(asyncio.sleep(0))
@@ -196,7 +196,7 @@ class _CellTurn:
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)
         if attended:
-            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+            run.listen(Questions(run, self._screen.typed, brief=self._kind is Kind.LIVE).feed)
         return run
 
     def _begin(self, *, attended: bool) -> Run:
@@ -239,8 +239,11 @@ def wait_for_turn(session: Session) -> None:
 
 
 def _check(result: RunResult) -> None:
-    if words := FAILED.get(result.stop_reason):
-        error = TurnFailed(words)
+    """Fail the cell of a turn without an answer, although the run raises nothing (API-6)."""
+    if result.stop_reason == "cancelled":  # by a click on Stop
+        raise KeyboardInterrupt
+    if result.stop_reason == "no_tools":
+        error = TurnFailed(NO_TOOLS)
         error.result = result
         raise error
 

@@ -140,7 +140,7 @@ class TerminalScreen(TurnScreen):
             begun = block.key in self._begun
             if not block.open and block.key not in self._printed:
                 self._printed.add(block.key)
-                self._print_rest(block) if begun and isinstance(block, TextBlock) else self._print(block)
+                self._print_rest() if begun and isinstance(block, TextBlock) else self._print(block)
             # A call that runs is printed at once, and again with its result: a terminal cannot change a line.
             elif isinstance(block, ToolCard) and block.state == "running" and not begun:
                 self._print(block)
@@ -150,12 +150,10 @@ class TerminalScreen(TurnScreen):
             self._begin(block)
             self._write(lines + "\n")
 
-    def _print_rest(self, block: TextBlock) -> None:
+    def _print_rest(self) -> None:
         """Print the end that was held, and end a text that was printed as it came."""
         self._write(self._words.finish())
         self._end_line()
-        if block.interrupted:
-            self._write("[interrupted]\n")
 
     def _begin(self, block: Block) -> None:
         """Begin a block: behind an empty line, but a card directly below a card."""

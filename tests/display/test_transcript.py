@@ -157,13 +157,6 @@ def test_a_retry_leaves_the_steps_before_it_alone():
     assert [block.text for block in transcript.blocks if isinstance(block, TextBlock)] == ["first"]
 
 
-def test_half_an_answer_is_marked_interrupted():
-    transcript = Transcript([*started(), *text("half"), *step_over(interrupted=True), *over("half", "cancelled")])
-    block = transcript.blocks[1]
-    assert isinstance(block, TextBlock)
-    assert block.interrupted
-
-
 def test_a_card_whose_arguments_never_came_is_interrupted():
     events = [*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, "{"), *step_over(interrupted=True)]
     card = card_of(Transcript(events))

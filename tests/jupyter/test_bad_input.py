@@ -86,6 +86,6 @@ def test_what_errors_say_to_type_for_the_options_works(talking):
 def test_a_wrong_base_url_is_named(talking):
     need_openai(talking)
     cell = talking.run("%%agent -m openai-chat:x --timeout 20\nhello")
-    assert "127.0.0.1:9" in cell.error
+    assert "127.0.0.1:9" in cell.text
     assert len(cell.error.splitlines()) == 1
     assert "second" in talking.run("%%agent\nagain").text

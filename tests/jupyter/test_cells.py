@@ -145,8 +145,9 @@ def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kern
     kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'), 'fine')")
     cell = kernel.run("%%agent\nhello")
     assert not cell.ok
-    assert cell.error == "BadRequest: no such thing"
+    assert cell.error == "BadRequest: the turn failed; the output says why."
     assert "Error: no such thing" in cell.text
+    assert cell.reply["content"]["evalue"] == "no such thing"
     assert "fine" in kernel.run("%%agent\nagain").text
 
 
@@ -160,8 +161,14 @@ def test_keep_going_lets_the_next_cell_run(kernel):
 def test_a_timeout_fails_the_cell(kernel):
     kernel.run("agent = Session(Agent(Stalled()))")
     cell = kernel.run("%%agent --timeout 0.05\nhello")
-    assert cell.error.startswith("TurnTimeout: The turn took longer than 0.05 s")
+    assert cell.error == "TurnTimeout: the turn failed; the output says why."
     assert "half an" in cell.text
+    assert "Error: The turn took longer than 0.05 s" in cell.text
+
+
+def test_the_error_of_a_batch_run_has_its_reason_for_the_log_of_the_run(kernel):
+    kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'))")
+    assert kernel.run("%%agent\nhello", **BATCH).error == "BadRequest: no such thing"
 
 
 def test_a_call_where_there_are_no_tools_fails_the_cell(kernel):

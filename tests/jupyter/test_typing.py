@@ -135,7 +135,8 @@ def test_an_empty_key_gives_up(keyless):
     cell = keyless.send("%%agent\nhello")
     keyless.asked(cell)
     keyless.type("")
-    assert keyless.finish(cell).error.startswith("AuthenticationMissing: Locked needs a key")
+    assert keyless.finish(cell).error.startswith("AuthenticationMissing: the turn failed")
+    assert "Error: Locked needs a key" in cell.text
 
 
 def test_a_missing_key_fails_the_cell_where_nobody_can_type(keyless):
