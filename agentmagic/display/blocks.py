@@ -214,12 +214,16 @@ class RetryBlock(Block):
 
 @dataclass(slots=True)
 class FooterBlock(Block):
-    """What the turn took; `stop_reason` is None while it is under way."""
+    """What the turn took; `stop_reason` is None while it is under way.
+
+    `price_told` says that the footer of an earlier turn has said that the price is unknown.
+    """
 
     model: str
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     stop_reason: StopReason | None = None
+    price_told: bool = False
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

@@ -77,7 +77,8 @@ class Transcript:
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
     footer of the turn under way, else None: it joins the blocks when the turn ends. `asked` has the approvals by
-    their ids, also those that were given. Feeding a delta takes constant time.
+    their ids, also those that were given. `price_told` says that a footer, here or of an earlier cell, said that
+    the price is unknown: later ones do not. Feeding a delta takes constant time.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -92,6 +93,7 @@ class Transcript:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
             self.asked: dict[str, ApprovalAsked] = {}
+            self.price_told = False
             self._turns = 0
             self._turn = 0
             self._step = 0
@@ -170,7 +172,7 @@ class Transcript:
         self._turn = len(self.blocks)
         self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
-        self.running = FooterBlock(event.model, open=True)
+        self.running = FooterBlock(event.model, open=True, price_told=self.price_told)
         self._start_step()
 
     def _start_step(self) -> None:
@@ -204,7 +206,8 @@ class Transcript:
             tries = self._withdraw_retry()
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
-        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
+        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told))
+        self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)
 

@@ -1,5 +1,6 @@
 """What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 MOST_LEFT_OUT = 20
 """Tools of a server that are named with the reason why the model does not get them."""
+
+_SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
+"""Durations in the lines of the log."""
 
 WIDTH = 100
 """Characters that are shown of a prompt, an answer or a description."""
@@ -200,11 +204,12 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
 
 
 def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
-    """List log records, one a line."""
+    """List log records, one a line; without `times` neither the clock nor a duration is in them."""
     hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
-    return ("" if detailed else hint) + ("\n".join(rows) or "There are no records yet.")
+    listed = "\n".join(rows) or "There are no records yet."
+    return ("" if detailed else hint) + (listed if times else _SECONDS.sub("…", listed))
 
 
 def _key(row: Provider) -> str:

@@ -11,6 +11,7 @@ from getpass import getpass
 from typing import Any, ParamSpec, TypeVar, cast
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import clear_output
 
 from agentmagic import settings
 from agentmagic.agent import Agent
@@ -120,6 +121,8 @@ class Runner:
         except AuthenticationMissing:
             if not (front.attended and agreed(OFFER)):
                 raise
+            if front.kind is Kind.LIVE:
+                clear_output()  # otherwise the notebook would save the question and the answer
             local = f"local:{providers()['local'].default}"
             session.agent = replace(session.agent, model=local)
             return replace(recipe, model=local)
@@ -139,6 +142,7 @@ class _CellTurn:
         self._attended = front.attended
         self._kind = front.kind
         self._screen = front.screen()
+        self._price_told = session.usage.cost is None
         self._run: Run | None = None
 
     def run(self) -> None:
@@ -192,6 +196,7 @@ class _CellTurn:
 
     def _start(self, *, attended: bool) -> Run:
         run = self._run = self._begin(attended=attended)
+        self._screen.transcript.price_told = self._price_told
         self._screen.begin(run.send)
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)

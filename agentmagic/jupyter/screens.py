@@ -49,6 +49,8 @@ Answer = Callable[[Intent], None]
 class TurnScreen(Protocol):
     """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
 
+    transcript: Transcript
+
     def begin(self, answer: Answer) -> None:
         """Take a place in the cell's output, if the screen needs one before the first event."""
 
@@ -78,18 +80,18 @@ class BatchScreen(TurnScreen):
 
     def restart(self) -> None:
         """Begin with an empty transcript."""
-        self._transcript = Transcript()
+        self.transcript = Transcript()
         self._over = False
 
     def feed(self, event: Event) -> None:
         """Take an event in."""
-        self._transcript.feed(event)
+        self.transcript.feed(event)
 
     def finish(self) -> None:
         """Show the turn."""
-        if self._transcript.blocks and not self._over:
+        if self.transcript.blocks and not self._over:
             self._over = True
-            self._publish(bundle(self._transcript, times=False), False)
+            self._publish(bundle(self.transcript, times=False), False)
 
 
 class TerminalScreen(TurnScreen):
@@ -103,7 +105,7 @@ class TerminalScreen(TurnScreen):
 
     def restart(self) -> None:
         """Begin with an empty transcript; what was printed stays."""
-        self._transcript = Transcript()
+        self.transcript = Transcript()
         self._begun: set[int] = set()
         self._printed: set[int] = set()
         self._text_part = -1
@@ -111,7 +113,7 @@ class TerminalScreen(TurnScreen):
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
-        self._transcript.feed(event)
+        self.transcript.feed(event)
         match event:
             case PartDelta():
                 if event.index == self._text_part:
@@ -130,13 +132,13 @@ class TerminalScreen(TurnScreen):
 
     def _print_words(self, piece: str) -> None:
         """Print a piece of text, but hold an end that may be the beginning of a secret."""
-        block = self._transcript.blocks[-1]
+        block = self.transcript.blocks[-1]
         if block.key not in self._begun:
             self._begin(block)
         self._write(self._words.feed(piece))
 
     def _print_new(self) -> None:
-        for block in self._transcript.blocks:
+        for block in self.transcript.blocks:
             begun = block.key in self._begun
             if not block.open and block.key not in self._printed:
                 self._printed.add(block.key)
@@ -246,8 +248,9 @@ class LiveScreen(TurnScreen):
         from agentmagic.widgets.view import View  # loads anywidget, which the other screens do not need
 
         self._view = View(self)
+        self.transcript = self._view.transcript
         self._place = place
-        self._html = LiveHtml(self._view.transcript, html, self._view.aside, self._view.mounted.is_set)
+        self._html = LiveHtml(self.transcript, html, self._view.aside, self._view.mounted.is_set)
         self._reachable = reachable
         self._begun = False
 

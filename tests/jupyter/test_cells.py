@@ -120,6 +120,14 @@ def test_text_in_quotes_arrives_as_it_was_typed(kernel):
     assert kernel.value("[request.instructions for request in model.requests]") == "['Say {x} and $x.']"
 
 
+def test_an_unknown_price_is_said_in_the_first_cell_of_a_session_alone(kernel):
+    kernel.run("play('a', 'b')\nagent.agent.model.name = 'test:unpriced'")
+    assert "price unknown" in kernel.run("%%agent\nfirst").text
+    again = kernel.run("%%agent\nsecond").text
+    assert "tokens in" in again
+    assert "price unknown" not in again
+
+
 def test_help_needs_no_prompt(kernel):
     assert "--max-iterations" in kernel.run("%%agent --help").stream
     assert "Subcommands" in kernel.run("%agent help").stream

@@ -152,6 +152,17 @@ def test_the_local_model_is_offered_where_no_model_is_chosen(kernel):
     assert kernel.finish(cell).error.startswith("AuthenticationMissing: No model is chosen and no key is set.")
 
 
+def test_the_question_that_is_answered_is_not_saved(kernel):
+    kernel.run("import os\nos.environ['AGENTMAGIC_LOCAL_MODEL'] = 'nowhere.gguf'\nagent = Session()")
+    cell = kernel.send("%%agent\nhello")
+    kernel.asked(cell)
+    kernel.type("y")
+    kernel.finish(cell)
+    kernel.run("del os.environ['AGENTMAGIC_LOCAL_MODEL']")
+    assert kernel.value("agent.agent.model").startswith("'local:")
+    assert cell.count("clear_output") == 1
+
+
 def test_without_a_model_a_batch_run_says_what_to_do(kernel):
     kernel.run("agent = Session()")
     cell = kernel.run("%%agent\nhello", **BATCH)
