@@ -96,7 +96,11 @@ def _write(document: Any, notebook: Path, written: Path) -> None:
 def _print_cell(cell: Any, cell_index: int, **_rest: Any) -> None:
     if cell.cell_type != "code":
         return
-    shown = "".join(_plain(output) for output in cell.outputs).strip("\n")
+    shown = ""
+    for output in cell.outputs:
+        is_told = output.output_type == "error" and output.evalue and output.evalue in shown
+        shown += f"{output.ename}\n" if is_told else _plain(output)
+    shown = shown.strip("\n")
     source = "\n".join(f"    {line}" for line in cell.source.splitlines())
     sys.stdout.write(f"\n[{cell_index}]\n{source}\n\n{shown}\n")
     sys.stdout.flush()

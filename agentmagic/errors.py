@@ -40,10 +40,12 @@ def said(error: BaseException) -> str:
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
-    `result` is the partial `RunResult` where a turn failed of this error, else None.
+    `result` is the partial `RunResult` where a turn failed of this error, else None. `is_shown` says that the output
+    of the cell has the message already, so that its last line need not repeat it.
     """
 
     result: Any = None
+    is_shown = False
 
 
 class UsageError(AgentMagicError, ValueError):

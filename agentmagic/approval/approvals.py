@@ -31,8 +31,10 @@ LONGEST_LINE = 300
 
 DEFAULT = ""
 """The question about a call that no rule and no hook speaks about."""
+OVERRIDDEN = f"The variable {settings.PERMISSION} denies every tool call. %env {settings.PERMISSION}=ask ends that."
 EVERYTHING = "The user's permission setting denies every tool call."
 UNSPOKEN = "The user's permission setting denies every call that no rule allows."
+ALLOWING = 'The user can be asked instead with permission="ask" (--permission ask in a cell).'
 CHANGED = "Its definition has changed since you approved it:"
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
 """Why a tool in doubt is asked about."""
@@ -194,14 +196,14 @@ class Gate:
         """
         override = settings.permission_override()
         if override == "deny":
-            return Decision("deny", EVERYTHING)
+            return Decision("deny", OVERRIDDEN)
         voices = self.policy.strictest(tool, arguments, said)
         default = not voices
         if default:
             # The variable replaces every default but deny, and no default lets code run.
             word = self.policy.default if self.policy.default == "deny" else override or self.policy.default
             if word == "deny":
-                return Decision("deny", UNSPOKEN if self.policy.rules else EVERYTHING)
+                return Decision("deny", f"{UNSPOKEN if self.policy.rules else EVERYTHING} {ALLOWING}")
             voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
         elif voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=False)
@@ -339,7 +341,11 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     if code:
         rule = f'Rule("allow", "{tool.name}", server="{tool.server}")'
         return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
-    rule = "" if tool.server == NOTEBOOK else f'with %mcp allow {tool.server} or an "allow" entry for that server, '
+    rule = (
+        ""
+        if tool.server == NOTEBOOK
+        else f'with %mcp allow {tool.server} {tool.own_name or tool.name} or an "allow" entry for that server, '
+    )
     return (
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."

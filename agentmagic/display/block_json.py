@@ -47,11 +47,11 @@ class JsonRenderer:
 
     def text(self, block: TextBlock) -> Fields:
         """Return whether more comes."""
-        return {"kind": "text", "open": block.open, "interrupted": block.interrupted}
+        return {"kind": "text", "open": block.open}
 
     def reasoning(self, block: ReasoningBlock) -> Fields:
         """Return whether more comes."""
-        return {"kind": "reasoning", "open": block.open, "interrupted": block.interrupted}
+        return {"kind": "reasoning", "open": block.open}
 
     def card(self, card: ToolCard) -> Fields:
         """Return the call, how far it has come, and what can be edited while it waits."""

@@ -114,10 +114,9 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class GrowingBlock(Block):
-    """Markdown that the model writes; `interrupted` says that more was to come."""
+    """Markdown that the model writes."""
 
     pieces: Pieces = field(default_factory=Pieces)
-    interrupted: bool = False
 
     @property
     def text(self) -> str:
@@ -216,12 +215,16 @@ class RetryBlock(Block):
 
 @dataclass(slots=True)
 class FooterBlock(Block):
-    """What the turn took; `stop_reason` is None while it is under way."""
+    """What the turn took; `stop_reason` is None while it is under way.
+
+    `price_told` says that the footer of an earlier turn has said that the price is unknown.
+    """
 
     model: str
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     stop_reason: StopReason | None = None
+    price_told: bool = False
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

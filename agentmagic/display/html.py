@@ -163,17 +163,16 @@ class _BlockHtml:
 
     def text(self, block: TextBlock) -> Markup:
         html = self._markdown(block)
-        mark = _interrupted(block)
-        return Markup('<div class="mathjax_process">{}</div>{}').format(html, mark) if html else mark
+        return Markup('<div class="mathjax_process">{}</div>').format(html) if html else html
 
     def reasoning(self, block: ReasoningBlock) -> Markup:
         thinking = self.live and block.open
         html = self._markdown(block)
         if not block.text.strip():
-            return _paragraph("Thinking…", style=MUTED) if thinking else _interrupted(block)
+            return _paragraph("Thinking…", style=MUTED) if thinking else Markup()
         summary = element("summary", "Thinking…" if thinking else "Thought", style=f"cursor:pointer;{MUTED}")
         thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
-        return element("details", summary, thought, style="margin:8px 0") + _interrupted(block)
+        return element("details", summary, thought, style="margin:8px 0")
 
     def _markdown(self, block: GrowingBlock) -> Markup:
         if not block.open:
@@ -216,12 +215,6 @@ def _with_caret(html: Markup) -> Markup:
     end = _LAST_TAGS.search(html)
     place = end.start() if end else len(html)
     return html[:place] + CARET + html[place:]
-
-
-def _interrupted(block: GrowingBlock) -> Markup:
-    if not block.interrupted:
-        return Markup()
-    return _paragraph(element("em", "Interrupted"), style=f"color:{COLOURS['interrupted']}")
 
 
 def _bar(card: ToolCard) -> Markup:

@@ -57,8 +57,7 @@ class TextRenderer:
 
     def text(self, block: TextBlock) -> str:
         """Return the text as it is."""
-        text = shown(block.text).strip()
-        return f"{text}\n[interrupted]".lstrip() if block.interrupted else text
+        return shown(block.text).strip()
 
     def reasoning(self, block: ReasoningBlock) -> str:
         """Return the start of the reasoning, indented."""

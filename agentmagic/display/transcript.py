@@ -77,7 +77,8 @@ class Transcript:
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the
     footer of the turn under way, else None: it joins the blocks when the turn ends. `asked` has the approvals by
-    their ids, also those that were given. Feeding a delta takes constant time.
+    their ids, also those that were given. `price_told` says that a footer, here or of an earlier cell, said that
+    the price is unknown: later ones do not. Feeding a delta takes constant time.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -92,6 +93,7 @@ class Transcript:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
             self.asked: dict[str, ApprovalAsked] = {}
+            self.price_told = False
             self._turns = 0
             self._turn = 0
             self._step = 0
@@ -170,7 +172,7 @@ class Transcript:
         self._turn = len(self.blocks)
         self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
-        self.running = FooterBlock(event.model, open=True)
+        self.running = FooterBlock(event.model, open=True, price_told=self.price_told)
         self._start_step()
 
     def _start_step(self) -> None:
@@ -188,11 +190,9 @@ class Transcript:
         for block in self._parts.values():
             if block.open and not (isinstance(block, ToolCard) and block.call):
                 self._give_up(block)
-        last = self.blocks[-1] if len(self.blocks) > self._step else None
-        if event.interrupted and isinstance(last, GrowingBlock):
-            last.interrupted = True
-            last.version += 1
         self._parts = {}
+        if not event.interrupted:
+            self._step = len(self.blocks)
         self._spend(event.usage)
 
     def _finish_turn(self, event: TurnFinished) -> None:
@@ -203,11 +203,19 @@ class Transcript:
         self._show_final_text(result.final_text)
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
-            self._add(NoticeBlock(level, result.error))
+            tries = self._withdraw_retry()
+            self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
-        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason))
+        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told))
+        self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)
+
+    def _withdraw_retry(self) -> str:
+        """Take back the retry of the step, whose error is now that of the turn; return how many tries there were."""
+        step = self.blocks[self._step :]
+        self.blocks[self._step :] = [block for block in step if not isinstance(block, RetryBlock)]
+        return next((f" (tried {one.attempt + 1} times)" for one in step if isinstance(one, RetryBlock)), "")
 
     def _show_final_text(self, text: str) -> None:
         """Show a final text that no part carried: that of a tool that ended the turn, for example."""

@@ -160,7 +160,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
         yield f"{block.usage.requests:,} request{'s' if block.usage.requests > 1 else ''}"
     if block.usage.input_tokens or block.usage.output_tokens:
         yield _tokens(block.usage)
-        yield cost(block.usage.cost)
+        if block.usage.cost is not None or not block.price_told:
+            yield cost(block.usage.cost)
     if times and block.stop_reason:
         yield duration(block.seconds)
     if block.stop_reason and STOPS[block.stop_reason]:

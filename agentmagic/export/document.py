@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _LABELS: dict[Level, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
-_INTERRUPTED = "*[interrupted]*"
 
 LONGEST = 200_000
 """Characters of Markdown that are written; the rest is cut, with a note."""
@@ -77,12 +76,11 @@ class _MarkdownRenderer:
 
     def text(self, block: TextBlock) -> Iterator[str]:
         yield prose(block.text)
-        yield _INTERRUPTED if block.interrupted else ""
 
     def reasoning(self, block: ReasoningBlock) -> Iterator[str]:
         text = prose(block.text)
         if text.strip():
-            yield _folded(Markup("Thought"), text, _INTERRUPTED if block.interrupted else "")
+            yield _folded(Markup("Thought"), text)
 
     def card(self, card: ToolCard) -> Iterator[str]:
         yield _folded(_heading(card), *_card(card))

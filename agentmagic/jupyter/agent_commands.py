@@ -49,7 +49,8 @@ class AgentCommands:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
         known = self._namespace.known(session)
         rows = formatting.status(session, known, self._namespace.place())
-        return f"{rows}\n\n{formatting.servers(known.toolsets())}"
+        ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
+        return f"{rows}\n\n{formatting.servers(known.toolsets())}\n\n{ask}"
 
     def history(
         self,

@@ -1,12 +1,15 @@
 """Loads the magics into an IPython shell, and takes them away again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial, wraps
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import needs_local_scope, no_var_expand
 
 from agentmagic import log
+from agentmagic.errors import UsageError
 from agentmagic.jupyter import panel
 from agentmagic.jupyter.agent_commands import AgentCommands, agent_magic
 from agentmagic.jupyter.completion import matcher
@@ -14,7 +17,7 @@ from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel, say
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
-from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, parse_ask
+from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message
 from agentmagic.runtime.engine import engine
@@ -30,21 +33,28 @@ class AgentMagics:
         self.commands = AgentCommands(shell, namespace, name)
         self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._put)
         self._name = name
+        self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
 
     def functions(self) -> list[tuple[str, str, Callable[..., None]]]:
         """Return the magics to register: kind, name, and a function whose docstring is the help."""
 
-        @one_line
+        @self._taking_values
         def ask(line: str, cell: str) -> None:
             read = parse_ask(line, self._name)
-            say(read.text) if isinstance(read, Help) else self._runner.ask(read, cell)
+            if isinstance(read, Help):
+                say(read.text)
+                return
+            if not cell.strip():
+                message = f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
+                raise UsageError(message)
+            self._runner.ask(read, cell)
 
-        @one_line
+        @self._taking_values
         def agent(line: str) -> None:
             _carry_out(self.agent, self.commands, line)
 
-        @one_line
+        @self._taking_values
         def mcp(line: str) -> None:
             _carry_out(self.mcp, self._mcp_commands, line)
 
@@ -54,8 +64,31 @@ class AgentMagics:
         mcp.__doc__ = self.mcp.overview()
         return [("cell", self._name, ask), ("line", self._name, agent), ("line", "mcp", mcp)]
 
+    def _taking_values(self, magic: Callable[..., None]) -> Callable[..., None]:
+        """Put values of the notebook into the line of a magic, and show its errors as one line."""
+
+        @no_var_expand  # IPython would put values into quoted text too
+        @needs_local_scope
+        @wraps(magic)
+        @one_line
+        def call(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> None:
+            magic(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
+
+        return call
+
     def _put(self, session: str, prompt: Message) -> None:
         self._runner.put(Ask(session), prompt)
+
+
+def _whole(name: str, lines: list[str]) -> list[str]:
+    """Return a cell so that IPython passes it to the magics: a cell without a prompt, and a line that asks."""
+    if not lines or (words := lines[0].split())[:1] not in ([f"%{name}"], [f"%%{name}"]):
+        return lines
+    if words[0].startswith("%%"):
+        return lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]  # without a body it is refused
+    if words[-1].endswith("?") and len(words) > 1:  # taken for a question about the last word
+        return [f"get_ipython().run_line_magic({name!r}, {' '.join(words[1:])!r})\n", *lines[1:]]
+    return lines
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> None:
@@ -95,6 +128,9 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     complete = matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))
     shell.Completer.custom_matchers.append(complete)
     undo.callback(shell.Completer.custom_matchers.remove, complete)
+    whole = partial(_whole, name)
+    shell.input_transformers_cleanup.append(whole)
+    undo.callback(shell.input_transformers_cleanup.remove, whole)
     panel.load(shell, namespace)
     _attach(shell)
     undo.callback(_detach)

@@ -1,5 +1,6 @@
 """What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 MOST_LEFT_OUT = 20
 """Tools of a server that are named with the reason why the model does not get them."""
 
+_SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
+"""Durations in the lines of the log."""
+
 WIDTH = 100
 """Characters that are shown of a prompt, an answer or a description."""
 
@@ -50,6 +54,12 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def new_session(name: str) -> str:
+    """Return the line that tells of a session that a cell has made; a capital may begin a prompt instead of a name."""
+    hint = f" If it begins your prompt, write the prompt below the line, and del {name}." if name[0].isupper() else ""
+    return f"New session: {name}.{hint}"
 
 
 def model_name(session: Session) -> str:
@@ -199,11 +209,12 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
 
 
 def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
-    """List log records, one a line."""
+    """List log records, one a line; without `times` neither the clock nor a duration is in them."""
     hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
-    return ("" if detailed else hint) + ("\n".join(rows) or "There are no records yet.")
+    listed = "\n".join(rows) or "There are no records yet."
+    return ("" if detailed else hint) + (listed if times else _SECONDS.sub("…", listed))
 
 
 def _key(row: Provider) -> str:

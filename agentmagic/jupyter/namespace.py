@@ -1,6 +1,7 @@
 """The notebook's namespace: the sessions that are its variables, its functions as tools, its servers."""
 
 import asyncio
+import builtins
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from keyword import iskeyword
@@ -32,6 +33,9 @@ DEFAULT_SESSION = "agent"
 
 def check_name(name: str | None) -> None:
     """Raise UsageError for a name that no session can have."""
+    if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
+        message = f"{name!r} cannot name a session, which is a variable: it is a name of Python or IPython itself."
+        raise UsageError(message)
     if name is not None and (not name.isidentifier() or iskeyword(name)):
         message = f"{name!r} cannot name a session, which is a variable: use letters, digits and _, no digit first."
         raise UsageError(message)

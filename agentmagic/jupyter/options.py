@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Never, cast, get_args, get_origin
 
 from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
 from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each platform has its own)
+from IPython.utils.text import DollarFormatter
 
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.completion import Source, functions, model_settings, models, sessions
@@ -27,6 +28,9 @@ from agentmagic.settings import Permission
 
 SESSION_FLAGS = ("-s", "--session")
 HELP_FLAGS = frozenset({"--help", "-h"})
+
+_QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
+"""A quoted piece of a line, or one outside quotes; quotes within braces belong to an expression."""
 
 Command = Callable[..., str]
 """A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print."""
@@ -210,12 +214,16 @@ class LineMagic:
     def read(self, line: str) -> ParsedLine | Help:
         """Return the subcommand that a line names. Raises UsageError."""
         words = _words(line)
-        if HELP_FLAGS.intersection(words[:1]):
+        if len(words) == 1 and words[0].endswith("?"):
+            words = ["help", words[0].rstrip("?")]
+        if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
+            words = [*words[1:2], "--help"]
+        if words == ["--help"]:
             return Help(self.overview())
         moved, rest = self.split(words)
         word, *rest = rest or [next(iter(self.commands))]
         if word not in self.commands:
-            raise UsageError(self._no_subcommand(word))
+            raise UsageError(self._no_subcommand(word, followed=bool(rest)))
         read = self.parser(word).read([*moved, *rest])
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
@@ -232,14 +240,24 @@ class LineMagic:
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
         return head + "\n".join(lines) + "\n"
 
-    def _no_subcommand(self, word: str) -> str:
-        # "help" is close to no subcommand, but users of other tools type it.
-        close = get_close_matches(word, self.commands, n=1, cutoff=0.6)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        if word == "help":
-            first = next(iter(self.commands))
-            hint = f" %{self.name} --help tells the subcommands, and %{self.name} {first} --help one of them."
-        return f"%{self.name} has no subcommand {word!r}.{hint} There are {', '.join(self.commands)}.{self._redirect}"
+    def _no_subcommand(self, word: str, *, followed: bool) -> str:
+        close = get_close_matches(word, self.commands, n=1, cutoff=0.8 if followed else 0.6)
+        hint = f" Did you mean {close[0]}?" if close else f" There are {', '.join(self.commands)}."
+        if followed and self._redirect and not close:
+            hint = ""  # a sentence was typed: the list would hide what to do
+        return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
+
+
+def fill_line(line: str, names: Mapping[str, Any]) -> str:
+    """Put values into a line where `{x}` and `$x` stand, as IPython does for every magic, but not within quotes."""
+
+    def filled(text: str) -> str:
+        try:
+            return DollarFormatter().vformat(text, [], names)
+        except Exception:  # noqa: BLE001  (as in IPython: what cannot be filled stays)
+            return text
+
+    return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or filled(piece[2]), line)
 
 
 def _words(line: str) -> list[str]:
@@ -324,8 +342,10 @@ class Parser(MagicArgumentParser):
         flags = [flag for flag in self.flags if flag not in HELP_FLAGS]
         close = get_close_matches(word.partition("=")[0], flags, n=1, cutoff=0.75)
         hint = f" Did you mean {close[0]}?" if close else ""
-        what = f"has no option {word!r}" if word.startswith("-") else f"cannot place the word {word!r}"
-        return f"%{self.prog} {what}.{hint} {self._hint}"
+        if word.startswith("-"):
+            return f"%{self.prog} has no option {word!r}.{hint} {self._hint}"
+        below = " The prompt stands below this line." if self.prog.startswith("%") else ""
+        return f"%{self.prog} cannot place the word {word!r}.{below} {self._hint}"
 
     @property
     def _hint(self) -> str:

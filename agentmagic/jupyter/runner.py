@@ -11,14 +11,16 @@ from getpass import getpass
 from typing import Any, ParamSpec, TypeVar, cast
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import clear_output
 
 from agentmagic import settings
 from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
 from agentmagic.events import Event, RunResult, ToolFinished
-from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end
-from agentmagic.jupyter.namespace import Namespace
+from agentmagic.jupyter import formatting
+from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask, read_settings
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.questions import Questions
@@ -34,13 +36,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
-INTERRUPTED = "the turn was cancelled; what was finished is kept, and the next prompt goes on from there."
+INTERRUPTED = "the turn was cancelled; what was finished is kept."
 ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
-FAILED = {
-    "cancelled": "The turn was cancelled; what was finished is kept.",
-    "no_tools": "The model called a tool, and there are none. Mark a function with @tool, or connect a server.",
-}
-"""The stop reasons that fail a cell although the run raises nothing (API-6)."""
+NO_TOOLS = "The model called a tool, and there are none. Mark a function with @tool, or connect a server."
 
 
 class TurnFailed(AgentMagicError):
@@ -63,7 +61,7 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except AgentMagicError as error:
             error.args = (redact(str(error)),)  # a notebook saves the arguments beside the line
-            line = f"{type(error).__name__}: {error}"
+            line = f"{type(error).__name__}: {'the turn failed; the output says why.' if error.is_shown else error}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
         except TurnInterrupted:
@@ -96,11 +94,14 @@ class Runner:
     def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt]) -> None:
         """Run a turn of a prompt, or of one that is made when its session and agent are known."""
         front = front_end(self._shell)
+        is_new = not isinstance(self._namespace.variables.get(command.name), Session)
         session = self._namespace.session(command.name)
         wait_for_turn(session)
         if command.new:
             session.clear()
         recipe = self._with_model(session, _recipe(session, command), front)
+        if is_new and command.name != DEFAULT_SESSION:
+            say(formatting.new_session(command.name))
         words = prompt(session, recipe) if callable(prompt) else prompt
         toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
         turn = _CellTurn(session, recipe, words, toolsets, front)
@@ -120,6 +121,8 @@ class Runner:
         except AuthenticationMissing:
             if not (front.attended and agreed(OFFER)):
                 raise
+            if front.kind is Kind.LIVE:
+                clear_output()  # otherwise the notebook would save the question and the answer
             local = f"local:{providers()['local'].default}"
             session.agent = replace(session.agent, model=local)
             return replace(recipe, model=local)
@@ -137,8 +140,9 @@ class _CellTurn:
         self._words = words
         self._toolsets = toolsets
         self._attended = front.attended
-        self._brief = front.kind is Kind.LIVE
+        self._kind = front.kind
         self._screen = front.screen()
+        self._price_told = session.usage.cost is None
         self._run: Run | None = None
 
     def run(self) -> None:
@@ -149,6 +153,10 @@ class _CellTurn:
                 self._screen.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
+        except AgentMagicError as error:
+            # In batch, logs show the exception alone.
+            error.is_shown = self._kind is not Kind.BATCH and bool(error.result and error.result.error)
+            raise
         finally:
             # A job that does nothing: when the engine has run it, the screen has heard every event before it.
             engine().call(asyncio.sleep(0))
@@ -188,11 +196,12 @@ class _CellTurn:
 
     def _start(self, *, attended: bool) -> Run:
         run = self._run = self._begin(attended=attended)
+        self._screen.transcript.price_told = self._price_told
         self._screen.begin(run.send)
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)
         if attended:
-            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+            run.listen(Questions(run, self._screen.typed, brief=self._kind is Kind.LIVE).feed)
         return run
 
     def _begin(self, *, attended: bool) -> Run:
@@ -235,8 +244,11 @@ def wait_for_turn(session: Session) -> None:
 
 
 def _check(result: RunResult) -> None:
-    if words := FAILED.get(result.stop_reason):
-        error = TurnFailed(words)
+    """Fail the cell of a turn without an answer, although the run raises nothing (API-6)."""
+    if result.stop_reason == "cancelled":  # by a click on Stop
+        raise KeyboardInterrupt
+    if result.stop_reason == "no_tools":
+        error = TurnFailed(NO_TOOLS)
         error.result = result
         raise error
 

@@ -52,6 +52,8 @@ Answer = Callable[[Intent], None]
 class TurnScreen(Protocol):
     """Shows a turn; `begin` is called in the cell, `feed` and `typed` on the engine, the others in any thread."""
 
+    transcript: Transcript
+
     def begin(self, answer: Answer) -> None:
         """Take a place in the cell's output, if the screen needs one before the first event."""
 
@@ -126,18 +128,18 @@ class BatchScreen(TurnScreen):
 
     def restart(self) -> None:
         """Begin with an empty transcript."""
-        self._transcript = Transcript()
+        self.transcript = Transcript()
         self._over = False
 
     def feed(self, event: Event) -> None:
         """Take an event in."""
-        self._transcript.feed(event)
+        self.transcript.feed(event)
 
     def finish(self) -> None:
         """Show the turn."""
-        if self._transcript.blocks and not self._over:
+        if self.transcript.blocks and not self._over:
             self._over = True
-            self._publish(bundle(self._transcript, times=False), False)
+            self._publish(bundle(self.transcript, times=False), False)
 
 
 class TerminalScreen(TurnScreen):
@@ -151,7 +153,7 @@ class TerminalScreen(TurnScreen):
 
     def restart(self) -> None:
         """Begin with an empty transcript; what was printed stays."""
-        self._transcript = Transcript()
+        self.transcript = Transcript()
         self._begun: set[int] = set()
         self._printed: set[int] = set()
         self._text_part = -1
@@ -159,7 +161,7 @@ class TerminalScreen(TurnScreen):
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
-        self._transcript.feed(event)
+        self.transcript.feed(event)
         match event:
             case PartDelta():
                 if event.index == self._text_part:
@@ -178,17 +180,17 @@ class TerminalScreen(TurnScreen):
 
     def _print_words(self, piece: str) -> None:
         """Print a piece of text, but hold an end that may be the beginning of a secret."""
-        block = self._transcript.blocks[-1]
+        block = self.transcript.blocks[-1]
         if block.key not in self._begun:
             self._begin(block)
         self._write(self._words.feed(piece))
 
     def _print_new(self) -> None:
-        for block in self._transcript.blocks:
+        for block in self.transcript.blocks:
             begun = block.key in self._begun
             if not block.open and block.key not in self._printed:
                 self._printed.add(block.key)
-                self._print_rest(block) if begun and isinstance(block, TextBlock) else self._print(block)
+                self._print_rest() if begun and isinstance(block, TextBlock) else self._print(block)
             # A call that runs is printed at once, and again with its result: a terminal cannot change a line.
             elif isinstance(block, ToolCard) and block.state == "running" and not begun:
                 self._print(block)
@@ -198,12 +200,10 @@ class TerminalScreen(TurnScreen):
             self._begin(block)
             self._write(lines + "\n")
 
-    def _print_rest(self, block: TextBlock) -> None:
+    def _print_rest(self) -> None:
         """Print the end that was held, and end a text that was printed as it came."""
         self._write(self._words.finish())
         self._end_line()
-        if block.interrupted:
-            self._write("[interrupted]\n")
 
     def _begin(self, block: Block) -> None:
         """Begin a block: behind an empty line, but a card directly below a card."""
@@ -296,8 +296,9 @@ class LiveScreen(TurnScreen):
         from agentmagic.widgets.view import View  # loads anywidget, which the other screens do not need
 
         self._view = View(self)
+        self.transcript = self._view.transcript
         self._place = place
-        self._html = LiveHtml(self._view.transcript, html, self._view.aside, self._view.mounted.is_set)
+        self._html = LiveHtml(self.transcript, html, self._view.aside, self._view.mounted.is_set)
         self._reachable = reachable
         self._begun = False
 

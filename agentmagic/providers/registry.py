@@ -84,6 +84,8 @@ def _no_such(name: str) -> str:
         return f"{name!r} names a provider but no model. Write {name}:{known[name].default or 'MODEL'}."
     close = get_close_matches(provider, known, n=1, cutoff=0.6)
     hint = f" Did you mean {close[0]}:?" if close and close[0] != provider else ""
+    if maker := next((row.name for row in known.values() for one in row.families if one.names.match(name)), None):
+        hint = f" Did you mean {maker}:{name}?"
     return f"No provider answers to {name!r}.{hint} Write provider:model with one of {', '.join(known)}."
 
 

@@ -24,19 +24,16 @@ export function drawing(kind, desk) {
   }
 }
 
-const interruptedMark = () => h("p", { class: "am-mark", hidden: true }, "Interrupted")
-
 /** What the model says. @implements {Drawn<WordsBlock>} */
 class Words {
   #text = h("div", { class: "am-text" })
-  #mark = interruptedMark()
   #growing = new Growing(this.#text)
   #open = false
 
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.element = h("div", {}, this.#text, this.#mark)
+    this.element = h("div", {}, this.#text)
   }
 
   /** @param {WordsBlock} block @param {number} deadline */
@@ -46,8 +43,7 @@ class Words {
     this.#open = open
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
-    this.#mark.hidden = !block.interrupted
-    this.element.hidden = !text && !block.interrupted
+    this.element.hidden = !text
     return this.#growing.draw(text, open, deadline)
   }
 }
@@ -56,21 +52,19 @@ class Words {
 class Thoughts {
   #summary = h("summary")
   #text = h("div", { class: "am-text" })
-  #mark = interruptedMark()
   #details = h("details", { ontoggle: () => this.#details.open && this.#draw(Infinity) }, this.#summary, this.#text)
   #growing = new Growing(this.#text)
   /** @type {WordsBlock | undefined} */
   #block
-  element = h("div", { class: "am-thoughts" }, this.#details, this.#mark)
+  element = h("div", { class: "am-thoughts" }, this.#details)
 
   /** @param {WordsBlock} block @param {number} deadline */
   update(block, deadline) {
     this.#block = block
     const empty = !block.text?.trim()
-    this.element.hidden = empty && !block.open && !block.interrupted
+    this.element.hidden = empty && !block.open
     this.#details.classList.toggle("am-empty", empty)
     this.element.classList.toggle("am-busy", block.open)
-    this.#mark.hidden = !block.interrupted
     say(this.#summary, block.open ? "Thinking…" : "Thought")
     return this.#details.open && this.#draw(deadline)
   }

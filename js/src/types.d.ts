@@ -18,7 +18,6 @@ export interface WordsBlock {
   kind: "text" | "reasoning"
   text?: string
   open: boolean
-  interrupted: boolean
 }
 
 export interface CardBlock {

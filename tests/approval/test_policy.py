@@ -239,8 +239,14 @@ def test_a_denial_says_how_to_allow_the_call():
     words = denial(FETCH)
     assert words.startswith("fetch was not run: it needs a person's approval, and no one is there")
     assert 'permission="allow"' in words
-    assert "%mcp allow web" in words
+    assert "%mcp allow web fetch" in words
     assert "AGENTMAGIC_PERMISSION=allow" in words
+
+
+def test_a_denial_by_a_setting_names_the_command_that_changes_it(monkeypatch):
+    assert "--permission ask in a cell" in Gate(Policy((), "deny"), Approvals()).decide(FETCH, {}, asks=True).why
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
+    assert "%env AGENTMAGIC_PERMISSION=ask" in Gate(Policy(), Approvals()).decide(FETCH, {}, asks=True).why
 
 
 def test_a_denial_names_nothing_that_would_not_help():

@@ -209,11 +209,6 @@ def test_a_failed_turn_is_told_in_plain_words():
     assert "failed</span>" in fragment
 
 
-def test_half_an_answer_says_interrupted():
-    fragment = rendered([*started(), *text("half"), *step_over(interrupted=True), *over("half", "cancelled")])
-    assert words(fragment).startswith("half Interrupted")
-
-
 def test_reasoning_is_folded():
     fragment = rendered([*started(), *reasoning("I **need** the table."), *step_over(), *over()])
     assert ">Thought</summary>" in fragment

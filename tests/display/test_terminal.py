@@ -17,11 +17,13 @@ from agentmagic.events import (
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
+    StepStarted,
     ToolProgress,
     ToolStarted,
 )
 from agentmagic.messages import Media, Text, ToolCall, ToolResult, Usage
 from tests.display.logs import (
+    MODEL,
     asked_for,
     carried_out,
     logs,
@@ -115,7 +117,12 @@ def test_a_running_card_prints_how_far_it_is():
 
 def test_errors_warnings_questions_and_retries_are_told():
     events = [*started(), Notice("warning", "Five tools at most."), StepRetried(1, 1, 2.0, "Rate limited.")]
-    events += [QuestionAsked("q", "Which folder?"), QuestionAnswered("q", "data"), *over("", "error", "No key.")]
+    events += [
+        StepStarted(2, MODEL),
+        QuestionAsked("q", "Which folder?"),
+        QuestionAnswered("q", "data"),
+        *over("", "error", "No key."),
+    ]
     assert rendered(events).split("\n\n")[:4] == [
         "Warning: Five tools at most.",
         "Rate limited, trying again in 2 s (2 of 5)",
@@ -124,9 +131,15 @@ def test_errors_warnings_questions_and_retries_are_told():
     ]
 
 
-def test_half_an_answer_says_interrupted():
+def test_half_an_answer_says_interrupted_once():
     printed = rendered([*started(), *text("half"), *step_over(interrupted=True), *over("half", "cancelled")])
-    assert printed == f"half\n[interrupted]\n\n{FOOTER} · interrupted"
+    assert printed == f"half\n\n{FOOTER} · interrupted"
+
+
+def test_the_retry_that_failed_too_is_part_of_the_error():
+    retries = [StepRetried(1, 1, 0.5, "Busy."), StepRetried(1, 2, 1.0, "Busy.")]
+    printed = rendered([*started(), *retries, *over("", "error", "Busy.")])
+    assert printed == f"Error: Busy. (tried 3 times)\n\n{FOOTER} · failed"
 
 
 def test_the_prompt_is_printed_only_where_asked_for():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
+from agentmagic.display import words
 from agentmagic.display.blocks import (
     FooterBlock,
     NoticeBlock,
@@ -23,13 +24,15 @@ from agentmagic.events import (
     PartStarted,
     QuestionAnswered,
     QuestionAsked,
+    RunResult,
     StepRetried,
     StepStarted,
     ToolFinished,
     ToolProgress,
     ToolStarted,
+    TurnFinished,
 )
-from agentmagic.messages import Text, ToolCall, ToolResult
+from agentmagic.messages import Text, ToolCall, ToolResult, Usage
 from tests.display.logs import (
     MODEL,
     USAGE,
@@ -157,11 +160,11 @@ def test_a_retry_leaves_the_steps_before_it_alone():
     assert [block.text for block in transcript.blocks if isinstance(block, TextBlock)] == ["first"]
 
 
-def test_half_an_answer_is_marked_interrupted():
-    transcript = Transcript([*started(), *text("half"), *step_over(interrupted=True), *over("half", "cancelled")])
-    block = transcript.blocks[1]
-    assert isinstance(block, TextBlock)
-    assert block.interrupted
+def test_that_a_price_is_unknown_is_said_once():
+    usage = Usage(10, 0, 5, 0, 1, cost=None)
+    turn = [*started(), *text("Yes."), *step_over(), TurnFinished(RunResult("Yes.", (), (), 1, False, "answer", usage))]
+    footers = [block for block in Transcript(turn * 3).blocks if isinstance(block, FooterBlock)]
+    assert ["price unknown" in words.footer(footer, times=False) for footer in footers] == [True, False, False]
 
 
 def test_a_card_whose_arguments_never_came_is_interrupted():

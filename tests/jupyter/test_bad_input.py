@@ -5,7 +5,13 @@ import pytest
 BAD = {
     "an unknown option": ("%%agent --modle x\nhello", "Did you mean --model?"),
     "an unknown model": ("%%agent -m opnai:gpt-5.4\nhello", "Did you mean openai:?"),
+    "a model without a provider": ("%%agent -m gpt-5.4\nhello", "Did you mean openai:gpt-5.4?"),
     "a provider without a model": ("%%agent -m gemini\nhello", "Write gemini:gemini-3.5-flash"),
+    "a builtin as a session": ("%%agent str\nhello", "'str' cannot name a session"),
+    "a prompt on the line": ("%%agent Summarise the table\n", "The prompt stands below this line"),
+    "nothing but the magic": ("%%agent", "The prompt is empty: write it below the line %%agent"),
+    "nothing but a name": ("%%agent tutor\n", "The prompt is empty"),
+    "a question that IPython would take for help": ("%agent What is this?", "write %%agent and the prompt below it"),
     "a missing value": ("%%agent --timeout\nhello", "expected one argument"),
     "a timeout of nothing": ("%%agent --timeout 0\nhello", "Give seconds above 0"),
     "a name that is no identifier": ("%%agent my-agent\nhello", "'my-agent' cannot name a session"),
@@ -80,6 +86,6 @@ def test_what_errors_say_to_type_for_the_options_works(talking):
 def test_a_wrong_base_url_is_named(talking):
     need_openai(talking)
     cell = talking.run("%%agent -m openai-chat:x --timeout 20\nhello")
-    assert "127.0.0.1:9" in cell.error
+    assert "127.0.0.1:9" in cell.text
     assert len(cell.error.splitlines()) == 1
     assert "second" in talking.run("%%agent\nagain").text

@@ -105,6 +105,35 @@ def test_another_session_takes_the_recipe_of_the_default_one_and_keeps_its_own_h
     assert kernel.value("len(other.messages), len(agent.messages)") == "(2, 0)"
 
 
+def test_a_cell_that_makes_a_session_says_so_once(kernel):
+    kernel.run("play('first', 'second')\nglobals().pop('Sum', None)")
+    assert kernel.run("%%agent other\nhello").stream == "New session: other.\n"
+    assert kernel.run("%%agent other\nagain").stream == ""
+    hinted = kernel.run("%%agent Sum\nthe table").stream
+    assert hinted.startswith("New session: Sum. If it begins your prompt, write the prompt below the line")
+    kernel.run("del Sum")
+
+
+def test_text_in_quotes_arrives_as_it_was_typed(kernel):
+    kernel.run("x = 5\nwho = 'other'\nplay('a')\nmodel = agent.agent.model")
+    kernel.run("%%agent {who} --instructions 'Say {x} and $x.'\nhello")
+    assert kernel.value("[request.instructions for request in model.requests]") == "['Say {x} and $x.']"
+
+
+def test_an_unknown_price_is_said_in_the_first_cell_of_a_session_alone(kernel):
+    kernel.run("play('a', 'b')\nagent.agent.model.name = 'test:unpriced'")
+    assert "price unknown" in kernel.run("%%agent\nfirst").text
+    again = kernel.run("%%agent\nsecond").text
+    assert "tokens in" in again
+    assert "price unknown" not in again
+
+
+def test_help_needs_no_prompt(kernel):
+    assert "--max-iterations" in kernel.run("%%agent --help").stream
+    assert "Subcommands" in kernel.run("%agent help").stream
+    assert "--overwrite" in kernel.run("%agent export?").stream
+
+
 def test_a_name_that_holds_an_agent_becomes_a_session_of_it(kernel):
     kernel.run("other = Agent(ScriptedModel(['from the recipe']))")
     assert "from the recipe" in kernel.run("%%agent other\nhello").text
@@ -124,8 +153,9 @@ def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kern
     kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'), 'fine')")
     cell = kernel.run("%%agent\nhello")
     assert not cell.ok
-    assert cell.error == "BadRequest: no such thing"
+    assert cell.error == "BadRequest: the turn failed; the output says why."
     assert "Error: no such thing" in cell.text
+    assert cell.reply["content"]["evalue"] == "no such thing"
     assert "fine" in kernel.run("%%agent\nagain").text
 
 
@@ -139,8 +169,14 @@ def test_keep_going_lets_the_next_cell_run(kernel):
 def test_a_timeout_fails_the_cell(kernel):
     kernel.run("agent = Session(Agent(Stalled()))")
     cell = kernel.run("%%agent --timeout 0.05\nhello")
-    assert cell.error.startswith("TurnTimeout: The turn took longer than 0.05 s")
+    assert cell.error == "TurnTimeout: the turn failed; the output says why."
     assert "half an" in cell.text
+    assert "Error: The turn took longer than 0.05 s" in cell.text
+
+
+def test_the_error_of_a_batch_run_has_its_reason_for_the_log_of_the_run(kernel):
+    kernel.run("from agentmagic.errors import BadRequest\nplay(BadRequest('no such thing'))")
+    assert kernel.run("%%agent\nhello", **BATCH).error == "BadRequest: no such thing"
 
 
 def test_a_call_where_there_are_no_tools_fails_the_cell(kernel):

@@ -1,5 +1,6 @@
 """`%agent debug`: what was logged, without secrets."""
 
+import re
 import sys
 
 import pytest
@@ -34,6 +35,9 @@ def test_the_outlines_are_kept_from_loading_on_and_more_on_request(kernel):
     outline = kernel.run("%agent debug", **BATCH).stream
     assert "INFO    agentmagic: turn_started scripted:script: Look at [redacted]." in outline
     assert "INFO    agentmagic: turn_finished answer" in outline
+    assert "after … s" in outline
+    assert re.search(r"\d s\b|seconds=\d", outline) is None
+    assert "seconds=0." in kernel.run("%agent debug").stream
     assert "tool_started" not in outline
     assert "openai, httpx2, mcp, google_genai" in kernel.run("%agent debug on").stream
     cell = kernel.run("%%agent\nAgain.")

@@ -93,7 +93,7 @@ def test_a_subcommand_about_conversations_becomes_a_value(line, parsed):
         ("debug maybe", "invalid choice"),
         ("save", "required: FILE"),
         ("-s bob sessions", "no option '-s'"),
-        ("help", "%agent --help tells the subcommands"),
+        ("What is 2 plus 2?", "'What'. To ask the agent, write %%agent and the prompt below it."),
     ],
 )
 def test_a_subcommand_that_cannot_be_read_says_why(line, said):
@@ -115,6 +115,21 @@ def test_help_has_a_short_form_too(line):
     assert isinstance(AGENT.read(line), Help)
 
 
+@pytest.mark.parametrize("line", ["help", "help save", "save?"])
+def test_help_is_a_word_and_a_question_mark_too(line):
+    read = AGENT.read(line)
+    assert isinstance(read, Help)
+    assert ("a file that is not there yet" in read.text) == ("save" in line)
+
+
+def test_values_are_put_into_a_line_but_not_within_quotes():
+    names = {"x": 5, "data": {"k": "v"}}
+    written = """-m {x} --instructions "say {x}, $x" $x '{x}' {data["k"]} {nothing} don't"""
+    filled = """-m 5 --instructions "say {x}, $x" 5 '{x}' {data["k"]} {nothing} don't"""
+    assert options.fill_line(written, names) == filled
+    assert options.fill_line('save {data["k"]}.jsonl', names) == "save v.jsonl"
+
+
 @pytest.mark.parametrize("line", ["--help", "tutor --help", "--new --help --modle"])
 def test_help_wins_over_everything_else_on_the_line(line):
     assert isinstance(options.parse_ask(line), Help)
@@ -126,7 +141,11 @@ def test_help_wins_over_everything_else_on_the_line(line):
         ("--modle x", "no option '--modle'. Did you mean --model?"),
         ("--mod x", "no option '--mod'"),
         ("one two", "cannot place the word 'two'"),
+        ("Summarise the table", "The prompt stands below this line."),
         ("class", "'class' cannot name a session"),
+        ("str", "it is a name of Python or IPython itself"),
+        ("print", "it is a name of Python or IPython itself"),
+        ("Out", "it is a name of Python or IPython itself"),
         ("--tools a --no-tools", "contradict each other"),
         ("--permission maybe", "invalid choice"),
         ("'", "Close its quotes"),

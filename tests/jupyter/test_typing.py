@@ -135,7 +135,8 @@ def test_an_empty_key_gives_up(keyless):
     cell = keyless.send("%%agent\nhello")
     keyless.asked(cell)
     keyless.type("")
-    assert keyless.finish(cell).error.startswith("AuthenticationMissing: Locked needs a key")
+    assert keyless.finish(cell).error.startswith("AuthenticationMissing: the turn failed")
+    assert "Error: Locked needs a key" in cell.text
 
 
 def test_a_missing_key_fails_the_cell_where_nobody_can_type(keyless):
@@ -149,6 +150,17 @@ def test_the_local_model_is_offered_where_no_model_is_chosen(kernel):
     assert "Use the small local model (1.1 GB, fetched once)?" in kernel.asked(cell)["prompt"]
     kernel.type("n")
     assert kernel.finish(cell).error.startswith("AuthenticationMissing: No model is chosen and no key is set.")
+
+
+def test_the_question_that_is_answered_is_not_saved(kernel):
+    kernel.run("import os\nos.environ['AGENTMAGIC_LOCAL_MODEL'] = 'nowhere.gguf'\nagent = Session()")
+    cell = kernel.send("%%agent\nhello")
+    kernel.asked(cell)
+    kernel.type("y")
+    kernel.finish(cell)
+    kernel.run("del os.environ['AGENTMAGIC_LOCAL_MODEL']")
+    assert kernel.value("agent.agent.model").startswith("'local:")
+    assert cell.count("clear_output") == 1
 
 
 def test_without_a_model_a_batch_run_says_what_to_do(kernel):

@@ -71,7 +71,7 @@ def test_a_hello_is_answered_with_all_there_is_and_then_frames_follow():
     reader = Reader()
     for message in view.messages:
         reader.take(message)
-    assert reader.shown()[-1] == {"kind": "text", "open": True, "interrupted": False, "text": "one two "}
+    assert reader.shown()[-1] == {"kind": "text", "open": True, "text": "one two "}
     assert len(view.messages) == 3
 
 
