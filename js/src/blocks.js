@@ -8,7 +8,7 @@ import { Growing } from "./growing.js"
 export function drawing(kind, desk) {
   switch (kind) {
     case "text":
-      return new Words(desk)
+      return new Words()
     case "reasoning":
       return new Thoughts()
     case "card":
@@ -31,19 +31,11 @@ class Words {
   #text = h("div", { class: "am-text" })
   #mark = interruptedMark()
   #growing = new Growing(this.#text)
-  #open = false
-
-  /** @param {Desk} desk */
-  constructor(desk) {
-    this.desk = desk
-    this.element = h("div", {}, this.#text, this.#mark)
-  }
+  element = h("div", {}, this.#text, this.#mark)
 
   /** @param {WordsBlock} block @param {number} deadline */
   update(block, deadline) {
     const { text = "", open } = block
-    if (this.#open && !open) this.desk.announce("The answer is complete")
-    this.#open = open
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
     this.#mark.hidden = !block.interrupted
@@ -211,6 +203,12 @@ class Figures {
   update(block) {
     put(this.element, ...figures(block.figures))
   }
+}
+
+/** Says how a turn ended; an error is told by its own notice. @param {FooterBlock} block */
+export function ended({ stop }) {
+  if (stop === "error" || stop === "timeout") return ""
+  return stop === "cancelled" ? "Stopped" : "The answer is complete"
 }
 
 /** @param {string[]} list */
