@@ -58,9 +58,7 @@ class AgentMagics:
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> None:
-    read = magic.read(line)
-    words = read.text if isinstance(read, Help) else magic.commands[read.word](commands, **read.arguments)
-    if words:
+    if words := magic.carry_out(commands, line):
         say(words)
 
 
@@ -94,7 +92,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     complete = matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))
     shell.Completer.custom_matchers.append(complete)
     undo.callback(shell.Completer.custom_matchers.remove, complete)
-    panel.load(shell, namespace)
+    panel.load(shell, namespace, magics.agent, magics.commands)
     _attach(shell)
     undo.callback(_detach)
     log.keep()
