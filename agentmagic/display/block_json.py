@@ -88,8 +88,8 @@ class JsonRenderer:
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
     def footer(self, block: FooterBlock) -> Fields:
-        """Return the figures, each a text."""
-        return {"kind": "footer", "figures": list(words.footer(block, times=True))}
+        """Return the figures, each a text, and how the turn ended."""
+        return {"kind": "footer", "figures": list(words.footer(block, times=True)), "stop": block.stop_reason}
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:

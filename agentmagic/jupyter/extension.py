@@ -92,9 +92,7 @@ def _whole(name: str, lines: list[str]) -> list[str]:
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> None:
-    read = magic.read(line)
-    words = read.text if isinstance(read, Help) else magic.commands[read.word](commands, **read.arguments)
-    if words:
+    if words := magic.carry_out(commands, line):
         say(words)
 
 
@@ -131,7 +129,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     whole = partial(_whole, name)
     shell.input_transformers_cleanup.append(whole)
     undo.callback(shell.input_transformers_cleanup.remove, whole)
-    panel.load(shell, namespace)
+    panel.load(shell, namespace, magics.agent, magics.commands)
     _attach(shell)
     undo.callback(_detach)
     log.keep()

@@ -227,6 +227,15 @@ class LineMagic:
         read = self.parser(word).read([*moved, *rest])
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
+    def carry_out(self, commands: object, line: str) -> str:
+        """Call the method of `commands` that a line names; return what to print. Raises AgentMagicError."""
+        read = self.read(line)
+        return read.text if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
+
+    def summary(self) -> list[tuple[str, str]]:
+        """Return the subcommands, each with the first line of its help."""
+        return [(word, (command.__doc__ or "").partition("\n")[0]) for word, command in self.commands.items()]
+
     @staticmethod
     def split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         """Return a leading `-s NAME` and the other words: `-s` may stand before the subcommand too."""
@@ -235,7 +244,7 @@ class LineMagic:
 
     def overview(self) -> str:
         """Return the help of the magic: its subcommands, one a line."""
-        lines = [f"  {word:<10}{(command.__doc__ or '').splitlines()[0]}" for word, command in self.commands.items()]
+        lines = [f"  {word:<10}{about}" for word, about in self.summary()]
         first = next(iter(self.commands))
         head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
         return head + "\n".join(lines) + "\n"

@@ -1,27 +1,36 @@
 """`session.chat()` and `%agent chat`: the panel in the running cell, and the notebook around it."""
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.display.transcript import Transcript
-from agentmagic.errors import UsageError
+from agentmagic.errors import UsageError, said
+from agentmagic.history.journal_reader import saved_in
+from agentmagic.jupyter.agent_commands import AgentCommands
+from agentmagic.jupyter.formatting import ago
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
+from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.options import SESSION_FLAGS, LineMagic
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.runner import FigureOutput
-from agentmagic.messages import Prompt
+from agentmagic.messages import Prompt, Resource, as_prompt
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import Notebook
+from agentmagic.tools.values import describe
+from agentmagic.widgets.commands import Conversation, Notebook, count_turns
 
 if TYPE_CHECKING:
     from agentmagic.widgets.chat import Chat
@@ -31,29 +40,46 @@ ELSEWHERE = (
 )
 NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
 
-_NUMBERED = re.compile(r"_\d+$")
+MOST_NAMES = 500
+"""Variables that complete an `@`."""
 
-_namespaces: dict[int, Namespace] = {}
-"""The namespace of each shell that has loaded the extension, by the shell's id."""
-_chats: dict[Session, "Chat"] = {}
+_NUMBERED = re.compile(r"_\d+$")
+_VARIABLE = re.compile(r"(?<![\w@.])@([^\W\d]\w*)(?![\w:.]*:)")
+_TABULAR = frozenset({"pandas", "polars", "numpy"})
+_IN_A_CELL = frozenset({"chat"})
+"""Session commands that need a cell."""
+
+_notebooks: dict[int, "ShellNotebook"] = {}
+"""The notebook of each shell that has loaded the extension, by the shell's id."""
+_chats: list["Chat"] = []
 """The panels; each keeps its session: a page may show the panel until the kernel ends."""
 
 
 class ShellNotebook(Notebook):
-    """The notebook of a shell, as its panels see it."""
+    """The notebook of a shell, as its panels see it; `magic` is `%agent`, whose subcommands `commands` carries out."""
 
     forks = True
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(
+        self, shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands
+    ) -> None:
+        self._hidden: frozenset[str] = frozenset(cast("Any", shell).user_ns_hidden)
         self._namespace = namespace
+        self._commands = commands
+        servers = McpCommands(namespace, attended=lambda: False, put=_refuse_prompt)
+        self._magics = {"agent": (magic, commands), "mcp": (mcp_magic(), servers)}
 
     def name_of(self, session: Session) -> str:
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
     def prepare(self, session: Session, written: str) -> Prompt:
-        """Attach the resources of `@server:uri`; nothing of the text is evaluated."""
-        return prompt_of(written, session.toolsets(), evaluate=None)
+        """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
+        prompt = prompt_of(written, session.toolsets(), evaluate=None)
+        names = dict.fromkeys(name for name in _VARIABLE.findall(written) if self._is_shown(name))
+        whole = as_prompt(prompt)
+        values = [_attached(name, self._namespace.variables[name]) for name in names]
+        return replace(whole, parts=(*whole.parts, *values)) if values else prompt
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
@@ -63,14 +89,17 @@ class ShellNotebook(Notebook):
         """Return the functions that `@tool` marks."""
         return self._namespace.functions()
 
+    def equip(self, session: Session) -> None:
+        """Give a session that was made in code the notebook's tools too."""
+        self._namespace.equip(session)
+
     def begun(self, run: Run) -> None:
         """Show the figures of the run's tools."""
         run.listen(FigureOutput().feed)
 
     def fork(self, session: Session, turns: int) -> str:
         """Bind the fork to the session's name with the next free number."""
-        stem = _NUMBERED.sub("", self.name_of(session) or DEFAULT_SESSION)
-        name = next(name for number in count(2) if self._is_free(name := f"{stem}_{number}"))
+        name = self._free_name(self.name_of(session))
         self._namespace.fork(session, name, turns)
         return name
 
@@ -79,14 +108,105 @@ class ShellNotebook(Notebook):
         notebook = self._namespace.place().notebook
         return notebook.parent if notebook is not None else Path.cwd()
 
+    def commands(self) -> Sequence[tuple[str, str]]:
+        """Return the subcommands of `%agent`, without those that need a cell."""
+        magic, _ = self._magics["agent"]
+        return [(word, about) for word, about in magic.summary() if word not in _IN_A_CELL]
+
+    def run_line(self, session: Session, magic: str, line: str) -> str:
+        """Carry out a line; a subcommand of `%agent` that takes a session is given the panel's own."""
+        table, commands = self._magics[magic]
+        word = next(iter(line.split(maxsplit=1)), "")
+        if magic == "agent" and word in table.commands and "session" in table.parser(word).declared:
+            if not (name := self.name_of(session)):
+                message = "The conversation of this panel is no variable any more. Bind it again, or open another one."
+                raise UsageError(message)
+            line = f"{SESSION_FLAGS[0]} {name} {line}"
+        return table.carry_out(commands, line)
+
+    def names(self) -> Sequence[tuple[str, str]]:
+        """Return the variables with their types, tables first."""
+        items = tuple(self._namespace.variables.items())  # a copy: tools in other threads may bind variables
+        found = [(name, _kind(value)) for name, value in items if self._is_shown(name)]
+        return sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+
+    def conversations(self) -> Sequence[Conversation]:
+        """Return the sessions of the notebook, and the saved conversations that none of them holds."""
+        sessions, place = self._namespace.sessions(), self._namespace.place()
+        held = {path_of(one.path) for one in sessions.values() if one.path is not None and one.turns}
+        saved = saved_in(place.folder) if place.folder is not None else []
+        return [
+            *(Conversation(name, count_turns(len(one.turns))) for name, one in sessions.items()),
+            *(
+                Conversation(one.name, f"{count_turns(one.turns)}, {ago(time.time() - one.modified)}", saved=True)
+                for one in saved
+                if one.turns and path_of(one.path) not in held
+            ),
+        ]
+
+    def new(self, session: Session) -> Session:
+        """Bind a session under the next free number of a session's name, with the same agent."""
+        if not session.turns:
+            return session
+        name = self._free_name(self.name_of(session))
+        made = self._namespace.draft(name)
+        made.agent = session.agent
+        self._namespace.bind(name, made)
+        return made
+
+    def open(self, name: str, *, saved: bool) -> Session:
+        """Return the session of a name, or the one that goes on with a saved conversation of that name."""
+        if not saved:
+            return self._namespace.known(name)
+        own = self._namespace.variables.get(name)
+        takes = name.isidentifier() and (own is None or (isinstance(own, Session) and not own.turns))
+        session = name if takes else self._free_name(name if name.isidentifier() else "")
+        self._commands.load(session=session, saved=name)
+        return self._namespace.known(session)
+
+    def _is_shown(self, name: str) -> bool:
+        variables = self._namespace.variables
+        return (
+            name in variables and not name.startswith("_") and name not in self._hidden and _kind(variables[name]) != ""
+        )
+
+    def _free_name(self, name: str) -> str:
+        stem = _NUMBERED.sub("", name or DEFAULT_SESSION)
+        return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
+
     def _is_free(self, name: str) -> bool:
         saved = self._namespace.place().file(name)
         return name not in self._namespace.variables and (saved is None or not path_of(saved).exists())
 
 
-def load(shell: InteractiveShell, namespace: Namespace) -> None:
+def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
     """Give the panels of a shell the notebook around them."""
-    _namespaces[id(shell)] = namespace
+    _notebooks[id(shell)] = ShellNotebook(shell, namespace, magic, commands)
+
+
+def _refuse_prompt(_session: str, _prompt: object) -> None:
+    message = "A prompt of a server is asked in a cell, with %mcp prompt."
+    raise UsageError(message)
+
+
+def _kind(value: object) -> str:
+    """Return the kind of a value, with the size of a table or an array; "" for what no prompt attaches."""
+    if isinstance(value, (ModuleType, Session)) or callable(value):
+        return ""
+    name = type(value).__name__
+    # Only of known libraries: reading an attribute of any other object may run its code.
+    if type(value).__module__.partition(".")[0] in _TABULAR:
+        return f"{name} {' by '.join(map(str, cast('Any', value).shape))}" if hasattr(value, "shape") else name
+    return name
+
+
+def _attached(name: str, value: object) -> Resource:
+    """Return a variable's value as an attachment. Raises UsageError if it cannot be written."""
+    try:
+        return Resource(f"variable:{name}", name, "text/plain", describe(value))
+    except Exception as error:  # noqa: BLE001  (the repr of a user's class may raise anything)
+        message = f"@{name} cannot be attached: {type(error).__name__}: {said(error)}"
+        raise UsageError(message) from None
 
 
 def show(session: Session) -> None:
@@ -115,21 +235,21 @@ def _show_static(shell: InteractiveShell, session: Session) -> None:
 
 
 def _chat(shell: InteractiveShell, session: Session) -> "Chat":
-    if session not in _chats:
-        from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
+    """Return the panel that shows a session now: in a panel, the person can turn to another one."""
+    known = next((chat for chat in _chats if chat.session is session), None)
+    if known is not None:
+        return known
+    from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
-        chat = _chats[session] = Chat(session, _notebook(shell, session), publisher(shell, uuid.uuid4().hex))
+    notebook = _notebooks.get(id(shell))
+    if notebook is not None:
+        notebook.equip(session)
+    chat = Chat(session, notebook or Notebook(), publisher(shell, uuid.uuid4().hex))
+    _chats.append(chat)
 
-        def look(_result: object) -> None:
-            chat.look()
+    def look(_result: object) -> None:
+        chat.look()
 
-        # A cell may have changed the session's variable, its agent, keys or servers.
-        cast("Any", shell).events.register("post_run_cell", look)
-    return _chats[session]
-
-
-def _notebook(shell: InteractiveShell, session: Session) -> Notebook:
-    if (namespace := _namespaces.get(id(shell))) is None:
-        return Notebook()
-    namespace.equip(session)  # a session made in code gets the notebook's tools too
-    return ShellNotebook(namespace)
+    # A cell may have changed the session's variable, its agent, keys or servers.
+    cast("Any", shell).events.register("post_run_cell", look)
+    return chat

@@ -21,6 +21,7 @@ __all__ = [
     "FREE",
     "ModelInfo",
     "Provider",
+    "answerer",
     "choose_default",
     "default_model",
     "info",
@@ -107,6 +108,21 @@ def choose_default() -> str:
         'the small model of this machine, which needs no key: "local:".'
     )
     raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
+
+
+def answerer(name: str) -> str:
+    """Return a sentence about the model of a name, "" if none is chosen: whether it can answer, and what it lacks."""
+    if not name:
+        try:
+            return f"{choose_default()} answers."
+        except AuthenticationMissing as error:
+            return str(error)
+    row = providers().get(name.partition(":")[0])
+    if row is None or not row.keys:
+        return f"{name} answers."
+    if settings.find_key(row.keys):
+        return f"{name} answers, with the key of {row.keys[0]}."
+    return f"{name} has no key yet: set {row.keys[0]}, or choose another model above."
 
 
 def usable_models() -> list[str]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
 from functools import partial
 from glob import escape
 from itertools import count
@@ -15,11 +17,11 @@ from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
 from agentmagic.log import logger
 from agentmagic.providers.base import Model
-from agentmagic.providers.registry import default_model, usable_models
+from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.text import shown
+from agentmagic.text import cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
@@ -35,7 +37,14 @@ SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 MOST_TOOLS = 500
 """Tools of a server that the tab lists."""
 
-ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool
+OF_FILES = frozenset({"scripted", "cassette"})
+"""Providers whose models are files: a page cannot name files to be read."""
+
+LONGEST_ABOUT = 400
+"""Characters of a tool's description, and of its arguments, that the tab shows."""
+
+ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
+NamespaceAction = page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
 
 class Chat:
@@ -48,15 +57,15 @@ class Chat:
 
     def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish) -> None:
         self.view = View(self, home="panel")
-        self._session = session
+        self.session = session
         self._notebook = notebook
-        self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
-        self._html = SessionHtml(self.view.transcript, self.view.aside, publish)
+        self._html = SessionHtml(self.view.transcript, self.view.aside, publish, self._saved_line)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
         self._default: str | None = None
+        self._around: State = {}
         self._known: set[McpServers] = set()
-        engine().call(self._begin())
+        engine().call(self._follow(session))
 
     def show(self, publish: Publish) -> None:
         """Draw the panel in the output of the running cell, and print there what its turns print from now on."""
@@ -82,19 +91,21 @@ class Chat:
         """Carry out what the user did in a page. Thread-safe."""
         if not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
-        elif (run := self._session.running) is not None:
+        elif (run := self.session.running) is not None:
             run.send(action)
 
     # -- following the session -------------------------------------------------------------------
 
-    async def _begin(self) -> None:
+    async def _follow(self, session: Session) -> None:
         # One step of the engine's loop: no event can come between reading the log and listening.
+        self.session = session
+        self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
         self.view.replace(self._log())
-        self._session.listen(self._hear)
+        self._leave = session.listen(self._hear)
 
     def _log(self) -> tuple[Event, ...]:
-        running = self._session.running
-        return (*self._session.events, *(running.events if running else ()))
+        running = self.session.running
+        return (*self.session.events, *(running.events if running else ()))
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
@@ -108,6 +119,13 @@ class Chat:
         elif isinstance(event, TurnStarted):
             self.refresh()
 
+    def _saved_line(self) -> str:
+        """Return what stands in the output of a session that is saved, whose turns are not saved there once more."""
+        if (path := self.session.path) is None:
+            return ""
+        name, turns = self._notebook.name_of(self.session), commands.count_turns(len(self.session.turns))
+        return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
+
     def _turn_over(self) -> None:
         self.refresh()
         self._html.update()
@@ -120,26 +138,45 @@ class Chat:
     async def _look(self) -> None:
         # Looking for keys may ask the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(lambda: (usable_models(), default_model()))
-        chosen = self._session.agent.model
+        chosen = self.session.agent.model
         self._models = {name: name for name in usable} | self._models
         if chosen is not None:
             self._models[_name(chosen)] = chosen
+        self._around |= await engine().in_pool(partial(self._look_around, self._model))
         self.refresh()
+        served = await engine().in_pool(_served_models)
+        if not served <= self._models.keys():
+            self._models |= {name: name for name in served}
+            self.refresh()
+
+    @property
+    def _model(self) -> str:
+        return settings.model_override() or _name(self.session.agent.model) or self._default or ""
+
+    def _look_around(self, model: str) -> State:
+        """Return what the notebook and the keys offer, in a pool thread."""
+        names = [(name, shown(about)) for name, about in self._notebook.names()]
+        return {
+            "welcome": shown(answerer(model)),
+            "examples": _examples(names),
+            "names": names,
+            "commands": list(self._notebook.commands()),
+        }
 
     def _state(self) -> State:
-        override = settings.model_override()
-        model = override or _name(self._session.agent.model) or self._default or ""
+        override, model = settings.model_override(), self._model
         servers = _server_rows(self._groups())
-        spent = self._session.usage
+        spent = self.session.usage
         cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
         return {
-            "title": self._notebook.name_of(self._session) or "Chat",
+            "title": self._notebook.name_of(self.session) or "Chat",
             "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
             "model": model,
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
             "cost": cost if spent.requests else "",
             "servers": servers,
             "note": self._queue.note,
+            **self._around,
         }
 
     def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
@@ -148,12 +185,12 @@ class Chat:
         if fixed:
             absent.add(page.ChooseModel)
         if not self._notebook.forks:
-            absent.add(page.ForkSession)
+            absent |= set(NamespaceAction.__args__)
         return [*commands.INTENTS, *(name for name, kind in page.SESSION_ACTIONS.items() if kind not in absent)]
 
     def _groups(self) -> list[McpServers]:
         """Return the groups of servers of the session's next turn."""
-        return [source for source in self._session.toolsets() if isinstance(source, McpServers)]
+        return [source for source in self.session.toolsets() if isinstance(source, McpServers)]
 
     # -- what the user does ----------------------------------------------------------------------
 
@@ -178,21 +215,57 @@ class Chat:
             case page.WithdrawPrompts():
                 return self.view.give_back(self._queue.withdraw())
             case page.RetryTurn():
-                turns = self._session.turns
+                turns = self.session.turns
                 prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
                 return self._enqueue(partial(self._run_again, action.turn), prompt)
             case page.RewriteTurn():
                 return self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
-            case page.ForkSession():
-                return await self._fork(action.turn + 1)
+            case page.ForkSession() | page.RunCommand() | page.NewChat() | page.ListChats() | page.OpenChat():
+                return await self._do_with_notebook(action)
             case page.ClearSession():
-                return self._session.clear()
+                return self.session.clear()
             case page.ExportSession():
                 return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
             case page.ChooseModel():
                 return self._choose(action.name)
-            case page.ConnectServer() | page.DisconnectServer() | page.EnableTool():
+            case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
+
+    async def _do_with_notebook(self, action: NamespaceAction) -> str | None:
+        match action:
+            case page.ForkSession():
+                return await self._fork(action.turn + 1)
+            case page.RunCommand():
+                return await self._run_line(action.magic, action.line)
+            case page.NewChat():
+                return await self._turn_to(partial(self._notebook.new, self.session))
+            case page.OpenChat():
+                return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
+            case page.ListChats():
+                chats = await self._aside(self._notebook.conversations)
+                self._around["chats"] = [{**asdict(one), "name": shown(one.name)} for one in chats]
+                return None
+
+    async def _aside(self, function: Callable[[], T]) -> T:
+        """Call a function in a pool thread, where it may wait for the engine."""
+        return await engine().in_pool(self._in_cell(function))
+
+    async def _run_line(self, magic: str, line: str) -> str:
+        words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
+        self.look()
+        return words
+
+    async def _turn_to(self, find: Callable[[], Session]) -> None:
+        """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
+        if self.session.running or self._queue.note:
+            message = "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
+            raise UsageError(message)
+        session = await self._aside(find)
+        if session is not self.session:
+            self._leave()
+            await self._follow(session)
+            self._html.update()
+        self.look()
 
     def _enqueue(self, begin: Callable[[], Run], prompt: str, unsent: str = "") -> None:
         self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent))
@@ -202,35 +275,36 @@ class Chat:
         return partial(self._context.copy().run, function)
 
     def _send(self, written: str) -> Run:
-        return self._attend(partial(self._session.start, self._notebook.prepare(self._session, written)))
+        return self._attend(partial(self.session.start, self._notebook.prepare(self.session, written)))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
-        prompt = None if written is None else self._notebook.prepare(self._session, written)
-        return self._attend(partial(self._session.edit, turn, prompt))
+        prompt = None if written is None else self._notebook.prepare(self.session, written)
+        return self._attend(partial(self.session.edit, turn, prompt))
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
         """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""
-        toolsets = self._notebook.toolsets(self._session)
+        toolsets = self._notebook.toolsets(self.session)
         run = begin(toolsets=toolsets, attended=self.view.mounted.is_set())
         self._notebook.begun(run)
         return run
 
     async def _fork(self, turns: int) -> str:
-        fork = self._in_cell(partial(self._notebook.fork, self._session, turns))
+        fork = self._in_cell(partial(self._notebook.fork, self.session, turns))
         name = await engine().run_user(fork)
         return f"{name} begins with the turns up to this one: {name}.chat() opens its panel, %%agent {name} asks it."
 
     def _export(self, suffix: str) -> str:
-        stem = self._notebook.folder() / (self._notebook.name_of(self._session) or "chat")
+        stem = self._notebook.folder() / (self._notebook.name_of(self.session) or "chat")
         names = (f"{stem}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
         target = next(place for name in names if not (place := Path(name)).exists())
-        return commands.export(self._session, target, self._notebook.functions())
+        return commands.export(self.session, target, self._notebook.functions())
 
     def _choose(self, name: str) -> None:
-        if name not in self._models:  # the page names models, but makes none
-            message = f"{name} is none of the models offered here. Choose one of {', '.join(self._models)}."
+        if name not in self._models and name.partition(":")[0] in OF_FILES:
+            message = f"{name} is none of the models offered here. Choose it in a cell, with %agent models {name}."
             raise UsageError(message)
-        commands.choose_model(self._session, self._models[name])
+        commands.choose_model(self.session, self._models.get(name, name))
+        self.look()
 
     async def _do_with_server(self, action: ServerAction) -> None:
         holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))
@@ -245,6 +319,8 @@ class Chat:
             case page.EnableTool():
                 change = group.enable if action.enabled else group.disable
                 change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
+            case page.AllowTools():
+                group.allow(action.server, (escape(action.name) if action.name else "*",))
 
 
 def _name(model: str | Model | None) -> str:
@@ -256,16 +332,34 @@ def _server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
     found: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:
-            found.setdefault(state.name, _server_row(state))
+            found.setdefault(state.name, _server_row(state, group.described(state.name)))
     return list(found.values())
 
 
-def _server_row(state: ServerState) -> ServerRow:
-    tools = [*((name, True) for name in state.offered), *((name, False) for name in state.disabled)]
+def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) -> ServerRow:
+    def row(name: str) -> tuple[str, bool, bool, str, str]:
+        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in described.get(name, ("", "")))
+        allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
+        return name, name in state.offered, allowed, about, arguments
+
     return {
         "name": state.name,
         "state": state.state,
         "error": shown(state.error),
         "stderr": shown(state.stderr),
-        "tools": sorted(tools)[:MOST_TOOLS],
+        "tools": [row(name) for name in sorted((*state.offered, *state.disabled))[:MOST_TOOLS]],
     }
+
+
+def _served_models() -> set[str]:
+    from agentmagic.providers.openai.openai_client import served_models  # only a panel lists them
+
+    return set(served_models())
+
+
+def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Return prompts to begin with; they name a table of the notebook if there is one."""
+    table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
+    if table is None:
+        return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]
+    return [f"What is in @{table}, and what stands out?", f"Write code that plots the columns of @{table}."]

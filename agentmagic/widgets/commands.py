@@ -1,7 +1,7 @@
 """What the magics and the chat panel both do with a session, and what a panel needs of the notebook around it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
 """The types of the page's messages that answer a turn; they work in a cell and in a panel."""
+
+NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000
 """Characters of an id, of a name and of a reason that a page may send."""
@@ -54,14 +56,24 @@ def relative_path(place: Path) -> str:
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
 
 
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation of the notebook: the session of a variable, or a `saved` one; `about` says how long it is."""
+
+    name: str
+    about: str
+    saved: bool = False
+
+
 class Notebook:
     """What a panel asks of the notebook around it, answered for a program without one.
 
-    `prepare`, `toolsets`, `begun` and `fork` are called where synchronous tools run: the main thread of a kernel.
+    `prepare`, `toolsets`, `begun` and `fork` are called where synchronous tools run: the main thread of a kernel. The
+    others are called in a pool thread.
     """
 
     forks = False
-    """Whether a fork can be bound to a variable."""
+    """Whether sessions can be bound to variables: if not, the panel does not offer what needs that."""
 
     def name_of(self, session: Session) -> str:  # noqa: ARG002  (this parameter and the next ones are for subclasses)
         """Return the variable that holds a session, or "" if none does."""
@@ -84,9 +96,32 @@ class Notebook:
 
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
         """Bind a session that begins with the first turns of another, and return its name. Raises UsageError."""
-        message = "A fork needs a variable of a notebook. In code, use session.fork()."
-        raise UsageError(message)
+        raise UsageError(NEEDS_EXTENSION)
 
     def folder(self) -> Path:
         """Return the folder in which exports are written."""
         return Path.cwd()
+
+    def commands(self) -> Sequence[tuple[str, str]]:
+        """Return the session commands, each with its help."""
+        return ()
+
+    def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
+        """Carry out a line of `%agent` on a session, or a line of `%mcp`; return what to say of it."""
+        raise UsageError(NEEDS_EXTENSION)
+
+    def names(self) -> Sequence[tuple[str, str]]:
+        """Return the names that a prompt can attach, each with the kind of its value; tables first."""
+        return ()
+
+    def conversations(self) -> Sequence[Conversation]:
+        """Return the conversations of the notebook."""
+        return ()
+
+    def new(self, session: Session) -> Session:  # noqa: ARG002
+        """Bind a session without turns, with the agent of another."""
+        raise UsageError(NEEDS_EXTENSION)
+
+    def open(self, name: str, *, saved: bool) -> Session:  # noqa: ARG002
+        """Return a conversation of the notebook by its name; load it if it is a saved one."""
+        raise UsageError(NEEDS_EXTENSION)

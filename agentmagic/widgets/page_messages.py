@@ -139,6 +139,34 @@ class ChooseModel(PageMessage):
     name: Name
 
 
+class RunCommand(PageMessage):
+    """Carry out a line of `%agent` on the panel's session, or a line of `%mcp`."""
+
+    type: Literal["command"] = "command"
+    magic: Literal["agent", "mcp"] = "agent"
+    line: TypedText
+
+
+class NewChat(PageMessage):
+    """Go on in a session without turns."""
+
+    type: Literal["new"] = "new"
+
+
+class ListChats(PageMessage):
+    """Send the list of the notebook's conversations."""
+
+    type: Literal["chats"] = "chats"
+
+
+class OpenChat(PageMessage):
+    """Go on with one of the listed conversations."""
+
+    type: Literal["open"] = "open"
+    name: Name
+    saved: bool
+
+
 class ConnectServer(PageMessage):
     """Connect a server."""
 
@@ -162,6 +190,14 @@ class EnableTool(PageMessage):
     enabled: bool
 
 
+class AllowTools(PageMessage):
+    """Let a server's tool run without asking, or all its tools if none is named."""
+
+    type: Literal["allow"] = "allow"
+    server: Name
+    name: Name = ""
+
+
 SessionAction = (
     SendPrompt
     | WithdrawPrompts
@@ -171,9 +207,14 @@ SessionAction = (
     | ClearSession
     | ExportSession
     | ChooseModel
+    | RunCommand
+    | NewChat
+    | ListChats
+    | OpenChat
     | ConnectServer
     | DisconnectServer
     | EnableTool
+    | AllowTools
 )
 Action = Intent | SessionAction
 

@@ -67,9 +67,19 @@ class OutputUpdates:
 
 
 class SessionHtml:
-    """Keeps the HTML of a session's finished turns up to date. `aside` wraps the HTML. Thread-safe."""
+    """Keeps the HTML of a session's finished turns up to date. `aside` wraps the HTML. Thread-safe.
 
-    def __init__(self, transcript: Transcript, aside: Callable[[Markup], Markup], publish: Publish) -> None:
+    `saved` returns a line that stands in place of the turns, or "".
+    """
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        aside: Callable[[Markup], Markup],
+        publish: Publish,
+        saved: Callable[[], str] = str,
+    ) -> None:
+        self._saved = saved
         self._transcript = transcript
         self._aside = aside
         self._publish = publish
@@ -81,6 +91,10 @@ class SessionHtml:
     def show(self, *, update: bool = False) -> int:
         """Put the HTML into the output of the cell in whose context this runs, or update all outputs."""
         with self._lock:
+            if line := self._saved():
+                page = self._aside(Markup("<p><small>{}</small></p>").format(line))
+                self._publish({"text/html": page, "text/plain": line}, update)
+                return len(page)
             self._shown = self._transcript.snapshot(self._shown, finished=True)
             page = self._aside(self._renderer.update(self._shown))
             self._publish(bundle(self._shown, page, prompt=True), update)

@@ -35,20 +35,26 @@ Message = dict[str, Any]
 
 
 class ServerRow(TypedDict):
-    """A row of the servers tab; `tools` are pairs of a name and whether the model is offered it."""
+    """A row of the servers tab.
+
+    A tool has its name, whether the model is offered it, whether it runs without asking, its description and its
+    arguments.
+    """
 
     name: str
     state: str
     error: str
     stderr: str
-    tools: list[tuple[str, bool]]
+    tools: list[tuple[str, bool, bool, str, str]]
 
 
 class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
     `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click. `running` belongs to the feed.
+    why something cannot be done by a click. `running` belongs to the feed. `welcome` and `examples` stand in a
+    conversation without turns. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the
+    conversations, once the page has asked for them.
     """
 
     title: str
@@ -59,6 +65,11 @@ class State(TypedDict, total=False):
     servers: list[ServerRow]
     note: str
     running: Fields | None
+    welcome: str
+    examples: list[str]
+    names: list[tuple[str, str]]
+    commands: list[tuple[str, str]]
+    chats: list[Fields]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import { Growing } from "./growing.js"
 export function drawing(kind, desk) {
   switch (kind) {
     case "text":
-      return new Words(desk)
+      return new Words()
     case "reasoning":
       return new Thoughts()
     case "card":
@@ -28,19 +28,11 @@ export function drawing(kind, desk) {
 class Words {
   #text = h("div", { class: "am-text" })
   #growing = new Growing(this.#text)
-  #open = false
-
-  /** @param {Desk} desk */
-  constructor(desk) {
-    this.desk = desk
-    this.element = h("div", {}, this.#text)
-  }
+  element = h("div", {}, this.#text)
 
   /** @param {WordsBlock} block @param {number} deadline */
   update(block, deadline) {
     const { text = "", open } = block
-    if (this.#open && !open) this.desk.announce("The answer is complete")
-    this.#open = open
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
     this.element.hidden = !text
@@ -205,6 +197,12 @@ class Figures {
   update(block) {
     put(this.element, ...figures(block.figures))
   }
+}
+
+/** Says how a turn ended; an error is told by its own notice. @param {FooterBlock} block */
+export function ended({ stop }) {
+  if (stop === "error" || stop === "timeout") return ""
+  return stop === "cancelled" ? "Stopped" : "The answer is complete"
 }
 
 /** @param {string[]} list */

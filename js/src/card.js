@@ -120,6 +120,66 @@ export class Card {
   }
 }
 
+/** The header of many calls in a row, which opens them; those that wait for the person are seen all the same. */
+export class Group {
+  #words = h("span", { class: "am-name" })
+  #names = h("span", { class: "am-short" })
+  #counts = h("span", { class: "am-counts" })
+  /** @type {Element[]} */
+  #inside = []
+  #counted = ""
+  /** @type {boolean | undefined} */
+  #open
+  element = h(
+    "button",
+    { type: "button", class: "am-group am-block", onclick: () => this.#show(!this.#open) },
+    icon(ICONS.chevron, "chevron"),
+    this.#words,
+    this.#names,
+    this.#counts,
+  )
+
+  /** @param {Element[]} inside what is folded, in order @param {CardBlock[]} calls the calls among it */
+  update(inside, calls) {
+    this.#inside = inside
+    say(this.#words, `${calls.length} calls`)
+    say(this.#names, tally(calls.map(({ name }) => name)).map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", "))
+    const states = tally(calls.map(({ state }) => state))
+    if (this.#counted !== states.join()) put(this.#counts, ...states.map(([state, times]) => counted(state, times)))
+    this.#counted = states.join()
+    // What somebody reads or has opened stays in sight when the group is made.
+    this.#show(this.#open ?? inside.some((element) => !isWaiting(element) && (isFocused(element) || element.querySelector("details[open]"))))
+  }
+
+  /** @param {boolean} open */
+  #show(open) {
+    this.#open = open
+    this.element.setAttribute("aria-expanded", String(open))
+    for (const element of this.#inside) {
+      const folded = !open && !isWaiting(element)
+      if (folded && isFocused(element)) this.element.focus()
+      element.classList.toggle("am-folded", folded)
+      element.classList.toggle("am-grouped", open)
+    }
+  }
+}
+
+/** @param {Element} element */
+const isWaiting = (element) => element instanceof HTMLElement && element.dataset.state === "waiting"
+
+/** @template {string} T @param {T[]} words @returns {[word: T, times: number][]} */
+function tally(words) {
+  const found = new Map()
+  for (const word of words) found.set(word, (found.get(word) ?? 0) + 1)
+  return [...found]
+}
+
+/** @param {CardState} state @param {number} times */
+function counted(state, times) {
+  const words = h("span", { class: "am-heard" }, ` ${HEARD[state].replace(":", "")}`)
+  return h("span", { class: "am-state" }, icon(ICONS[state], state), String(times), words)
+}
+
 /** @type {Record<CardState, string>} what is heard in the place of the icon */
 const HEARD = {
   pending: "being prepared:",

@@ -40,7 +40,6 @@ export class Running {
 
   /** @param {State} state @param {Waits | null} waits */
   update({ running = null }, waits) {
-    if (this.#running && !running && isFocused(this.#stop)) this.desk.announce("Stopped")
     this.#running = running
     this.#waits = waits
     this.element.hidden = !running

@@ -1,6 +1,7 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
-/** @import { Action, Desk, Message, Model, State, Waiting } from "./types.js" */
+/** @import { Action, Block, Desk, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
+import { ended } from "./blocks.js"
 import { button, h, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
@@ -140,7 +141,14 @@ export class View {
   #follow(touched, state) {
     this.attention.look(touched)
     if (state) this.#drawState()
+    for (const key of touched) this.#announceEnd(this.#known.blocks.get(key))
     this.log.change(touched)
+  }
+
+  /** @param {Block} [block] */
+  #announceEnd(block) {
+    const words = block?.kind === "footer" && ended(block)
+    if (words) this.#heard.textContent = words
   }
 
   #drawState() {

@@ -1,6 +1,7 @@
 // The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
-/** @import { Block, Desk, Drawn } from "./types.js" */
+/** @import { Block, CardBlock, Desk, Drawn } from "./types.js" */
 import { drawing } from "./blocks.js"
+import { Group } from "./card.js"
 import { h } from "./dom.js"
 
 /** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
@@ -10,6 +11,8 @@ const OPENING_SHARE = 70
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
+/** Calls in a row that are shown one by one; more of them fold into a group. */
+const MOST_CALLS = 4
 
 /** @param {Element | null} element */
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
@@ -19,6 +22,10 @@ export class Log {
   #drawn = new Map()
   /** @type {Set<number>} */
   #dirty = new Set()
+  /** @type {Set<Element>} whose group may have changed */
+  #regroup = new Set()
+  /** @type {WeakMap<Element, Group>} by their headers, which stand in the log too */
+  #groups = new WeakMap()
   #planned = false
   #late = false
   /** Whether the end is shown as it grows. */
@@ -93,7 +100,7 @@ export class Log {
   }
 
   #plan() {
-    if (this.#planned || !this.#dirty.size) return
+    if (this.#planned || !(this.#dirty.size || this.#regroup.size)) return
     this.#planned = true
     requestAnimationFrame(() => this.#draw())
   }
@@ -109,6 +116,7 @@ export class Log {
       if (!this.#drawBlock(key, deadline)) this.#dirty.delete(key)
     }
     this.#late = this.#dirty.size > 0
+    this.#group()
     this.#plan()
   }
 
@@ -119,7 +127,53 @@ export class Log {
       this.#remove(key)
       return false
     }
-    return Boolean(this.#drawingOf(key, block).update(block, deadline))
+    const drawn = this.#drawingOf(key, block)
+    if (block.kind === "card") this.#regroup.add(drawn.element)
+    return Boolean(drawn.update(block, deadline))
+  }
+
+  /** Groups the calls in a row, around each element that was drawn or has lost a neighbour. */
+  #group() {
+    while (this.#regroup.size) {
+      const [element] = this.#regroup
+      const row = this.#row(/** @type {Element} */ (element))
+      for (const other of [element, ...row]) this.#regroup.delete(/** @type {Element} */ (other))
+      if (row.length) this.#fold(row)
+    }
+  }
+
+  /** Returns an element with those around it that may fold together. @param {Element} element */
+  #row(element) {
+    if (!element.isConnected || !this.#folds(element)) return []
+    let first = element
+    for (let before; (before = first.previousElementSibling) && this.#folds(before); ) first = before
+    const row = [first]
+    for (let next; (next = row.at(-1)?.nextElementSibling) && this.#folds(next); ) row.push(next)
+    return row
+  }
+
+  /** Whether it is a call, something thought between two calls, nothing to see, or a group's header. @param {Element} element */
+  #folds(element) {
+    const kind = this.blocks().get(keyOf(element))?.kind
+    return kind === "card" || kind === "reasoning" || this.#groups.has(element) || element.hasAttribute("hidden")
+  }
+
+  /** Folds what is between the first and the last call of a row, or unfolds it if the calls are few. @param {Element[]} row */
+  #fold(row) {
+    const [group = new Group(), ...others] = row.flatMap((element) => this.#groups.get(element) ?? [])
+    for (const other of others) other.element.remove()
+    const call = (/** @type {Element} */ element) => this.blocks().get(keyOf(element))?.kind === "card"
+    const inside = row.slice(row.findIndex(call), row.findLastIndex(call) + 1).filter((element) => !this.#groups.has(element))
+    const calls = /** @type {CardBlock[]} */ (inside.filter(call).map((element) => this.blocks().get(keyOf(element))))
+    const [first] = inside
+    if (!first || calls.length <= MOST_CALLS) {
+      for (const element of row) element.classList.remove("am-grouped", "am-folded")
+      return group.element.remove()
+    }
+    this.#groups.set(group.element, group)
+    group.element.dataset.key = String(keyOf(first) - 0.5) // blocks are placed by their keys
+    if (first.previousElementSibling !== group.element) first.before(group.element)
+    group.update(inside, calls)
   }
 
   /** @param {number} key @param {Block} block */
@@ -146,7 +200,9 @@ export class Log {
 
   /** @param {number} key */
   #remove(key) {
-    this.#drawn.get(key)?.element.remove()
+    const element = this.#drawn.get(key)?.element
+    for (const near of [element?.previousElementSibling, element?.nextElementSibling]) if (near) this.#regroup.add(near)
+    element?.remove()
     this.#drawn.delete(key)
     this.#dirty.delete(key)
   }

@@ -64,6 +64,8 @@ export interface RetryBlock {
 export interface FooterBlock {
   kind: "footer"
   figures: string[]
+  /** Why the turn ended. */
+  stop: string
 }
 
 export type Block = WordsBlock | CardBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock

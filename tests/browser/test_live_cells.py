@@ -201,6 +201,15 @@ def test_stop_ends_a_turn_in_the_middle_of_its_answer(begun):
 
 
 @EVERYWHERE
+def test_a_stop_is_heard_as_a_stop(begun):
+    cell = begun("{'text': 'slowly ' * 300, 'pace': 0.02}")
+    cell.view.get_by_text("slowly").wait_for()
+    cell.button("Stop").focus()
+    cell.page.keyboard.press("Enter")
+    cell.finish()
+    assert cell.view.locator("div.am-heard[role=status]").inner_text() == "Stopped"
+
+
 def test_an_opened_card_stays_open_when_the_turn_is_over(begun):
     cell = begun(f"calls('choose'), {SLOWLY | {'text': 'slowly ' * 60}}")
     retype(cell.box("Your answer"), "Earl Grey")

@@ -23,7 +23,7 @@ def opened(*steps):
     global page
     play(*steps)
     agent.chat()
-    page = Waiting(panel._chats[agent].view)
+    page = Waiting(next(chat for chat in panel._chats if chat.session is agent).view)
 """
 
 

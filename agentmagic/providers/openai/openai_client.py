@@ -7,10 +7,11 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 import base64
 import json
 import re
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, cast
 from urllib.parse import urlsplit
 
 from agentmagic import settings
@@ -48,6 +49,14 @@ _CODES = {
     529: "overloaded_error",
 }
 _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes.split()}
+
+LIST_WAIT = 1.5
+"""Seconds that a server may take to list its models."""
+
+LIST_BYTES = 1_000_000
+LISTED = 200
+LONGEST_ID = 200
+"""Of a server's list: its bytes, the models that are taken, and the characters of a name."""
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _PAYMENT_REQUIRED = 402
@@ -149,6 +158,38 @@ class Decoder(Protocol):
     def close(self) -> Iterable[ModelEvent]:
         """Return the events that only the end of the response brings."""
         ...
+
+
+class _Served(TypedDict):
+    id: str
+
+
+class _ServedList(TypedDict):
+    data: list[_Served]
+
+
+def served_models() -> list[str]:
+    """Return the models that the server of `OPENAI_BASE_URL` lists; none if it does not answer within `LIST_WAIT`."""
+    import httpx2
+    from pydantic import TypeAdapter
+
+    if (url := settings.variable(BASE_URL)) is None:
+        return []
+    key = settings.find_key((KEY,))
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body, until = b"", time.monotonic() + LIST_WAIT
+    try:
+        with httpx2.stream("GET", f"{url.strip().rstrip('/')}/models", headers=headers, timeout=LIST_WAIT) as answer:
+            answer.raise_for_status()
+            for chunk in answer.iter_bytes():
+                body += chunk
+                if len(body) > LIST_BYTES or time.monotonic() > until:
+                    return []
+        listed = TypeAdapter(_ServedList).validate_json(body)["data"]
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+        return []
+    names = (one["id"] for one in listed)
+    return [f"openai-chat:{name}" for name in names if name.isprintable() and len(name) <= LONGEST_ID][:LISTED]
 
 
 class OpenAIClient:

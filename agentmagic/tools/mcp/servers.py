@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
@@ -221,6 +221,10 @@ class McpServers:
         """Let a server of a file start as it is configured now. Raises UsageError for an unknown name."""
         self._known(name).connection.approve()
 
+    def described(self, name: str) -> Mapping[str, tuple[str, str]]:
+        """Return the description and the arguments of a server's tools, by name. Raises UsageError if it is unknown."""
+        return {one.name: (one.description or "", _arguments(one.input_schema)) for one in self._known(name).tools}
+
     def logs(self, name: str) -> tuple[LogLine, ...]:
         """Return the last lines of a server's log, oldest first. Raises UsageError for an unknown name."""
         return tuple(self._known(name).connection.requests.log)
@@ -310,6 +314,18 @@ class McpServers:
 
     def _chosen(self, name: str | None) -> list[_ListedServer]:
         return list(self._servers.values()) if name is None else [self._known(name)]
+
+
+def _arguments(schema: Mapping[str, Any]) -> str:
+    """Return the arguments of a schema, one a line: name, type, and description."""
+    properties, required = schema.get("properties"), schema.get("required") or ()
+    lines: list[str] = []
+    for name, about in cast("dict[str, Any]", properties).items() if isinstance(properties, dict) else ():
+        facts = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+        optional = "" if name in required else ", optional"
+        description = facts.get("description")
+        lines.append(f"{name}: {facts.get('type', 'any')}{optional}{f'. {description}' if description else ''}")
+    return "\n".join(lines)
 
 
 def _state(server: _ListedServer) -> ServerState:

@@ -9,6 +9,7 @@ from agentmagic.events import (
     PartFinished,
     PartStarted,
     StepRetried,
+    StepStarted,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -17,7 +18,7 @@ from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import retype
 from tests.browser.view import scenes
-from tests.display.logs import asked_for, one_call, one_text, over, started, step_over, text
+from tests.display.logs import answered, asked_for, one_call, one_text, over, reasoning, started, step_over, text
 
 pytestmark = pytest.mark.browser
 
@@ -93,6 +94,25 @@ def test_settled_paragraphs_are_left_alone_while_more_comes(stage):
     assert stage.page.evaluate("() => document.querySelector('.am-text p').mark") == "kept"
 
 
+def test_prose_has_about_eighty_characters_a_line_in_a_wide_cell_and_code_all_its_width(browser):
+    page = browser.open(size={"width": 2400, "height": 900})
+    words = "Lamp leads with twelve thousand, a third more. " * 9
+    browser.show(Feed(one_text(f"{words}\n\n```\n{'x' * 200}\n```")), "cell")
+    line = page.evaluate(
+        """() => {
+          const range = document.createRange()
+          const words = document.querySelector('#cell .am-text > p').firstChild
+          let end = 1
+          do range.setEnd(words, end++), range.setStart(words, 0)
+          while (range.getClientRects().length === 1)
+          return end
+        }"""
+    )
+    assert 60 < line < 95
+    assert page.locator("#cell .am-code").bounding_box()["width"] > 1500
+    page.close()
+
+
 def test_code_is_copied_by_its_button(stage):
     stage.show(Feed(one_text("```python\nx = 1\n```")))
     stage.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -123,6 +143,59 @@ def test_a_card_opens_by_key_and_stays_open_when_it_changes(stage):
     assert card(stage).get_by_text("a cup of tea").is_visible()
     assert card(stage).get_attribute("data-state") == "done"
     assert "500 ms" in card(stage).inner_text()
+
+
+def rounds(number, *, last=()):
+    """A turn with calls one after another, something thought before each; `last` is in the place of the last result."""
+    turn = started("Look at all of it")[:1]
+    for place in range(number):
+        call = ToolCall(f"c{place}", "look" if place else "list", {})
+        end = [*answered(call, Text("ok"))] if place < number - 1 or not last else last
+        turn += [StepStarted(place + 1, "m"), *reasoning("And now?"), *asked_for(call, 1), *step_over(place + 1), *end]
+    return turn
+
+
+def test_more_than_four_calls_in_a_row_fold_into_a_group_that_opens_by_key(stage):
+    feed = Feed(rounds(4))
+    stage.show(feed)
+    cards = stage.page.locator(".am-card")
+    assert all(one.is_visible() for one in cards.all())
+    call = ToolCall("c9", "look", {})
+    play(stage, feed, StepStarted(5, "m"), *asked_for(call), *step_over(5), ToolStarted(call, "shop"))
+    group = stage.page.get_by_role("button", name="5 calls")
+    assert " ".join(group.inner_text().split()) == "5 calls list, look \N{MULTIPLICATION SIGN}4 4 done 1 running"
+    assert not any(one.is_visible() for one in cards.all())
+    group.focus()
+    press(stage, "Enter")
+    assert group.get_attribute("aria-expanded") == "true"
+    assert all(one.is_visible() for one in cards.all())
+    press(stage, "Space")
+    assert not any(one.is_visible() for one in cards.all())
+    play(stage, feed, *one_text("Done.")[2:])
+    assert group.count() == 1
+
+
+def test_a_call_of_a_group_that_waits_is_seen_and_leaves_its_focus_to_the_group(stage):
+    call = ToolCall("c5", "look", {})
+    feed = Feed(rounds(6, last=[ApprovalAsked("a1", call, "shop")]))
+    stage.show(feed)
+    assert [one.is_visible() for one in stage.page.locator(".am-card").all()] == [False] * 5 + [True]
+    stage.page.get_by_role("button", name="Approve", exact=True).focus()
+    press(stage, "Enter")
+    play(stage, feed, ApprovalGiven("a1", approved=True), ToolStarted(call, "shop"))
+    assert not card(stage, "look").last.is_visible()
+    assert stage.page.evaluate("() => document.activeElement.className").startswith("am-group")
+
+
+def test_a_step_that_is_withdrawn_leaves_its_group(stage):
+    feed = Feed([*rounds(4), StepStarted(5, "m")])
+    stage.show(feed)
+    calls = [asked_for(ToolCall(f"d{number}", "look", {}), number) for number in range(2)]
+    play(stage, feed, *[event for call in calls for event in call])
+    stage.page.get_by_role("button", name="6 calls").wait_for()
+    play(stage, feed, StepRetried(1, 1, 2.0, "Rate limited."))
+    assert stage.page.locator(".am-group").count() == 0
+    assert [one.is_visible() for one in stage.page.locator(".am-card").all()] == [True] * 4
 
 
 def test_a_nested_result_is_a_tree_that_keeps_long_numbers(stage):
@@ -279,6 +352,18 @@ def test_a_turn_under_way_is_stopped_by_its_button_and_ends_by_itself(stage):
     play(stage, feed, *over("", "cancelled"), home="cell")
     assert stage.page.get_by_role("button", name="Stop").count() == 0
     assert "interrupted" in stage.page.locator(".am-figures.am-block").inner_text()
+
+
+@pytest.mark.parametrize(("stop", "heard"), [("cancelled", "Stopped"), ("answer", "The answer is complete")])
+@pytest.mark.parametrize("home", ["cell", "panel"])
+def test_how_a_turn_ends_is_heard_once_and_not_after_each_part(stage, home, stop, heard):
+    feed = Feed([*started(), *text("I look at the sales first."), PartStarted(1, "text"), PartDelta(1, "Lamp ")])
+    stage.show(feed, home)
+    live = stage.page.locator("div.am-heard[role=status]")
+    play(stage, feed, PartFinished(1, Text("Lamp ")), home=home)
+    assert live.inner_text() == ""
+    play(stage, feed, *step_over(interrupted=stop == "cancelled"), *over("Lamp ", stop), home=home)
+    assert live.inner_text() == heard
 
 
 def test_what_the_kernel_refuses_is_said(stage):
