@@ -26,6 +26,7 @@ from agentmagic.loop.step import Budget, TurnContext
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolResult, Usage, as_prompt
+from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.run import AbortEvent, Run
@@ -43,6 +44,10 @@ class TurnOptions(TypedDict, total=False):
     tools. `output` is the form of the answer, a type or a JSON Schema; the result's `value` is then the answer as a
     value of it. `attended` says that the caller watches the events and answers approvals and questions with
     `run.send`; otherwise a call that needs approval is denied.
+
+    With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
+    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
+    last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
     """
 
     abort: AbortEvent | None
@@ -50,6 +55,11 @@ class TurnOptions(TypedDict, total=False):
     toolsets: Sequence[Toolset] | None
     output: Output | None
     attended: bool
+    plan: bool
+    judge: Judging
+    confirm: bool
+    resume: bool
+    drop: bool
 
 
 class Session:
@@ -326,6 +336,11 @@ class Session:
         toolsets: Sequence[Toolset] | None = None,
         output: Output | None = None,
         attended: bool = False,
+        plan: bool = False,
+        judge: Judging = "odd",
+        confirm: bool = False,
+        resume: bool = False,
+        drop: bool = False,
     ) -> Run:
         """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
         recipe = agent or self.agent
@@ -341,6 +356,11 @@ class Session:
         settings.learn_secrets()
         with self._starting:
             self._refuse_while_running()
+            left = None if drop else open_plan([turn.events for turn in self.turns[:keep]])
+            if resume and left is None:
+                message = "The last turn left no plan that could be resumed."
+                raise UsageError(message)
+            planning = PlanOptions(judge, confirm, left, resume, plan)
             self._facts = facts
             self._notices.extend(Notice("info", words) for words in overrides)
             budgets = (
@@ -358,6 +378,7 @@ class Session:
                 view=self._view,
                 budgets=budgets,
                 notices=self._notices,
+                plan=planning if plan or left is not None else None,
             )
             self._run = Run(partial(self._play, turn, keep), self._listeners, attended=attended, abort=abort)
             return self._run
