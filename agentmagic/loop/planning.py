@@ -35,7 +35,7 @@ from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import Checklist, PlanOptions, TaskProgress
-from agentmagic.providers.base import OutputSchema
+from agentmagic.providers.base import Decision, OutputSchema
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import clip
@@ -226,7 +226,9 @@ class Planner:
         """Decide the route, and ask the user back if need be. Return whether tools are to be used."""
         tools = ", ".join(self.executor.tools) or "none"
         for _ in range(MOST_QUESTIONS):
-            text, usage = await self.steps.decide(ROUTE.format(tools=tools), ROUTE_FORM, "The route")
+            text, usage = await self.steps.decide(
+                ROUTE.format(tools=tools), ROUTE_FORM, Decision("route", self.request)
+            )
             try:
                 decided = ROUTE_FORM.read(text)
             except ValueError:
@@ -266,7 +268,7 @@ class Planner:
         prompt, problem = PLAN.format(tools=", ".join(self.executor.tools)), ""
         for _ in range(TRIES):
             wrong = f"\n\nYour last plan could not be used: {problem} Write the whole plan again." if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, "The plan")
+            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, Decision("plan", self.request))
             try:
                 tasks = self._tasks(PLAN_FORM.read(text)["tasks"])
             except ValueError as error:
@@ -377,9 +379,10 @@ class Planner:
             parameters=_json(row.parameters),
             results=self._results(row),
         )
+        decision = Decision("parameters", self.request, tool, self._made(row))
         for _ in range(TRIES):
             wrong = f"\n\nYour last arguments could not be used: {problem}" if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, form, "The parameters of a task", alone=True)
+            text, usage = await self.steps.decide(prompt + wrong, form, decision)
             spent += usage
             try:
                 return form.read(text), spent
@@ -416,11 +419,13 @@ class Planner:
             result=clip(result.text, LONGEST_RESULT, "...") or "(empty)",
             results=self._results(row),
         )
-        spent = Usage()
-        problem = ""
+        tool = self.executor.tools[row.task.tool].definition
+        call = ToolCall(row.call_id, tool.name, row.parameters)
+        decision = Decision("judgement", self.request, tool, (*self._made(row), (call, result)))
+        spent, problem = Usage(), ""
         for _ in range(TRIES - 1):
             wrong = f"\n\nYour last judgement could not be used: {problem}" if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, JUDGE_FORM, "The judgement of a task", alone=True)
+            text, usage = await self.steps.decide(prompt + wrong, JUDGE_FORM, decision)
             spent += usage
             try:
                 return self._read_judgement(row, JUDGE_FORM.read(text), spent)
@@ -456,11 +461,22 @@ class Planner:
                 self._emit(TaskFinished(row.task.id, "skipped", clip(words, 300, "...")))
 
     def _results(self, row: TaskProgress) -> str:
-        """Return the last results, and those that a task depends on, one a paragraph."""
-        finished = [one for one in self.checklist.rows.values() if one.state == "done" and one is not row]
-        shown = [one for one in finished if one in finished[-LAST_RESULTS:] or one.task.id in row.task.after]
-        lines = [f"{one.task.id} ({one.task.tool}): {clip(one.told, LONGEST_RESULT, '...')}" for one in shown]
+        """Return the results that a request about a task shows, one a paragraph."""
+        lines = (f"{one.task.id} ({one.task.tool}): {clip(one.told, LONGEST_RESULT, '...')}" for one in self._seen(row))
         return "\n".join(lines) or "(none)"
+
+    def _made(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
+        """Return the calls of the tasks that a request about a task shows, with their results."""
+        return tuple(
+            (ToolCall(one.call_id, one.task.tool, one.parameters), one.result)
+            for one in self._seen(row)
+            if one.result is not None
+        )
+
+    def _seen(self, row: TaskProgress) -> list[TaskProgress]:
+        """Return the last tasks that are done, and all that a task depends on."""
+        finished = [one for one in self.checklist.rows.values() if one.state == "done" and one is not row]
+        return [one for one in finished if one in finished[-LAST_RESULTS:] or one.task.id in row.task.after]
 
 
 def is_odd(result: ToolResult) -> bool:

@@ -20,7 +20,7 @@ from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text, user
 from agentmagic.plan import PlanOptions
-from agentmagic.providers.base import KINDS, Model, ModelFinished, OutputSchema, Request
+from agentmagic.providers.base import KINDS, Decision, Model, ModelFinished, OutputSchema, Request
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
@@ -148,19 +148,19 @@ class Steps:
         self._emit(StepFinished(self.number, Usage()))
         self._call_ids.update(call.id for call in self._fold.unanswered)
 
-    async def decide(self, prompt: str, schema: OutputSchema, what: str, *, alone: bool = False) -> tuple[str, Usage]:
+    async def decide(self, prompt: str, schema: OutputSchema, what: Decision) -> tuple[str, Usage]:
         """Have the model answer a question of the loop, which does not join the conversation, as JSON of a form.
 
-        The model sees the conversation and the tools, or `alone` the question. Returns its text, which may not fit.
-        Raises ProviderError and BudgetExhausted.
+        For a route and a plan the model sees the conversation and the tools, else the question alone. Returns its
+        text, which may not fit. Raises ProviderError and BudgetExhausted.
         """
         messages = await self._fitting()
         asked = user(f"{prompt}\n\n{schema.instructions}")
-        if alone:
-            request = Request((asked,), self._turn.agent.instructions, output=schema)
+        if what.tool is not None:
+            request = Request((asked,), self._turn.agent.instructions, output=schema, decision=what)
         else:
-            request = replace(self._request(messages, "none", (asked,)), output=schema)
-        return await self._complete(request, what)
+            request = replace(self._request(messages, "none", (asked,)), output=schema, decision=what)
+        return await self._complete(request, f"The {what.kind}")
 
     async def _fitting(self) -> Messages:
         """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
