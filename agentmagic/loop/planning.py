@@ -92,8 +92,7 @@ Earlier results:
 - "success": whether the result serves its purpose. "retry": whether other parameters may help.
 - "reason": what is wrong, in a sentence, else "". "parameters": all parameters for the next attempt, else null.
 - "result": what later tasks need of the result. "summary": what came of it, in one short sentence."""
-FINISH = """The plan has been carried out. Answer the user's request from the results above.
-{failures}"""
+FAILURES = "Answer the request from the results above, and say plainly that this was not done:"
 
 _TEXT = {"type": "string"}
 ROUTE_FORM = OutputSchema(
@@ -187,13 +186,10 @@ class Planner:
 
     @property
     def closing(self) -> str:
-        """What the model is told before it answers; "" if no task was run."""
+        """What the model is told before it answers: what was not done. "" if nothing failed."""
         rows = self.checklist.rows.values()
         failures = [f"- {row.task.description or row.task.tool}: {row.summary}" for row in rows if row.state != "done"]
-        if not rows:
-            return ""
-        told = "\n".join(("Say plainly that this was not done:", *failures)) if failures else ""
-        return FINISH.format(failures=told).rstrip()
+        return "\n".join((FAILURES, *failures)) if failures else ""
 
     def _emit(self, event: Event) -> None:
         self.checklist.feed(event)

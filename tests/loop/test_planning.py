@@ -195,7 +195,7 @@ def test_what_depends_on_a_failed_task_is_skipped_and_the_answer_says_so():
     session, result = planned(TOOLS, tasks(first, second, third), no, "I could not.")
     assert rows(result.events) == [("t1", "failed", 1), ("t2", "skipped", 0), ("t3", "skipped", 0)]
     told = requests(session)[-1].messages[-1].text
-    assert "Say plainly that this was not done" in told
+    assert "say plainly that this was not done" in told
     assert "There is no such word." in told
 
 
