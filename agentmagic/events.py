@@ -10,11 +10,13 @@ comes within a step, if its request did not fit. A log without its deltas folds 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
-from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage, value_class
+from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage, user, value_class
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
 PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
+Route = Literal["answer", "ask", "tools"]
+TaskState = Literal["pending", "running", "done", "failed", "skipped"]
 
 TRIES = 5
 """Most attempts at one model request, the first one included, unless an agent says otherwise (LOOP-15)."""
@@ -128,11 +130,15 @@ class ApprovalGiven:
 
 @value_class
 class QuestionAsked:
-    """A tool asks the user something; answer with `Reply` of the same `id`."""
+    """A tool or the model asks the user something; answer with `Reply` of the same `id`.
+
+    `suggested` is an answer that the user may send as it is, or change.
+    """
 
     type: ClassVar[str] = "question_asked"
     id: str
     text: str
+    suggested: str = ""
 
 
 @value_class
@@ -181,6 +187,107 @@ class Sampled:
     call_id: str
     server: str
     usage: Usage
+
+
+@value_class
+class Routed:
+    """A planned turn goes one way: answer at once, ask the user back, or use tools; `usage` is the request's."""
+
+    type: ClassVar[str] = "routed"
+    route: Route
+    usage: Usage
+
+
+@value_class
+class Clarified:
+    """The user answered a question that the model asked back before it planned. Both join the history."""
+
+    type: ClassVar[str] = "clarified"
+    question: str
+    answer: str
+
+
+@value_class
+class Task:
+    """One task of a plan: a call of a tool, and why it is made.
+
+    A string "$ID" in `parameters` stands for a value from the result of the task of that id. `after` are the ids of
+    all tasks that must be done before.
+    """
+
+    type: ClassVar[str] = "task"
+    id: str
+    tool: str
+    parameters: Mapping[str, Any]
+    description: str = ""
+    after: tuple[str, ...] = ()
+
+
+@value_class
+class TaskFinished:
+    """A task is over: done, failed, or skipped; `summary` says what came of it, or why it failed."""
+
+    type: ClassVar[str] = "task_finished"
+    id: str
+    state: TaskState
+    summary: str = ""
+    usage: Usage = Usage()
+
+
+@value_class
+class Planned:
+    """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making it.
+
+    `finished` are the tasks that were over before, if a plan is resumed.
+    """
+
+    type: ClassVar[str] = "planned"
+    tasks: tuple[Task, ...]
+    usage: Usage = Usage()
+    finished: tuple[TaskFinished, ...] = ()
+
+
+@value_class
+class PlanRejected:
+    """The model wrote a plan that cannot be run; `problem` is what the model is told."""
+
+    type: ClassVar[str] = "plan_rejected"
+    problem: str
+    usage: Usage
+
+
+@value_class
+class TaskStarted:
+    """A task is about to make its call, with these parameters; attempts count from 1.
+
+    `usage` is the cost of settling the parameters.
+    """
+
+    type: ClassVar[str] = "task_started"
+    id: str
+    call_id: str
+    parameters: Mapping[str, Any]
+    attempt: int = 1
+    usage: Usage = Usage()
+
+
+@value_class
+class TaskJudged:
+    """The model judged the result of a task.
+
+    With `retry` the task is tried again, with `parameters` if they are given. `result` is what later tasks are told
+    of the result, `summary` what the user is told.
+    """
+
+    type: ClassVar[str] = "task_judged"
+    id: str
+    success: bool
+    retry: bool = False
+    reason: str = ""
+    parameters: Mapping[str, Any] | None = None
+    result: str = ""
+    summary: str = ""
+    usage: Usage = Usage()
 
 
 @value_class
@@ -275,6 +382,13 @@ Event = (
     | ToolProgress
     | ToolFinished
     | Sampled
+    | Routed
+    | Clarified
+    | Planned
+    | PlanRejected
+    | TaskStarted
+    | TaskJudged
+    | TaskFinished
     | PromptAdded
     | Compacted
     | Notice
@@ -352,7 +466,7 @@ class Fold:
         self._results: dict[str, ToolResult] = {}
         self._started: set[str] = set()
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event, in one place)
         """Take one event in."""
         match event:
             case PartDelta():
@@ -375,6 +489,9 @@ class Fold:
             case TurnStarted() | PromptAdded():
                 self._settle()
                 self.messages.append(event.prompt)
+            case Clarified():
+                self._settle()
+                self.messages += (Message("assistant", (Text(event.question),)), user(event.answer))
             case TurnFinished():
                 self.close()
             case _:

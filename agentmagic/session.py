@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import Parameter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
@@ -25,6 +26,7 @@ from agentmagic.loop.step import Budget, TurnContext
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolResult, Usage, as_prompt
+from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
 from agentmagic.run import AbortEvent, Run
@@ -44,6 +46,10 @@ class TurnOptions(TypedDict, total=False):
     tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
     result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
     answers approvals and questions with `run.send`; otherwise a call that needs approval is denied.
+
+    With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
+    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
+    last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
     """
 
     abort: AbortEvent | None
@@ -52,6 +58,11 @@ class TurnOptions(TypedDict, total=False):
     output: Output | None
     settings: ModelSettings | None
     attended: bool
+    plan: bool
+    judge: Judging
+    confirm: bool
+    resume: bool
+    drop: bool
 
 
 class Session:
@@ -166,7 +177,7 @@ class Session:
 
         Raises SessionBusy while a turn is running, and UsageError for an invalid prompt or model.
         """
-        return self._start(prompt, None, **options)
+        return self._start(prompt, None, options)
 
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
         """Run a turn and wait for its result; for synchronous code, in a cell and in a script.
@@ -175,7 +186,7 @@ class Session:
         """
         engine().refuse_own_thread()
         with engine().main.held():
-            return self._start(prompt, None, **options).wait()
+            return self._start(prompt, None, options).wait()
 
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn again, with another prompt or the same one; that turn and later ones are forgotten.
@@ -186,7 +197,7 @@ class Session:
             message = f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0."
             raise UsageError(message)
         place = turn % len(self.turns)
-        return self._start(prompt or self.turns[place].prompt, place, **options)
+        return self._start(prompt or self.turns[place].prompt, place, options)
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
         """Carry out one tool of the session, without a model and without a turn; nothing is kept.
@@ -318,24 +329,12 @@ class Session:
 
     # -- on the engine -------------------------------------------------------------------------
 
-    def _start(  # noqa: PLR0913  (the options of a turn)
-        self,
-        prompt: Prompt,
-        keep: int | None,
-        *,
-        abort: AbortEvent | None = None,
-        agent: Agent | None = None,
-        toolsets: Sequence[Toolset] | None = None,
-        output: Output | None = None,
-        settings: ModelSettings | None = None,
-        attended: bool = False,
-    ) -> Run:
+    def _start(self, prompt: Prompt, keep: int | None, options: TurnOptions) -> Run:
         """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
-        recipe = agent or self.agent
-        if output is not None:
-            recipe = replace(recipe, output=output)
-        if settings is not None:
-            recipe = replace(recipe, settings=recipe.settings | settings)
+        if unknown := options.keys() - _DEFAULTS.keys():
+            message = f"A turn has no option {min(unknown)!r}. Its options: {', '.join(_DEFAULTS)}."
+            raise TypeError(message)
+        recipe, toolsets = self._recipe(options), options.get("toolsets")
         sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
         model = self.model(recipe)
         facts = info(model.name, address_of(model))
@@ -345,6 +344,7 @@ class Session:
         learn_secrets()
         with self._starting:
             self._refuse_while_running()
+            plan = self._plan(options, keep)
             self._facts = facts
             self._notices.extend(Notice("info", words) for words in overrides(model.name))
             self._notices.extend(Notice("warning", words) for words in self._connections.unheeded(recipe, model))
@@ -363,9 +363,30 @@ class Session:
                 view=self._view,
                 budgets=budgets,
                 notices=self._notices,
+                plan=plan,
             )
+            attended, abort = options.get("attended", False), options.get("abort")
             self._run = Run(partial(self._play, turn, keep), self._listeners, attended=attended, abort=abort)
             return self._run
+
+    def _recipe(self, options: TurnOptions) -> Agent:
+        """Return the agent of a turn."""
+        recipe = options.get("agent") or self.agent
+        if (output := options.get("output")) is not None:
+            recipe = replace(recipe, output=output)
+        if (settings := options.get("settings")) is not None:
+            recipe = replace(recipe, settings=recipe.settings | settings)
+        return recipe
+
+    def _plan(self, options: TurnOptions, keep: int | None) -> PlanOptions | None:
+        """Return how a turn is planned, or None. Raises UsageError if it resumes a plan and there is none."""
+        chosen = {**_DEFAULTS, **options}
+        left = None if chosen["drop"] else open_plan([turn.events for turn in self.turns[:keep]])
+        if chosen["resume"] and left is None:
+            message = "The last turn left no plan that could be resumed."
+            raise UsageError(message)
+        plan = PlanOptions(chosen["judge"], chosen["confirm"], left, chosen["resume"], chosen["plan"])
+        return plan if plan.new or left is not None else None
 
     async def _play(self, turn: TurnContext, keep: int | None, channel: Channel) -> Outcome:
         """Run a turn and add it to the history."""
@@ -417,10 +438,28 @@ class Session:
         return f"<Session {clip(str(model or 'default model'), 100)}: {turns}, {len(self.messages)} messages{state}>"
 
 
+_DEFAULTS: TurnOptions = {
+    "abort": None,
+    "agent": None,
+    "toolsets": None,
+    "output": None,
+    "settings": None,
+    "attended": False,
+    "plan": False,
+    "judge": "odd",
+    "confirm": False,
+    "resume": False,
+    "drop": False,
+}
+
+
 def _spell_out_options() -> None:
     """Give the methods that take TurnOptions a signature with each option, for help and completion in a notebook."""
-    start = inspect.signature(Session._start).parameters.values()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    options = [parameter for parameter in start if parameter.kind is parameter.KEYWORD_ONLY]
+    hints = TurnOptions.__annotations__
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in _DEFAULTS.items()
+    ]
     for method in (Session.start, Session.ask, Session.edit):
         signature = inspect.signature(method)
         own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]

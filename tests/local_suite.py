@@ -1,8 +1,9 @@
 """Measures the real local model: the prompts of a suite file, and ten of our own. Prints Markdown tables.
 
     python -m tests.local_suite [SUITE.py]
+    python -m tests.local_suite --chained
 
-A suite file defines TOOLS (in OpenAI's form), `run_tool(name, arguments)` and CASES: tuples of a prompt, the
+The second form compares the plain loop with planned turns on 24 prompts that need more than one call. A suite file defines TOOLS (in OpenAI's form), `run_tool(name, arguments)` and CASES: tuples of a prompt, the
 expected tool (None for none), a check of its arguments (None for any) and a regular expression that the final
 answer must match. None of its prompts may stand in an example here. The file may also be named by
 AGENTMAGIC_SUITE; without one only our own prompts are run. It takes five to fifteen minutes.
@@ -174,6 +175,112 @@ OWN_CASES = [
 ]
 
 
+CAPITALS = {"france": "Paris", "italy": "Rome", "norway": "Oslo", "egypt": "Cairo", "japan": "Tokyo"}
+WARMTH = {"paris": 18, "rome": 25, "oslo": 5, "cairo": 33, "tokyo": 15}
+PRICES = {"umbrella": 12.5, "kettle": 30, "lamp": 45}
+
+
+def capital(country: str) -> str:
+    """Look up the capital of a country.
+
+    Example: What is the capital of Peru? -> {"country": "Peru"}
+    """
+    return CAPITALS[country.lower()]
+
+
+def temperature(city: str) -> str:
+    """Look up the temperature in a city, in degrees Celsius.
+
+    Example: How warm is it in Lima? -> {"city": "Lima"}
+    """
+    return f"{WARMTH[city.lower()]} degrees Celsius"
+
+
+def to_fahrenheit(celsius: float) -> str:
+    """Convert degrees Celsius into Fahrenheit.
+
+    Example: What is 30 degrees in Fahrenheit? -> {"celsius": 30}
+    """
+    return f"{celsius * 1.8 + 32:g} degrees Fahrenheit"
+
+
+def price(item: str) -> str:
+    """Look up the price of one item, in euros.
+
+    Example: What does a chair cost? -> {"item": "chair"}
+    """
+    return f"{next(cost for name, cost in PRICES.items() if name in item.lower()):g} euros"
+
+
+def multiply(a: float, b: float) -> float:
+    """Multiply two numbers.
+
+    Example: What is 14 times 3? -> {"a": 14, "b": 3}
+    """
+    return a * b
+
+
+CHAIN_TOOLS: list[Source] = [capital, temperature, to_fahrenheit, price, multiply]
+CHAINED = [
+    # a result is a parameter of the next call
+    (("How warm is it in the capital of France?",), r"\b18\b"),
+    (("What is the temperature in the capital of Norway, in Fahrenheit?",), r"\b41\b"),
+    (("What do 7 umbrellas cost?",), r"87\.5"),
+    (("How warm is it in Rome, in Fahrenheit?",), r"\b77\b"),
+    (("What do 4 kettles cost altogether? Look up the price first.",), r"\b120\b"),
+    (("How hot is it in the capital of Egypt?",), r"\b33\b"),
+    # two calls that have nothing to do with each other
+    (("What is the capital of Japan? And what does a lamp cost?",), r"(?=.*Tokyo)(?=.*\b45\b)"),
+    (("How warm is it in Oslo, and what is 6 times 7?",), r"(?=.*\b5\b)(?=.*\b42\b)"),
+    (("What does a kettle cost? Also tell me the capital of Egypt.",), r"(?=.*\b30\b)(?=.*Cairo)"),
+    (("How warm is it in Paris? And how much is an umbrella?",), r"(?=.*\b18\b)(?=.*12\.5)"),
+    (("Multiply 12 by 8, and tell me the temperature in Cairo.",), r"(?=.*\b96\b)(?=.*\b33\b)"),
+    (("What is 20 degrees Celsius in Fahrenheit, and what is the capital of Norway?",), r"(?=.*\b68\b)(?=.*Oslo)"),
+    # the same tool for two things
+    (("How warm is it in Paris and in Rome?",), r"(?=.*\b18\b)(?=.*\b25\b)"),
+    (("What do a lamp and a kettle cost?",), r"(?=.*\b45\b)(?=.*\b30\b)|\b75\b"),
+    (("What are the capitals of France and Italy?",), r"(?=.*Paris)(?=.*Rome)"),
+    (("Which is warmer, Oslo or Cairo?",), r"^\W*Cairo|Cairo is (warmer|hotter)|warmer.*Cairo"),
+    (("What is 6 times 7, and 9 times 9?",), r"(?=.*\b42\b)(?=.*\b81\b)"),
+    (("Compare the prices of an umbrella and a lamp.",), r"(?=.*12\.5)(?=.*\b45\b)"),
+    # a follow-up
+    (("What is the capital of Italy?", "And how warm is it there?"), r"\b25\b"),
+    (("What does a lamp cost?", "And what do 3 of them cost?"), r"\b135\b"),
+    (("How warm is it in Oslo?", "And in Cairo?"), r"\b33\b"),
+    (("How warm is it in Paris?", "What is that in Fahrenheit?"), r"64\.4"),
+    (("What does an umbrella cost?", "And a kettle?"), r"\b30\b"),
+    (("What is the capital of Japan?", "How warm is it there, in Fahrenheit?"), r"\b59\b"),
+]
+
+
+def compare_plans() -> None:
+    """Print what the plain loop and planned turns made of the chained prompts."""
+    rows: list[str] = []
+    right = {False: 0, True: 0}
+    for prompts, expected in CHAINED:
+        cells = [" / ".join(prompts)]
+        for plan in (False, True):
+            said, seconds = _ask_chain(prompts, plan=plan)
+            fits_well = re.search(expected, said, re.IGNORECASE | re.DOTALL) is not None
+            right[plan] += fits_well
+            cells.append(f"{_mark(fits_well)} ({seconds:.0f} s) {' '.join(said.replace('|', '/').split())[:SHOWN]}")
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], file=sys.stderr)
+    print("\n".join(["| prompts | plain loop | planned |", "|---|---|---|", *rows]))
+    print(f"\nRight final answers: plain loop {right[False]}, planned {right[True]} of {len(CHAINED)}.")
+
+
+def _ask_chain(prompts: Sequence[str], *, plan: bool) -> tuple[str, float]:
+    session = Session(Agent(MODEL, tools=CHAIN_TOOLS, timeout=None))
+    *before, last = prompts
+    for prompt in before:
+        session.ask(prompt)
+    started = time.monotonic()
+    outcome = session.ask(last, plan=plan)
+    session.close()
+    return outcome.final_text, time.monotonic() - started
+
+
 def measure(tools: Sequence[Source], cases: Iterable[Case]) -> list[Measured]:
     return [_ask(tools, case) for case in cases]
 
@@ -237,6 +344,9 @@ def warm_up() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
+    if arguments == ["--chained"]:
+        compare_plans()
+        return
     given = arguments[0] if arguments else os.environ.get("AGENTMAGIC_SUITE")
     warm_up()
     if given:

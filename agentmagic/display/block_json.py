@@ -8,6 +8,7 @@ from typing import Any
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
+    ChecklistBlock,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -20,6 +21,7 @@ from agentmagic.display.blocks import (
 from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
 from agentmagic.events import ToolProgress
 from agentmagic.messages import ToolResult
+from agentmagic.plan import TaskProgress
 from agentmagic.text import exact, in_json, shown
 
 LONGEST_ARGUMENTS = 100_000
@@ -73,11 +75,16 @@ class JsonRenderer:
             "result": _result(card.result),
         }
 
+    def checklist(self, block: ChecklistBlock) -> Fields:
+        """Return the heading, and each task with its state."""
+        return {"kind": "checklist", "heading": words.plan_heading(block), "tasks": list(map(_task, block.rows))}
+
     def question(self, block: QuestionBlock) -> Fields:
         """Return the question with its answer, and how to answer."""
         answer = None if block.answer is None else shown(block.answer)
         ask = block.ask if block.open else ""
-        return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": ask}
+        suggested = shown(block.suggested) if block.open else ""
+        return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": ask, "suggested": suggested}
 
     def notice(self, block: NoticeBlock) -> Fields:
         """Return the text and its level."""
@@ -90,6 +97,19 @@ class JsonRenderer:
     def footer(self, block: FooterBlock) -> Fields:
         """Return the figures, each a text, and how the turn ended."""
         return {"kind": "footer", "figures": list(words.footer(block, times=True)), "stop": block.stop_reason}
+
+
+def _task(row: TaskProgress) -> Fields:
+    return {
+        "id": shown(row.task.id),
+        "title": words.task_title(row),
+        "tool": shown(row.task.tool),
+        "state": words.TASK_STATES[row.state],
+        "word": words.task_state(row),
+        "parameters": words.written_out(row.parameters),
+        "attempts": list(words.attempts(row)),
+        "summary": shown(row.summary),
+    }
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:

@@ -6,6 +6,7 @@ from typing import Literal, Protocol, TypeVar
 
 from agentmagic.events import Level, StopReason, ToolProgress
 from agentmagic.messages import Message, ToolCall, ToolResult, Usage
+from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
 """Of a call: being written or queued, waiting for a person, being carried out; then how it ended."""
@@ -63,6 +64,10 @@ class Renderer(Protocol[T_co]):
 
     def card(self, card: "ToolCard", /) -> T_co:
         """Render a tool call."""
+        ...
+
+    def checklist(self, block: "ChecklistBlock", /) -> T_co:
+        """Render the tasks of a plan."""
         ...
 
     def question(self, block: "QuestionBlock", /) -> T_co:
@@ -175,12 +180,32 @@ class ToolCard(Block):
 
 
 @dataclass(slots=True)
+class ChecklistBlock(Block):
+    """The tasks of a plan; while it is `open`, tasks go on."""
+
+    rows: list[TaskProgress] = field(default_factory=list[TaskProgress])
+
+    @property
+    def over(self) -> int:
+        """How many tasks are done, failed or skipped."""
+        return sum(row.state in SETTLED_TASK for row in self.rows)
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.checklist`."""
+        return renderer.checklist(self)
+
+
+@dataclass(slots=True)
 class QuestionBlock(Block):
-    """A tool's question to the person; `answer` is None until it is answered, `ask` the id to answer with."""
+    """A question to the person; `answer` is None until it is answered, `ask` the id to answer with.
+
+    `suggested` is an answer that the person may send as it is, or change.
+    """
 
     text: str
     answer: str | None = None
     ask: str = field(default="", compare=False)
+    suggested: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.question`."""

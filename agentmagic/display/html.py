@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from agentmagic.display import words
 from agentmagic.display.blocks import (
     Block,
+    ChecklistBlock,
     FooterBlock,
     GrowingBlock,
     NoticeBlock,
@@ -30,6 +31,7 @@ from agentmagic.display.markdown import Growing, to_html
 from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.messages import ToolResult
+from agentmagic.plan import TaskProgress
 from agentmagic.text import shown
 
 BORDER = "#88888866"
@@ -138,6 +140,12 @@ class _BlockHtml:
     def prompt(self, block: PromptBlock) -> Markup:
         return element("blockquote", to_html(block.prompt.text)) if self.shows_prompt else Markup()
 
+    def checklist(self, block: ChecklistBlock) -> Markup:
+        heading = element("b", words.plan_heading(block))
+        return element(
+            "div", element("p", heading, style=HEADING), *map(_task, block.rows), style=f"{CARD};padding:4px 12px"
+        )
+
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
@@ -232,6 +240,26 @@ def _body(card: ToolCard) -> Markup:
     else:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
+
+
+def _task(row: TaskProgress) -> Markup:
+    """Return a task as a line that opens to its parameters, attempts and summary."""
+    state = words.TASK_STATES[row.state]
+    colour = f"color:{COLOURS[state]}"
+    line = [
+        element("span", words.GLYPHS[state], style=f"{colour};font-weight:700"),
+        element("span", words.task_title(row), style=NAME),
+        element("small", words.task_state(row), style=colour),
+    ]
+    inside = [
+        *_section("Parameters", words.written_out(row.parameters)),
+        *_section("Attempts", "\n".join(words.attempts(row))),
+        *_section("Summary", shown(row.summary)),
+    ]
+    tool = element("p", element("samp", shown(row.task.tool)), style=HEADING)
+    return element(
+        "details", element("summary", Markup(" ").join(line), style=SUMMARY), element("div", tool, *inside, style=BODY)
+    )
 
 
 def _section(heading: str, text: str) -> Iterator[Markup]:

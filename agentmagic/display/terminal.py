@@ -7,6 +7,7 @@ from unicodedata import east_asian_width
 from agentmagic.display import words
 from agentmagic.display.blocks import (
     Block,
+    ChecklistBlock,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -19,6 +20,7 @@ from agentmagic.display.blocks import (
 from agentmagic.display.rich_values import Form, Image, Table, forms
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.messages import ToolResult
+from agentmagic.plan import TaskProgress
 from agentmagic.text import one_line, shown
 
 LONGEST = 1_200
@@ -26,6 +28,7 @@ LONGEST = 1_200
 
 MOST_LINES = 12
 WIDEST_COLUMN = 40
+WIDEST_LINE = 120
 
 
 def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: bool = False) -> str:
@@ -68,6 +71,10 @@ class TextRenderer:
         """Return the call on one line, and below it the start of its result."""
         return "\n".join(_card(card, times=self.times))
 
+    def checklist(self, block: ChecklistBlock) -> str:
+        """Return the tasks, one a line."""
+        return "\n".join((words.plan_heading(block), *(_task(row) for row in block.rows)))
+
     def question(self, block: QuestionBlock) -> str:
         """Return the question, and below it the answer if there is one."""
         answer = () if block.answer is None else (_indented(shown(block.answer)),)
@@ -100,6 +107,13 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield from _result(card.result)
     elif card.reason:
         yield _indented(shown(card.reason))
+
+
+def _task(row: TaskProgress) -> str:
+    state = words.task_state(row)
+    summary = one_line(shown(row.summary), WIDEST_LINE)
+    told = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
+    return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {told}"
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:

@@ -7,12 +7,13 @@ or from a log, and with or without their deltas.
 import threading
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentmagic.display.blocks import (
     SETTLED,
     Block,
+    ChecklistBlock,
     FooterBlock,
     GrowingBlock,
     NoticeBlock,
@@ -35,13 +36,19 @@ from agentmagic.events import (
     PartFinished,
     PartKind,
     PartStarted,
+    Planned,
+    PlanRejected,
     PromptAdded,
     QuestionAnswered,
     QuestionAsked,
+    Routed,
     Sampled,
     StepFinished,
     StepRetried,
     StepStarted,
+    TaskFinished,
+    TaskJudged,
+    TaskStarted,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -49,6 +56,7 @@ from agentmagic.events import (
     TurnStarted,
 )
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
+from agentmagic.plan import Checklist
 
 _ENDS: dict[ResultStatus, State] = {
     "ok": "done",
@@ -100,6 +108,8 @@ class Transcript:
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
             self._questions: dict[str, QuestionBlock] = {}
+            self._checklist = Checklist()
+            self._plan: ChecklistBlock | None = None
             for event in events:
                 self.feed(event)
 
@@ -136,7 +146,9 @@ class Transcript:
                 case ApprovalGiven():
                     self._settle_approval(event)
                 case QuestionAsked():
-                    self._questions[event.id] = QuestionBlock(event.text, ask=event.id, open=True)
+                    self._questions[event.id] = QuestionBlock(
+                        event.text, ask=event.id, suggested=event.suggested, open=True
+                    )
                     self._add(self._questions[event.id])
                 case QuestionAnswered():
                     self._answer(event)
@@ -146,6 +158,10 @@ class Transcript:
                     self._add(PromptBlock(event.prompt))
                 case Sampled():
                     self._sample(event)
+                case Routed() | PlanRejected():
+                    self._spend(event.usage)
+                case Planned() | TaskStarted() | TaskJudged() | TaskFinished():
+                    self._change_plan(event)
                 case Compacted():
                     self._compact(event)
                 case TurnStarted():
@@ -170,6 +186,7 @@ class Transcript:
 
     def _start_turn(self, event: TurnStarted) -> None:
         self._turn = len(self.blocks)
+        self._plan = None
         self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
         self.running = FooterBlock(event.model, open=True, price_told=self.price_told)
@@ -227,6 +244,8 @@ class Transcript:
         """Close a block that nothing more will come for."""
         block.open = False
         block.version += 1
+        if isinstance(block, ChecklistBlock):
+            block.rows = [replace(row, state="pending") if row.state == "running" else row for row in block.rows]
         if isinstance(block, ToolCard):
             block.state = "interrupted"
             block.ask = ""
@@ -309,6 +328,16 @@ class Transcript:
         text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
+
+    def _change_plan(self, event: Planned | TaskStarted | TaskJudged | TaskFinished) -> None:
+        self._spend(event.usage)
+        self._checklist.feed(event)
+        if self._plan is None:
+            self._plan = self._add(ChecklistBlock())
+        # Copies, since a screen may be reading the rows on another thread.
+        self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
+        self._plan.open = self._checklist.open
+        self._plan.version += 1
 
     def _sample(self, event: Sampled) -> None:
         spent = event.usage.input_tokens + event.usage.output_tokens

@@ -2,13 +2,15 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import Any, cast
 
-from agentmagic.display.blocks import FooterBlock, RetryBlock, State, ToolCard
-from agentmagic.events import StopReason, ToolProgress
+from agentmagic.display.blocks import ChecklistBlock, FooterBlock, RetryBlock, State, ToolCard
+from agentmagic.events import StopReason, TaskState, ToolProgress
 from agentmagic.messages import Usage
+from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
 from agentmagic.text import cut_middle, exact, in_json, one_line, reveal, shown
@@ -31,6 +33,14 @@ STATES: dict[State, str] = {
     "denied": "denied",
     "interrupted": "interrupted",
 }
+TASK_STATES: dict[TaskState, State] = {
+    "pending": "pending",
+    "running": "running",
+    "done": "done",
+    "failed": "failed",
+    "skipped": "denied",
+}
+"""Which state of a call looks like that of a task."""
 STOPS: dict[StopReason, str] = {
     "answer": "",
     "done": "",
@@ -127,6 +137,35 @@ def _without_middle(text: str, most: int) -> str:
 def _aligned(key: str, text: str, width: int) -> str:
     key = one_line(key, 4 * KEY_WIDTH)
     return f"{key:<{width}}  " + text.replace("\n", "\n" + " " * (width + 2))
+
+
+def plan_heading(block: ChecklistBlock) -> str:
+    """Say how far a plan has come: "Plan: 2 of 5, 1 failed"."""
+    counts = Counter(row.state for row in block.rows)
+    told = [f"{counts[state]} {state}" for state in ("running", "failed", "skipped") if counts[state]]
+    stopped = ["interrupted"] if not block.open and block.over < len(block.rows) else []
+    return ", ".join([f"Plan: {counts['done']} of {len(block.rows)} done", *told, *stopped])
+
+
+def task_title(row: TaskProgress) -> str:
+    """Return what a task is for, or else its tool, on one line."""
+    return one_line(shown(row.task.description or row.task.tool), 4 * KEY_WIDTH)
+
+
+def task_state(row: TaskProgress) -> str:
+    """Say the state of a task in words, with the number of its attempt if it was tried again."""
+    word = {"pending": "", "done": ""}.get(row.state, row.state)
+    again = f"attempt {row.attempt}" if row.attempt > 1 else ""
+    return ", ".join(filter(None, (word, again)))
+
+
+def attempts(row: TaskProgress) -> Iterator[str]:
+    """Yield a line for each judgement of a task: what was found, and what was tried next."""
+    for number, judged in enumerate(row.judgements, 1):
+        found = "fine" if judged.success else "not what was needed"
+        why = shown(judged.reason or judged.summary).strip()
+        then = f" Tried again{'' if judged.parameters is None else ' with other parameters'}." if judged.retry else ""
+        yield f"Attempt {number}: {found}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 
 
 def duration(seconds: float) -> str:

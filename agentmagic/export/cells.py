@@ -116,7 +116,7 @@ class _CellRenderer:
     def _none(self, _block: Block) -> Iterator[_Cell]:
         yield from ()
 
-    reasoning = question = notice = retry = footer = _none
+    reasoning = checklist = question = notice = retry = footer = _none
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
+    ChecklistBlock,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -84,6 +85,12 @@ class _MarkdownRenderer:
 
     def card(self, card: ToolCard) -> Iterator[str]:
         yield _folded(_heading(card), *_card(card))
+
+    def checklist(self, block: ChecklistBlock) -> Iterator[str]:
+        yield f"**{plain(words.plan_heading(block))}**"
+        for row in block.rows:
+            told = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
+            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(told))}"
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Question:** {plain(block.text)}")

@@ -91,7 +91,9 @@ class Questions:
         before = f"({why})\n" if why and not self._told else ""
         self._told = True
         if isinstance(event, QuestionAsked):
-            return Reply(event.id, self._typed(f"{before}{shown(event.text)} ").strip())
+            suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
+            return Reply(event.id, typed or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)
         while True:
             typed = self._typed(asking).strip()

@@ -18,8 +18,18 @@ from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished,
 from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
-from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text
-from agentmagic.providers.base import KINDS, SETTINGS, Model, ModelFinished, Request, honoured
+from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text, user
+from agentmagic.plan import PlanOptions
+from agentmagic.providers.base import (
+    KINDS,
+    SETTINGS,
+    Decision,
+    Model,
+    ModelFinished,
+    OutputSchema,
+    Request,
+    honoured,
+)
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
@@ -69,7 +79,8 @@ class TurnContext:
 
     `history` is the session's past: the turn adds nothing to it, but its journal records every event. `view` is
     what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
-    each request. `notices` are emitted as they come, the first right after the turn's start.
+    each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
+    turn is planned, if it is.
     """
 
     agent: Agent
@@ -82,6 +93,7 @@ class TurnContext:
     view: RequestView = field(default_factory=RequestView)
     budgets: Sequence[Budget] = ()
     notices: deque[Notice] = field(default_factory=deque[Notice])
+    plan: PlanOptions | None = None
 
 
 class Steps:
@@ -126,10 +138,7 @@ class Steps:
         Older turns are summarised first if the request would be too long. A closing step has no number of its own.
         Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
         """
-        self._keep_budgets()
-        messages = self._messages
-        if self._context.due(messages) and await self._compact(messages):
-            self._keep_budgets()  # the summary was paid for too
+        messages = await self._fitting()
         self.number += not closing
         self._emit(StepStarted(self.number, self._model.name, closing))
         await asyncio.sleep(0)  # lets a cancel in, even if the model and the tools never wait
@@ -139,6 +148,37 @@ class Steps:
         self._call_ids.update(call.id for call in self._fold.unanswered)
         self._measure(finished)
         return finished
+
+    def write(self, *parts: Part) -> None:
+        """Emit a step that the loop wrote itself, without a request: the calls of a plan, for example."""
+        self.number += 1
+        self._emit(StepStarted(self.number, self._model.name))
+        for index, part in enumerate(parts):
+            self._emit(PartFinished(index, part))
+        self._emit(StepFinished(self.number, Usage()))
+        self._call_ids.update(call.id for call in self._fold.unanswered)
+
+    async def decide(self, prompt: str, schema: OutputSchema, what: Decision) -> tuple[str, Usage]:
+        """Have the model answer a question of the loop, which does not join the conversation, as JSON of a form.
+
+        For a route and a plan the model sees the conversation and the tools, else the question alone. Returns its
+        text, which may not fit. Raises ProviderError and BudgetExhausted.
+        """
+        messages = await self._fitting()
+        asked = user(f"{prompt}\n\n{schema.instructions}")
+        if what.tool is not None:
+            request = Request((asked,), self._turn.agent.instructions, output=schema, decision=what)
+        else:
+            request = replace(self._request(messages, "none", (asked,)), output=schema, decision=what)
+        return await self._complete(request, f"The {what.kind}")
+
+    async def _fitting(self) -> Messages:
+        """Return the messages for the next request, after compaction if it is due and if the budgets allow it."""
+        self._keep_budgets()
+        messages = self._messages
+        if self._context.due(messages) and await self._compact(messages):
+            self._keep_budgets()  # the summary was paid for too
+        return messages
 
     def own_id(self, event: PartFinished) -> PartFinished:
         """Give a call whose id another call has a new one: results find their calls by the id."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agentmagic import log
-from agentmagic.agent import REPAIRS, TOOL_CHOICES
+from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
@@ -29,10 +29,12 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
+from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
 from agentmagic.loop.step import BudgetExhausted, Steps, TurnContext
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
+from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline, await_with_grace
@@ -198,13 +200,30 @@ class _TurnLoop:
             known = ", ".join((*TOOL_CHOICES, *self.tools))
             message = f"tool_choice is {choice!r}, and there is no such tool. Choose one of {known}."
             raise UsageError(message)
-        for _ in range(self.turn.agent.max_iterations):
-            response = await self.steps.take(choice)
+        extra: tuple[Message, ...] = ()
+        if self.turn.plan is not None:
+            planner = self._planner(self.turn.plan)
+            await planner.run()
+            if planner.asked or planner.final is not None:
+                self.final = planner.final
+                return "answer" if planner.asked else "done"
+            choice = first = planner.choice or first
+            extra = (user(planner.closing),) if planner.closing else ()
+        for _ in range(self.steps.number, self.turn.agent.max_iterations):
+            response = await self.steps.take(choice, *extra)
             reason = await self._act(response, choice)
             if reason:
                 return reason
+            extra = ()
             choice = "none" if first == "none" else "auto"  # a forced call in every step would never end
         return await self._limit()
+
+    def _planner(self, options: PlanOptions) -> Planner:
+        agent, request = self.turn.agent, self.turn.prompt.text
+        # The usual limit of time is one for each round of tasks; a limit that the user gave bounds the whole turn.
+        renew = agent.timeout == TIMEOUT
+        most = agent.max_iterations - 1  # the last step is the answer
+        return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 
     async def _act(self, response: ModelFinished, choice: str) -> StopReason | None:
         """Do what a response asks for. Return why the turn is over, or None if it goes on."""

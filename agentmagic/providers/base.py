@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_che
 from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
-from agentmagic.messages import Message, Reasoning, Text, ToolDef, Usage
+from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolDef, ToolResult, Usage
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 
@@ -122,13 +122,28 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """A question of a planned turn, for a model that has prompts of its own for it.
+
+    Other models read the last message of the request, which asks the same in words. `kind` is the name of the
+    request's `output`, but "parameters" for the arguments of a call. `question` is what the user asked. `tool` is the
+    tool of the task, and `made` are the calls so far, each with its result; the last one is judged.
+    """
+
+    kind: Literal["route", "plan", "parameters", "judgement"]
+    question: str
+    tool: ToolDef | None = None
+    made: tuple[tuple[ToolCall, ToolResult], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One model request, independent of the provider.
 
     `messages` is a valid history: every tool call is answered by the next message, of role "tool".
     `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` asks for an answer that is JSON
     of that form. Not every model obeys, so the loop checks the answer. `settings` has only settings that the model
-    `honours`.
+    `honours`. `decision` says what a planned turn asks.
     """
 
     messages: tuple[Message, ...]
@@ -137,6 +152,7 @@ class Request:
     tool_choice: str = "auto"
     output: OutputSchema | None = None
     settings: ModelSettings = ModelSettings()
+    decision: Decision | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,15 @@ class Deadline:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
             self._left = None
 
+    def restart(self) -> None:
+        """Give the work its whole time again, from now on, or from the end of the pause."""
+        if self._seconds is None or self.expired:
+            return
+        if self._pauses:
+            self._left = self._seconds
+        else:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
     @contextmanager
     def paused(self) -> Generator[None]:
         """Stop the clock inside the block."""

@@ -1,7 +1,7 @@
 // Blocks as elements, but for cards.
-/** @import { Block, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, WordsBlock } from "./types.js" */
+/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, WordsBlock } from "./types.js" */
 import { Card } from "./card.js"
-import { button, h, iconButton, ICONS, put, say, writingBox } from "./dom.js"
+import { button, h, heading, icon, iconButton, ICONS, put, say, writingBox } from "./dom.js"
 import { Growing } from "./growing.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
@@ -15,6 +15,8 @@ export function drawing(kind, desk) {
       return new Card(desk)
     case "prompt":
       return new Prompt(desk)
+    case "checklist":
+      return new Checklist(desk)
     case "question":
       return new Question(desk)
     case "footer":
@@ -133,6 +135,51 @@ class Prompt {
   }
 }
 
+/** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistBlock>} */
+class Checklist {
+  #heading = h("p", { class: "am-plan-heading" })
+  #list = h("ol", { class: "am-tasks" })
+  element = h("div", { class: "am-plan", role: "group", "aria-label": "Plan" }, this.#heading, this.#list)
+  /** @type {Map<string, { task: string, item: HTMLElement }>} */
+  #items = new Map()
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+  }
+
+  /** @param {ChecklistBlock} block */
+  update({ heading, tasks }) {
+    if (this.#heading.textContent && this.#heading.textContent !== heading) this.desk.announce(heading)
+    say(this.#heading, heading)
+    const before = this.#items
+    this.#items = new Map(tasks.map((task) => [task.id, this.#item(task, before.get(task.id))]))
+    const items = [...this.#items.values()].map(({ item }) => item)
+    if (items.some((item, place) => this.#list.children[place] !== item) || this.#list.children.length !== items.length) put(this.#list, ...items)
+  }
+
+  /** Redraws a task if it has changed; what the reader opened stays open. @param {Task} task @param {{ task: string, item: HTMLElement }} [before] */
+  #item(task, before) {
+    const now = JSON.stringify(task)
+    if (before?.task === now) return before
+    const item = before?.item ?? h("li", {}, h("details", {}, h("summary"), h("div", { class: "am-body" })))
+    const [summary, body] = item.querySelectorAll(":scope > details > *")
+    item.dataset.state = task.state
+    put(summary, icon(ICONS[task.state], task.state), h("span", { class: "am-task" }, task.title), h("span", { class: "am-word" }, task.word))
+    put(
+      body,
+      h("p", { class: "am-mono" }, task.tool),
+      ...part("Parameters", task.parameters),
+      ...part("Attempts", task.attempts.join("\n")),
+      ...part("Summary", task.summary),
+    )
+    return { task: now, item }
+  }
+}
+
+/** @param {string} title @param {string} text */
+const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
+
 /** What a tool asks the person. @implements {Drawn<QuestionBlock>} */
 class Question {
   #words = h("p", { class: "am-asked" })
@@ -155,7 +202,7 @@ class Question {
     this.#shown = now
     this.element.classList.toggle("am-open", block.ask !== "")
     if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
-    else put(this.#place, block.ask && this.desk.can("reply") && this.#form(block.ask))
+    else put(this.#place, block.ask && this.desk.can("reply") && this.#form(block))
     if (block.ask) this.desk.announce(`Question: ${block.text}`)
   }
 
@@ -163,10 +210,10 @@ class Question {
     this.#shown = null
   }
 
-  /** @param {string} id */
-  #form(id) {
+  /** @param {QuestionBlock} block */
+  #form({ ask: id, suggested }) {
     const send = () => this.desk.act({ type: "reply", id, text: box.value.trim() })
-    const box = writingBox("Your answer", { send })
+    const box = writingBox("Your answer", { text: suggested, send })
     return h("div", { class: "am-row am-reply" }, box, button("Answer", send, "go"))
   }
 }

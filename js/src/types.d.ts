@@ -48,6 +48,25 @@ export interface QuestionBlock {
   text: string
   answer: string | null
   ask: string
+  /** An answer that may be sent as it is, or changed. */
+  suggested: string
+}
+
+export interface Task {
+  id: string
+  title: string
+  tool: string
+  state: CardState
+  word: string
+  parameters: string
+  attempts: string[]
+  summary: string
+}
+
+export interface ChecklistBlock {
+  kind: "checklist"
+  heading: string
+  tasks: Task[]
 }
 
 export interface NoticeBlock {
@@ -68,7 +87,7 @@ export interface FooterBlock {
   stop: string
 }
 
-export type Block = WordsBlock | CardBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
+export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
 
 export interface Server {
   name: string

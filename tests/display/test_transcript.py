@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from agentmagic.display import words
+from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import (
+    ChecklistBlock,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
@@ -22,17 +23,23 @@ from agentmagic.events import (
     Notice,
     PartDelta,
     PartStarted,
+    Planned,
     QuestionAnswered,
     QuestionAsked,
     RunResult,
     StepRetried,
     StepStarted,
+    Task,
+    TaskFinished,
+    TaskJudged,
+    TaskStarted,
     ToolFinished,
     ToolProgress,
     ToolStarted,
     TurnFinished,
+    TurnStarted,
 )
-from agentmagic.messages import Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
 from tests.display.logs import (
     MODEL,
     USAGE,
@@ -208,3 +215,46 @@ def test_a_failed_turn_says_why_before_its_footer():
 def test_one_transcript_takes_several_turns():
     transcript = Transcript([*one_text("first"), *one_call(CALL, Text("1"))])
     assert kinds(transcript) == [PromptBlock, TextBlock, FooterBlock, PromptBlock, ToolCard, FooterBlock]
+
+
+PLAN = (
+    Task("t1", "find", {"word": "too"}, "the number"),
+    Task("t2", "add", {"a": 1, "b": "$t1"}, "the sum", ("t1",)),
+)
+RETRIED = (
+    Planned(PLAN),
+    TaskStarted("t1", "call_1", {"word": "too"}),
+    TaskJudged("t1", success=False, retry=True, reason="It is spelt two.", parameters={"word": "two"}),
+    TaskStarted("t1", "call_2", {"word": "two"}, 2),
+    TaskFinished("t1", "done", "2"),
+    TaskStarted("t2", "call_3", {"a": 1, "b": 2}),
+)
+
+
+def test_a_plan_is_one_checklist_that_changes():
+    transcript = Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED))
+    (block,) = (block for block in transcript.blocks if isinstance(block, ChecklistBlock))
+    assert [(row.state, row.attempt) for row in block.rows] == [("done", 2), ("running", 1)]
+    assert block.open
+    assert terminal.render(transcript) == (
+        "Plan: 1 of 2 done, 1 running\n  ✓ t1 the number [attempt 2]: 2\n  ◐ t2 the sum [running]"
+    )
+
+
+def test_a_snapshot_of_a_checklist_does_not_change():
+    transcript = Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED))
+    before = transcript.snapshot()
+    transcript.feed(TaskFinished("t2", "failed", "no sum"))
+    assert "1 of 2 done, 1 running" in terminal.render(before)
+    assert "✗ t2 the sum [failed]: no sum" in terminal.render(transcript)
+
+
+def test_the_saved_html_of_a_task_opens_to_its_parameters_and_attempts():
+    written = html.render(Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED)))
+    for part in ("Plan: 1 of 2 done", "word  two", "Attempt 1: not what was needed (It is spelt two.)", "<details"):
+        assert part in written
+
+
+def test_a_plan_that_was_cut_off_says_so():
+    written = terminal.render(Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED, *over())))
+    assert "Plan: 1 of 2 done, interrupted" in written

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentmagic.errors import UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.providers.base import Decision, ModelEvent, ModelFinished, Request
 from agentmagic.providers.local import downloads, llama, prompts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
@@ -88,8 +88,15 @@ class LocalModel:
         """Yield a tool call or an answer; of the request's tools only those that `choose` returns are considered."""
         replies = _Replies(await self._ready())
         talk = prompts.read(request)
-        call = await self._next_call(replies, request, talk)
-        if call:
+        decision = request.decision
+        call = None if decision else await self._next_call(replies, request, talk)
+        if decision:
+            text = await self._decide(replies, request, decision)
+            yield PartStarted(0, "text")
+            yield PartDelta(0, text)
+            yield PartFinished(0, Text(text))
+            reason, cut = "stop", False
+        elif call:
             yield PartStarted(0, "tool_call", call.name)
             yield PartDelta(0, json.dumps(dict(call.arguments), ensure_ascii=False))
             yield PartFinished(0, call)
@@ -112,9 +119,7 @@ class LocalModel:
         tool = await self._next_tool(replies, request, talk)
         if tool is None:
             return None
-        arguments: dict[str, object] = {}
-        if not prompts.takes_nothing(tool):
-            arguments = prompts.parsed(await replies.whole(prompts.arguments(talk, tool)))
+        arguments = await self._arguments(replies, talk, tool)
         call = ToolCall(prompts.next_id(request.messages), tool.name, arguments)
         # The same call again would give the same result, so the answer is made from the earlier one.
         return call if request.tool_choice != "auto" or not prompts.repeats(talk, call) else None
@@ -131,6 +136,27 @@ class LocalModel:
         tool = prompts.next_tool(talk, steps)
         # A cut-off plan may hold no whole name, and a finished plan has no next step.
         return (steps or kept)[-1] if required and tool is None else tool
+
+    async def _decide(self, replies: "_Replies", request: Request, decision: Decision) -> str:
+        """Return the JSON that a planned turn asks for, by the same constrained steps as a turn without a plan."""
+        if decision.tool is None:
+            # The last message asks for the decision, in words for other models.
+            talk = prompts.read(replace(request, messages=request.messages[:-1]))
+            kept = self.choose(request.tools, talk.question)
+            steps = prompts.planned(await replies.whole(prompts.plan(talk, kept)), kept) if kept else ()
+            if decision.kind == "route":
+                return prompts.route(steps)
+            first = await self._arguments(replies, talk, steps[0]) if steps else {}
+            return prompts.task_list(steps, first)
+        talk = prompts.talk_of(decision)
+        if decision.kind == "parameters":
+            return json.dumps(await self._arguments(replies, talk, decision.tool), ensure_ascii=False)
+        corrected = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
+        return prompts.judgement(talk, decision.tool, corrected)
+
+    @staticmethod
+    async def _arguments(replies: "_Replies", talk: Talk, tool: ToolDef) -> dict[str, object]:
+        return {} if prompts.takes_nothing(tool) else prompts.parsed(await replies.whole(prompts.arguments(talk, tool)))
 
     async def aclose(self) -> None:
         """Close nothing: the whole process shares the loaded model."""

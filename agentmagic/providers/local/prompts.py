@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import OutputSchema, Request
+from agentmagic.providers.base import Decision, OutputSchema, Request
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.wire import read_arguments
 from agentmagic.text import clip
@@ -127,8 +127,12 @@ def _made(messages: Iterable[Message]) -> Iterable[Made]:
         calls |= {call.id: call for call in message.calls}
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in calls:
-                arguments = json.dumps(dict(calls[part.call_id].arguments), ensure_ascii=False)
-                yield Made(part.name, arguments, clip(part.text, RESULT_CLIP, "..."), failed=part.is_error)
+                yield _made_of(calls[part.call_id], part)
+
+
+def _made_of(call: ToolCall, result: ToolResult) -> Made:
+    arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+    return Made(call.name, arguments, clip(result.text, RESULT_CLIP, "..."), failed=result.is_error)
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -258,6 +262,36 @@ def parsed(reply: str) -> dict[str, Any]:
 def repeats(talk: Talk, call: ToolCall) -> bool:
     """Return whether this turn made the same call before."""
     return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
+
+
+def talk_of(decision: Decision) -> Talk:
+    """Return the question and the calls of a planned turn."""
+    made = (_made_of(call, result) for call, result in decision.made)
+    return Talk(decision.question, tuple(made))
+
+
+def route(steps: Sequence[ToolDef]) -> str:
+    """Return the route of a planned turn, as JSON. The small model never asks back."""
+    return json.dumps({"route": "tools" if steps else "answer"})
+
+
+def task_list(steps: Sequence[ToolDef], first: Mapping[str, Any]) -> str:
+    """Return the tasks of a plan, as JSON. Each takes its parameters from the results before it, but the first."""
+    tasks: list[dict[str, Any]] = []
+    for number, tool in enumerate(steps, 1):
+        before = f"t{number - 1}"
+        later = dict.fromkeys(tool.parameters.get("properties", {}), f"${before}")
+        task = {"id": f"t{number}", "tool": tool.name, "parameters": first if number == 1 else later}
+        tasks.append({**task, "depends_on": [] if number == 1 else [before], "description": _summary(tool)})
+    return json.dumps({"tasks": tasks}, ensure_ascii=False)
+
+
+def judgement(talk: Talk, tool: ToolDef, corrected: Mapping[str, Any]) -> str:
+    """Return whether the last call served its purpose, as JSON; a failed one is tried again with other arguments."""
+    last = talk.made[-1]
+    retry = last.failed and not repeats(talk, ToolCall("", tool.name, corrected))
+    reason = last.outcome if last.failed else ""
+    return json.dumps({"success": not last.failed, "retry": retry, "reason": reason, "parameters": corrected or None})
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:

@@ -1,0 +1,541 @@
+"""The planned mode: route a request, plan its tasks, run them, judge and repair them.
+
+A planned turn is an ordinary turn whose calls come from a task list. Each round of tasks is one step in the history:
+calls, and their results. The requests for route, plan, parameters and judgements do not join the history.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, cast
+
+from agentmagic.errors import UsageError
+from agentmagic.events import (
+    Clarified,
+    Event,
+    Fold,
+    Notice,
+    Planned,
+    PlanRejected,
+    QuestionAnswered,
+    QuestionAsked,
+    Reply,
+    Route,
+    Routed,
+    Task,
+    TaskFinished,
+    TaskJudged,
+    TaskStarted,
+)
+from agentmagic.json_schema import misfit
+from agentmagic.loop.step import Steps
+from agentmagic.loop.tool_calls import ToolExecutor
+from agentmagic.messages import Text, ToolCall, ToolResult, Usage
+from agentmagic.plan import Checklist, PlanOptions, TaskProgress
+from agentmagic.providers.base import Decision, OutputSchema
+from agentmagic.runtime.timeouts import Deadline
+from agentmagic.secrets import redact
+from agentmagic.text import clip
+from agentmagic.tools.base import check_arguments
+
+TRIES = 3
+"""How often the model may write a plan, or the parameters of a task, that does not fit (PLAN-3)."""
+RETRIES = 3
+"""How often a task is tried again with corrected parameters (PLAN-5)."""
+MOST_TASKS = 30
+MOST_QUESTIONS = 3
+"""How often in a turn the model may ask the user back."""
+LAST_RESULTS = 5
+"""Results that the settling of parameters and a judgement see, besides those that the task depends on (PLAN-4)."""
+LONGEST_RESULT = 4_000
+"""Characters of one result in a request for parameters or a judgement."""
+
+RESUME = "resume"
+
+_REFERENCE = re.compile(r"\$([A-Za-z0-9_-]+)")
+_HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
+_TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
+_EMPTY = re.compile(r"[\s\[\](){}\"']*|null|none|nan", re.IGNORECASE)
+_ODD = re.compile(r"\s*(error|traceback|exception|failed)\b", re.IGNORECASE)
+
+ROUTE = """Decide how the user's last request is dealt with. Choose one route:
+- "answer": the conversation and general knowledge are enough.
+- "tools": tools are needed.
+- "ask": something is missing that only the user knows. Write one short question into "question".
+The tools: {tools}."""
+PLAN = """Plan the user's last request as a list of tasks, each one call of a tool, as few as possible.
+- "id": t1, t2 and so on. "tool": one of {tools}. "description": why the call is made, in a few words.
+- "parameters": the arguments of the call. Write the string "$t1" for a value that only the result of t1 tells.
+- "depends_on": the ids of the tasks that must be done before; tasks that do not depend on each other run at once."""
+SETTLE = """The user's request: {request}
+
+Write the arguments of a call of the tool {tool}, as one JSON object.
+What the call is for: {description}
+The arguments as planned, in which "$ID" stands for a value from the result of the task ID:
+{parameters}
+
+Results so far:
+{results}"""
+JUDGE = """The user's request: {request}
+
+Judge the result of one task. What it is for: {description}
+The call: {tool} with {parameters} (attempt {attempt}; planned were {planned})
+Its result ({status}):
+{result}
+
+Earlier results:
+{results}
+
+- "success": whether the result serves its purpose. "retry": whether other parameters may help.
+- "reason": what is wrong, in a sentence, else "". "parameters": all parameters for the next attempt, else null.
+- "result": what later tasks need of the result. "summary": what came of it, in one short sentence."""
+FAILURES = "Answer the request from the results above, and say plainly that this was not done:"
+
+_TEXT = {"type": "string"}
+ROUTE_FORM = OutputSchema(
+    "route",
+    {
+        "type": "object",
+        "properties": {"route": {"enum": ["answer", "ask", "tools"], **_TEXT}, "question": _TEXT},
+        "required": ["route"],
+    },
+)
+PLAN_FORM = OutputSchema(
+    "plan",
+    {
+        "type": "object",
+        "properties": {
+            "tasks": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MOST_TASKS,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "id": {**_TEXT, "pattern": "^[A-Za-z0-9_-]{1,20}$"},
+                        "tool": _TEXT,
+                        "parameters": {"type": "object"},
+                        "description": _TEXT,
+                        "depends_on": {"type": "array", "items": _TEXT},
+                    },
+                    "required": ["id", "tool", "parameters"],
+                },
+            }
+        },
+        "required": ["tasks"],
+    },
+)
+JUDGE_FORM = OutputSchema(
+    "judgement",
+    {
+        "type": "object",
+        "properties": {
+            "success": {"type": "boolean"},
+            "retry": {"type": "boolean"},
+            "reason": _TEXT,
+            "parameters": {"type": ["object", "null"]},
+            "result": _TEXT,
+            "summary": _TEXT,
+        },
+        "required": ["success", "retry"],
+    },
+)
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plays the planned part of a turn, which then goes on to an answer.
+
+    `deadline` starts anew with each round of tasks if `renew` is set. After `run`, `final` is the message of a tool
+    that ended the turn, `asked` says that the turn ends with a question to the user, and `choice` is the tool choice
+    of the answer: "none", or None if there is no plan and the turn goes on without one.
+    """
+
+    request: str
+    options: PlanOptions
+    steps: Steps
+    executor: ToolExecutor
+    fold: Fold
+    deadline: Deadline
+    most_rounds: int
+    renew: bool = False
+    checklist: Checklist = field(default_factory=Checklist)
+    final: str | None = None
+    asked: bool = False
+    choice: str | None = "none"
+
+    async def run(self) -> None:
+        """Route, plan and run the tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
+        left = self.options.left
+        if left is not None and await self._resumes(left):
+            self.checklist = left
+            self._emit(left.again())
+        elif not self.options.new:
+            self.choice = None
+            return
+        elif not (await self._use_tools() and await self._make_plan() and await self._confirm()):
+            return
+        while self.final is None and (ready := self.checklist.ready()):
+            self._restart_clock()
+            await self._round(ready)
+            self._skip_stuck()
+        self._restart_clock()
+
+    @property
+    def closing(self) -> str:
+        """What the model is told before it answers: what was not done. "" if nothing failed."""
+        rows = self.checklist.rows.values()
+        failures = [f"- {row.task.description or row.task.tool}: {row.summary}" for row in rows if row.state != "done"]
+        return "\n".join((FAILURES, *failures)) if failures else ""
+
+    def _emit(self, event: Event) -> None:
+        self.checklist.feed(event)
+        self.executor.emit(event)
+
+    def _restart_clock(self) -> None:
+        if self.renew:
+            self.deadline.restart()
+
+    async def _resumes(self, left: Checklist) -> bool:
+        """Return whether the plan of the last turn goes on. Raises UsageError if there is no one to ask."""
+        if self.options.resume:
+            return True
+        count = len(left.rows) - left.done
+        question = (
+            f"The last turn left a plan with {count} open task{'' if count == 1 else 's'}. Resume it, or drop it?"
+        )
+        answer = await self._put(question, RESUME)
+        if answer is None:
+            message = (
+                f"The last turn left a plan with {count} open task{'' if count == 1 else 's'}. Go on with it by "
+                "%agent resume (resume=True in code), or drop it with %%agent --drop (drop=True)."
+            )
+            raise UsageError(message)
+        return answer.strip().lower().startswith(RESUME)
+
+    # -- route ---------------------------------------------------------------------------------
+
+    async def _use_tools(self) -> bool:
+        """Decide the route, and ask the user back if need be. Return whether tools are to be used."""
+        tools = ", ".join(self.executor.tools) or "none"
+        for _ in range(MOST_QUESTIONS):
+            text, usage = await self.steps.decide(
+                ROUTE.format(tools=tools), ROUTE_FORM, Decision("route", self.request)
+            )
+            try:
+                decided = ROUTE_FORM.read(text)
+            except ValueError:
+                decided = {"route": "tools"}  # the plan that follows is checked on its own
+            question = str(decided.get("question", "")).strip()
+            route = cast("Route", decided["route"] if question or decided["route"] != "ask" else "tools")
+            self._emit(Routed(route, usage))
+            if route != "ask":
+                return route == "tools" and bool(self.executor.tools)
+            if not await self._ask_back(question):
+                return False
+        return bool(self.executor.tools)
+
+    async def _ask_back(self, question: str) -> bool:
+        """Put the model's question to the user. Without an answer it becomes the text of the turn."""
+        answer = await self._put(question)
+        if answer is None:
+            self.steps.write(Text(question))
+            self.asked = True
+            return False
+        self._emit(Clarified(question, answer))
+        self.request += f"\n(You asked: {question} The user answered: {answer})"
+        return True
+
+    async def _put(self, question: str, suggested: str = "") -> str | None:
+        asked = QuestionAsked(uuid.uuid4().hex, question, suggested)
+        intent = await self.executor.gate.put(asked)
+        if not isinstance(intent, Reply):
+            return None
+        self._emit(QuestionAnswered(asked.id, intent.text))
+        return intent.text
+
+    # -- plan ----------------------------------------------------------------------------------
+
+    async def _make_plan(self) -> bool:
+        """Have the model write the tasks. Without a valid plan the turn goes on without one."""
+        prompt, problem = PLAN.format(tools=", ".join(self.executor.tools)), ""
+        for _ in range(TRIES):
+            wrong = f"\n\nYour last plan could not be used: {problem} Write the whole plan again." if problem else ""
+            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, Decision("plan", self.request))
+            try:
+                tasks = self._tasks(PLAN_FORM.read(text)["tasks"])
+            except ValueError as error:
+                problem = redact(str(error))
+                self._emit(PlanRejected(problem, usage))
+            else:
+                self._emit(Planned(tasks, usage))
+                return True
+        words = f"The model wrote no valid plan in {TRIES} tries, so the turn goes on without one. {problem}"
+        self._emit(Notice("warning", words))
+        self.choice = None
+        return False
+
+    def _tasks(self, written: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
+        """Return the tasks of a written plan in an order in which they can run. Raises ValueError if there is none."""
+        ids = {str(one["id"]) for one in written}
+        if len(ids) < len(written):
+            message = "Two tasks have the same id."
+            raise ValueError(message)
+        tasks = [self._task(one, ids) for one in written]
+        ordered: list[Task] = []
+        while tasks:
+            known = {task.id for task in ordered}
+            free = [task for task in tasks if known.issuperset(task.after)]
+            if not free:
+                message = f"The tasks {', '.join(task.id for task in tasks)} wait for each other."
+                raise ValueError(message)
+            ordered += free
+            tasks = [task for task in tasks if task not in free]
+        return tuple(ordered)
+
+    def _task(self, written: Mapping[str, Any], ids: set[str]) -> Task:
+        name, parameters = str(written["tool"]), cast("Mapping[str, Any]", written["parameters"])
+        referred = _references(parameters) & ids
+        after = dict.fromkeys((*map(str, written.get("depends_on", ())), *sorted(referred)))
+        task = Task(str(written["id"]), name, parameters, str(written.get("description", "")), tuple(after))
+        if unknown := [name for name in after if name not in ids]:
+            message = f"Task {task.id} depends on {unknown[0]}, and there is no such task."
+            raise ValueError(message)
+        tool = self.executor.tools.get(name)
+        if tool is None:
+            close = get_close_matches(name, self.executor.tools, n=3, cutoff=0.5) or list(self.executor.tools)[:10]
+            message = f"Task {task.id} calls {name}, and there is no such tool. Tools: {', '.join(close)}."
+            raise ValueError(message)
+        if not referred and (problem := check_arguments(tool.definition, parameters)):
+            message = f"Task {task.id}: {problem}"
+            raise ValueError(message)
+        return task
+
+    async def _confirm(self) -> bool:
+        """Show the user the plan, which may be changed. Return whether it is to be run."""
+        if not self.options.confirm:
+            return True
+        question, suggested = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
+        for _ in range(TRIES):
+            answer = await self._put(question, suggested)
+            if answer is None:
+                break
+            if not answer.strip() or answer.strip() == suggested.strip():
+                return True
+            try:
+                self._emit(Planned(self._tasks(read_plan(answer))))
+            except ValueError as error:
+                question, suggested = f"The plan cannot be run: {error} Change it.", answer
+            else:
+                return True
+        self.steps.write(Text(f"The plan was not run:\n\n```\n{suggested}\n```"))
+        self.asked = True
+        return False
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    async def _round(self, ready: Sequence[TaskProgress]) -> None:
+        """Make the calls of the tasks that can run, side by side, and judge their results."""
+        if self.steps.number >= self.most_rounds:
+            for row in ready:
+                self._emit(TaskFinished(row.task.id, "skipped", "The limit of steps was reached (max_iterations)."))
+            return
+        calls: list[ToolCall] = []
+        for row in ready:
+            parameters, usage = await self._settled(row)
+            if parameters is None:
+                continue
+            call = ToolCall(f"call_{uuid.uuid4().hex}", row.task.tool, parameters)
+            self._emit(TaskStarted(row.task.id, call.id, parameters, row.attempt + 1, usage))
+            calls.append(call)
+        if not calls:
+            return
+        self.steps.write(*calls)
+        self.final = await self.executor.carry_out(self.fold.unanswered)
+        results = {part.call_id: part for part in self.fold.messages[-1].parts if isinstance(part, ToolResult)}
+        for row in ready:
+            if row.call_id in results and row.state == "running":
+                row.result = results[row.call_id]
+                await self._judge(row, row.result)
+
+    async def _settled(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
+        """Return the parameters of the next attempt, after a request if they refer to results; None if it failed."""
+        spent = Usage()
+        if not _references(row.parameters) & set(self.checklist.rows):
+            return row.parameters, spent
+        tool = self.executor.tools[row.task.tool].definition
+        form, problem = OutputSchema("arguments", tool.parameters), ""
+        prompt = SETTLE.format(
+            request=self.request,
+            tool=f"{tool.name} ({tool.description.strip()})",
+            description=row.task.description,
+            parameters=_json(row.parameters),
+            results=self._results(row),
+        )
+        decision = Decision("parameters", self.request, tool, self._made(row))
+        for _ in range(TRIES):
+            wrong = f"\n\nYour last arguments could not be used: {problem}" if problem else ""
+            text, usage = await self.steps.decide(prompt + wrong, form, decision)
+            spent += usage
+            try:
+                return form.read(text), spent
+            except ValueError as error:
+                problem = redact(str(error))
+        words = f"No fitting parameters were found in {TRIES} tries: {problem}"
+        self._emit(TaskFinished(row.task.id, "failed", words, spent))
+        return None, spent
+
+    async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
+        """Settle a task by its result: done, failed, or to be tried again."""
+        refused = result.status in ("denied", "interrupted")
+        judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
+        judged = await self._judgement(row, result) if judging and not refused else None
+        if judged is None:
+            state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), 200, "...")
+        else:
+            state, summary = "done" if judged.success else "failed", judged.summary or judged.reason
+            self._emit(judged)
+            if judged.retry:
+                return
+        self._emit(TaskFinished(row.task.id, state, summary))
+
+    async def _judgement(self, row: TaskProgress, result: ToolResult) -> TaskJudged | None:
+        """Have the model judge a result. Return None if what it wrote cannot be used."""
+        prompt = JUDGE.format(
+            request=self.request,
+            description=row.task.description,
+            tool=row.task.tool,
+            parameters=_json(row.parameters),
+            attempt=row.attempt,
+            planned=_json(row.task.parameters),
+            status=result.status,
+            result=clip(result.text, LONGEST_RESULT, "...") or "(empty)",
+            results=self._results(row),
+        )
+        tool = self.executor.tools[row.task.tool].definition
+        call = ToolCall(row.call_id, tool.name, row.parameters)
+        decision = Decision("judgement", self.request, tool, (*self._made(row), (call, result)))
+        spent, problem = Usage(), ""
+        for _ in range(TRIES - 1):
+            wrong = f"\n\nYour last judgement could not be used: {problem}" if problem else ""
+            text, usage = await self.steps.decide(prompt + wrong, JUDGE_FORM, decision)
+            spent += usage
+            try:
+                return self._read_judgement(row, JUDGE_FORM.read(text), spent)
+            except ValueError as error:
+                problem = redact(str(error))
+        self._emit(Notice("info", f"The judgement of {row.task.id} could not be used: {problem}"))
+        return None
+
+    def _read_judgement(self, row: TaskProgress, written: Mapping[str, Any], usage: Usage) -> TaskJudged:
+        """Return a judgement. Raises ValueError if its corrected parameters do not fit the tool."""
+        success, parameters = bool(written["success"]), written.get("parameters")
+        retry = not success and bool(written["retry"]) and row.attempt <= RETRIES
+        if retry and parameters is not None:
+            problem = misfit(self.executor.tools[row.task.tool].definition.parameters, parameters)
+            if problem:
+                raise ValueError(problem)
+        return TaskJudged(
+            row.task.id,
+            success,
+            retry,
+            str(written.get("reason", "")),
+            cast("Mapping[str, Any] | None", parameters) if retry else None,
+            str(written.get("result", "")),
+            str(written.get("summary", "")),
+            usage,
+        )
+
+    def _skip_stuck(self) -> None:
+        """Skip what depends on a task that failed, and what depends on that."""
+        while stuck := self.checklist.stuck():
+            for row, cause in stuck:
+                words = f"Skipped, because {cause.task.id} {cause.state}: {cause.summary}"
+                self._emit(TaskFinished(row.task.id, "skipped", clip(words, 300, "...")))
+
+    def _results(self, row: TaskProgress) -> str:
+        """Return the results that a request about a task shows, one a paragraph."""
+        lines = (f"{one.task.id} ({one.task.tool}): {clip(one.told, LONGEST_RESULT, '...')}" for one in self._seen(row))
+        return "\n".join(lines) or "(none)"
+
+    def _made(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
+        """Return the calls of the tasks that a request about a task shows, with their results."""
+        return tuple(
+            (ToolCall(one.call_id, one.task.tool, one.parameters), one.result)
+            for one in self._seen(row)
+            if one.result is not None
+        )
+
+    def _seen(self, row: TaskProgress) -> list[TaskProgress]:
+        """Return the last tasks that are done, and all that a task depends on."""
+        finished = [one for one in self.checklist.rows.values() if one.state == "done" and one is not row]
+        return [one for one in finished if one in finished[-LAST_RESULTS:] or one.task.id in row.task.after]
+
+
+def is_odd(result: ToolResult) -> bool:
+    """Return whether a result should be judged: an error, nothing, or a text that begins like an error."""
+    nothing = result.structured in ([], {}, "") or (not result.structured and _EMPTY.fullmatch(result.text))
+    return result.is_error or bool(nothing) or _ODD.match(result.text) is not None
+
+
+def written_plan(checklist: Checklist) -> str:
+    """Return a plan as text that a person can edit, a line for each task: `t1 tool {...} after t0 # why`."""
+    lines: list[str] = []
+    for row in checklist.rows.values():
+        task = row.task
+        after = f" after {', '.join(task.after)}" if task.after else ""
+        why = f" # {' '.join(task.description.split())}" if task.description else ""
+        lines.append(f"{task.id} {task.tool} {_json(task.parameters)}{after}{why}")
+    return "\n".join(lines)
+
+
+def read_plan(text: str) -> list[dict[str, Any]]:
+    """Read what `written_plan` wrote, after a person changed it. Raises ValueError for a line that is no task."""
+    tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
+    if not tasks:
+        message = "It has no tasks."
+        raise ValueError(message)
+    return tasks
+
+
+def _read_line(line: str) -> dict[str, Any]:
+    message = f"This line is no task: {line[:100]!r}. Write: t1 tool {{...}} after t0 # why."
+    head = _HEAD.match(line)
+    if head is None:
+        raise ValueError(message)
+    try:
+        parameters, end = json.JSONDecoder().raw_decode(line, head.end())
+    except ValueError:
+        raise ValueError(message) from None
+    tail = _TAIL.fullmatch(line, end)
+    if tail is None:
+        raise ValueError(message)
+    after = [name.strip() for name in (tail[1] or "").split(",") if name.strip()]
+    return {
+        "id": head[1],
+        "tool": head[2],
+        "parameters": parameters,
+        "depends_on": after,
+        "description": tail[2] or "",
+    }
+
+
+def _references(parameters: Any) -> set[str]:
+    """Return every name that stands behind a "$" in the texts of some parameters."""
+    match parameters:
+        case str():
+            return set(cast("list[str]", _REFERENCE.findall(parameters)))
+        case Mapping():
+            inner = list(cast("Mapping[str, Any]", parameters).values())
+        case list():
+            inner = cast("list[Any]", parameters)
+        case _:
+            inner = []
+    return {name for one in inner for name in _references(one)}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

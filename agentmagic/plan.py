@@ -1,0 +1,153 @@
+"""The tasks of a plan and how far each has come, as a fold of the events of a planned turn.
+
+The loop runs a plan by it, a screen shows it, and a plan that was cut off is resumed from it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentmagic.errors import UsageError
+from agentmagic.events import Event, Planned, Task, TaskFinished, TaskJudged, TaskStarted, TaskState, ToolFinished
+from agentmagic.messages import ToolResult
+
+Judging = Literal["all", "odd", "off"]
+JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
+SETTLED_TASK: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
+
+
+@dataclass(slots=True)
+class TaskProgress:
+    """How far a task has come; `parameters` are those of its last or next attempt."""
+
+    task: Task
+    parameters: Mapping[str, Any]
+    state: TaskState = "pending"
+    attempt: int = 0
+    call_id: str = ""
+    result: ToolResult | None = None
+    judgements: list[TaskJudged] = field(default_factory=list[TaskJudged])
+    summary: str = ""
+
+    @property
+    def told(self) -> str:
+        """What later tasks are told of the result."""
+        processed = self.judgements[-1].result if self.judgements else ""
+        return processed or (self.result.text if self.result else self.summary)
+
+
+class Checklist:
+    """The tasks of the last plan in a log, in their order; `rows` finds them by id."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.rows: dict[str, TaskProgress] = {}
+        for event in events:
+            self.feed(event)
+
+    def feed(self, event: Event) -> bool:
+        """Take one event in. Return whether it changed the list."""
+        match event:
+            case Planned():
+                self._begin(event)
+                return True
+            case TaskStarted() | TaskJudged() | TaskFinished():
+                row = self.rows.get(event.id)
+            case ToolFinished():
+                row = next((row for row in self.rows.values() if row.call_id == event.result.call_id), None)
+            case _:
+                return False
+        if row is not None:
+            _change(row, event)
+        return row is not None
+
+    def _begin(self, plan: Planned) -> None:
+        before, finished = self.rows, {event.id: event for event in plan.finished}
+        self.rows = {task.id: TaskProgress(task, task.parameters) for task in plan.tasks}
+        for name in self.rows.keys() & finished.keys():
+            if name in before:  # the log also has the turn that was cut off, with the results
+                self.rows[name] = before[name]
+            else:
+                _change(self.rows[name], finished[name])
+
+    def again(self) -> Planned:
+        """Return the plan as an event of the turn that resumes it. Tasks that were running wait again."""
+        for row in self.rows.values():
+            if row.state == "running":
+                row.state = "pending"
+        settled = (row for row in self.rows.values() if row.state in SETTLED_TASK)
+        finished = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in settled)
+        return Planned(tuple(row.task for row in self.rows.values()), finished=finished)
+
+    @property
+    def open(self) -> bool:
+        """Whether a task is neither done, failed nor skipped."""
+        return any(row.state not in SETTLED_TASK for row in self.rows.values())
+
+    @property
+    def done(self) -> int:
+        """How many tasks are over."""
+        return sum(row.state in SETTLED_TASK for row in self.rows.values())
+
+    def ready(self) -> list[TaskProgress]:
+        """Return the tasks that can run now: they wait, and every task before them is done."""
+        return [
+            row
+            for row in self.rows.values()
+            if row.state == "pending" and all(self.rows[name].state == "done" for name in row.task.after)
+        ]
+
+    def stuck(self) -> list[tuple[TaskProgress, TaskProgress]]:
+        """Return the tasks that can never run, each with the failed or skipped task before it."""
+        found: list[tuple[TaskProgress, TaskProgress]] = []
+        for row in self.rows.values():
+            before = (self.rows[name] for name in row.task.after)
+            cause = next((one for one in before if one.state in ("failed", "skipped")), None)
+            if row.state == "pending" and cause is not None:
+                found.append((row, cause))
+        return found
+
+
+def _change(row: TaskProgress, event: TaskStarted | TaskJudged | TaskFinished | ToolFinished) -> None:
+    match event:
+        case TaskStarted():
+            row.state, row.attempt, row.call_id = "running", event.attempt, event.call_id
+            row.parameters, row.result = event.parameters, None
+        case TaskJudged():
+            row.judgements.append(event)
+            if event.retry:
+                row.state = "pending"
+                row.parameters = row.parameters if event.parameters is None else event.parameters
+        case TaskFinished():
+            row.state, row.summary = event.state, event.summary
+        case ToolFinished():
+            row.result = event.result
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How a turn is planned.
+
+    `judge` says which results the model judges: all, those that look odd, or none. With `confirm` the user sees the
+    plan, and may change it, before it runs. `left` is the plan that the last turn left open. With `resume` the turn
+    goes on with it; else the user is asked whether to. `new` says that the request gets a plan of its own.
+    """
+
+    judge: Judging = "odd"
+    confirm: bool = False
+    left: Checklist | None = None
+    resume: bool = False
+    new: bool = True
+
+    def __post_init__(self) -> None:
+        if self.judge not in JUDGING:
+            message = f"judge is {self.judge!r}. Choose one of {', '.join(JUDGING)}."
+            raise UsageError(message)
+
+
+def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
+    """Return the plan that the last of these turns left unfinished, or None."""
+    if not turns or not any(isinstance(event, Planned) for event in turns[-1]):
+        return None
+    # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
+    checklist = Checklist(event for turn in turns for event in turn)
+    return checklist if checklist.open else None

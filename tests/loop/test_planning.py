@@ -1,0 +1,444 @@
+import json
+import threading
+
+import pytest
+
+from agentmagic import Agent, Approve, Policy, Reply, Rule, Session, tool
+from agentmagic.errors import TurnTimeout, UsageError
+from agentmagic.loop.planning import read_plan, written_plan
+from agentmagic.messages import Message, Text, user
+from agentmagic.plan import Checklist, open_plan
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.testing import Recorder, Stalled, invalid_history, run
+from tests.turns import kinds, notices, texts
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def find(word: str) -> str:
+    """Find the number of a word."""
+    numbers = {"one": "1", "two": "2"}
+    if word not in numbers:
+        message = f"there is no word {word!r}"
+        raise ValueError(message)
+    return numbers[word]
+
+
+def nothing() -> str:
+    """Find nothing."""
+    return ""
+
+
+def task(name, parameters, *, key="t1", after=(), why=""):
+    return {"id": key, "tool": name, "parameters": parameters, "depends_on": list(after), "description": why}
+
+
+def script(*steps):
+    """A model that plays steps; an object is an answer in JSON."""
+    return ScriptedModel([json.dumps(step) if isinstance(step, dict) else step for step in steps])
+
+
+TOOLS = {"route": "tools"}
+
+
+def tasks(*written):
+    return {"tasks": list(written)}
+
+
+def planned(*steps, tools=(add, find, nothing), **options):
+    """The session and the result of one planned turn."""
+    agent = {
+        name: options.pop(name) for name in ("permission", "timeout", "max_iterations", "max_tokens") if name in options
+    }
+    session = Session(Agent(script(*steps), tools=tools, **agent))
+    return session, run(session, "Do the sum", plan=True, **options)
+
+
+def rows(events):
+    """The tasks of a log, as (id, state, attempts)."""
+    return [(row.task.id, row.state, row.attempt) for row in Checklist(events).rows.values()]
+
+
+def requests(session):
+    return session.agent.model.requests
+
+
+def test_a_question_that_needs_no_tool_is_answered_at_once():
+    session, result = planned({"route": "answer"}, "Hello.")
+    assert (result.final_text, result.stop_reason) == ("Hello.", "answer")
+    assert [message.role for message in result.history_delta] == ["user", "assistant"]
+    assert requests(session)[0].output.name == "route"
+
+
+def test_tasks_become_ordinary_calls_and_results():
+    sum_of = task("add", {"a": 1, "b": 2}, why="the sum")
+    _, result = planned(TOOLS, tasks(sum_of), "It is 3.")
+    assert result.final_text == "It is 3."
+    assert [call.name for message in result.history_delta for call in message.calls] == ["add"]
+    assert texts(result) == ["3"]
+    assert invalid_history(result.history_delta) is None
+    assert rows(result.events) == [("t1", "done", 1)]
+    assert result.usage.requests == 3
+    assert result.iterations_used == 2
+
+
+def test_requests_for_route_and_plan_see_the_conversation_and_do_not_join_it():
+    session, _ = planned(TOOLS, tasks(task("nothing", {})), "Nothing.", judge="off")
+    route, plan, answer = requests(session)
+    assert [message.role for message in route.messages] == ["user", "user"]
+    assert [definition.name for definition in plan.tools] == ["add", "find", "nothing"]
+    assert plan.tool_choice == "none"
+    assert "Plan the user's last request" not in str(answer.messages)
+    assert "Plan the user's last request" not in str(session.messages)
+
+
+def test_independent_tasks_run_side_by_side():
+    both = threading.Barrier(2, timeout=10)
+
+    @tool(thread_safe=True)
+    def meet(name: str) -> str:
+        """Wait for the other."""
+        both.wait()
+        return name
+
+    first, second = task("meet", {"name": "a"}), task("meet", {"name": "b"}, key="t2")
+    _, result = planned(TOOLS, tasks(first, second), "They met.", tools=[meet])
+    assert texts(result) == ["a", "b"]
+    assert result.iterations_used == 2
+
+
+def test_parameters_that_refer_to_a_result_are_settled_by_the_model():
+    session, result = planned(
+        TOOLS,
+        tasks(task("find", {"word": "two"}), task("add", {"a": 1, "b": "$t1"}, key="t2")),
+        {"a": 1, "b": 2},
+        "It is 3.",
+    )
+    assert texts(result) == ["2", "3"]
+    settling = requests(session)[2]
+    assert settling.output.name == "arguments"
+    assert "t1 (find): 2" in settling.messages[0].text
+    assert len(requests(session)) == 4
+
+
+def test_constant_parameters_take_no_request_even_after_another_task():
+    later = task("add", {"a": 1, "b": 1}, key="t2", after=["t1"])
+    session, result = planned(TOOLS, tasks(task("find", {"word": "one"}), later), "Done.")
+    assert len(requests(session)) == 3
+    assert texts(result) == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (tasks(task("adds", {"a": 1, "b": 2})), "calls adds, and there is no such tool. Tools: add"),
+        (tasks(task("add", {"a": "x", "b": 2})), "Task t1"),
+        (tasks(task("add", {"a": 1, "b": "$t2"}), task("add", {"a": 1, "b": "$t1"}, key="t2")), "wait for each other"),
+        (tasks(task("find", {"word": "one"}, after=["t9"])), "depends on t9"),
+        (tasks(task("nothing", {}), task("nothing", {})), "the same id"),
+        ("no JSON", "not JSON"),
+        (tasks(), "has less than 1 item"),
+    ],
+)
+def test_a_plan_that_cannot_run_is_written_again(wrong, said):
+    session, result = planned(TOOLS, wrong, tasks(task("add", {"a": 1, "b": 2})), "It is 3.")
+    assert result.final_text == "It is 3."
+    rejected = next(event for event in result.events if event.type == "plan_rejected")
+    assert said in rejected.problem
+    assert rejected.problem in requests(session)[2].messages[-1].text
+
+
+def test_after_three_invalid_plans_the_turn_goes_on_without_one():
+    session, result = planned(TOOLS, "no", "no", "no", {"text": "", "calls": []}, tools=[add])
+    assert "wrote no valid plan in 3 tries" in notices(result)[0]
+    assert requests(session)[-1].tool_choice == "auto"
+    assert result.stop_reason == "answer"
+
+
+def test_a_failed_task_is_repaired_with_corrected_parameters():
+    session, result = planned(
+        TOOLS,
+        tasks(task("find", {"word": "too"}, why="the number")),
+        {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
+        "It is 2.",
+    )
+    assert rows(result.events) == [("t1", "done", 2)]
+    assert result.final_text == "It is 2."
+    judging = requests(session)[2].messages[0].text
+    for seen in ("Do the sum", "the number", '{"word": "too"}', "attempt 1", "there is no word 'too'"):
+        assert seen in judging
+    assert invalid_history(result.history_delta) is None
+
+
+def test_corrections_that_do_not_fit_the_tool_are_refused():
+    wrong = {"success": False, "retry": True, "parameters": {"words": "two"}}
+    right = {"success": False, "retry": True, "parameters": {"word": "two"}}
+    session, result = planned(TOOLS, tasks(task("find", {"word": "too"})), wrong, right, "It is 2.")
+    assert texts(result)[-1] == "2"
+    assert "could not be used" in requests(session)[3].messages[0].text
+
+
+def test_a_task_is_retried_three_times_at_most():
+    again = {"success": False, "retry": True, "reason": "still wrong", "parameters": {"word": "x"}}
+    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), *[again] * 4, "It failed.")
+    assert rows(result.events) == [("t1", "failed", 4)]
+
+
+def test_what_depends_on_a_failed_task_is_skipped_and_the_answer_says_so():
+    first = task("find", {"word": "x"}, why="the number")
+    second = task("add", {"a": 1, "b": "$t1"}, key="t2", why="the sum")
+    third = task("add", {"a": 1, "b": "$t2"}, key="t3")
+    no = {"success": False, "retry": False, "reason": "There is no such word."}
+    session, result = planned(TOOLS, tasks(first, second, third), no, "I could not.")
+    assert rows(result.events) == [("t1", "failed", 1), ("t2", "skipped", 0), ("t3", "skipped", 0)]
+    told = requests(session)[-1].messages[-1].text
+    assert "say plainly that this was not done" in told
+    assert "There is no such word." in told
+
+
+@pytest.mark.parametrize(("judge", "count"), [("all", 5), ("odd", 4), ("off", 3)])
+def test_judge_says_which_results_cost_a_request(judge, count):
+    fine = {"success": True, "retry": False}
+    plan = tasks(task("add", {"a": 1, "b": 2}), task("nothing", {}, key="t2"))
+    session, _ = planned(TOOLS, plan, *[fine] * (count - 3), "Done.", judge=judge)
+    assert len(requests(session)) == count
+
+
+def test_a_judgement_that_cannot_be_read_leaves_the_result_to_speak():
+    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), "no", "no", "It failed.")
+    assert rows(result.events) == [("t1", "failed", 1)]
+    assert "could not be used" in notices(result)[0]
+
+
+def test_a_denied_task_fails_without_a_judgement():
+    policy = Policy([Rule("deny", "add")], default="allow")
+    session, result = planned(TOOLS, tasks(task("add", {"a": 1, "b": 2})), "It was denied.", permission=policy)
+    assert rows(result.events) == [("t1", "failed", 1)]
+    assert len(requests(session)) == 3
+
+
+def test_a_corrected_call_is_asked_about_again():
+    @tool(ask=True)
+    def look(word: str) -> str:
+        """Look a word up."""
+        return find(word)
+
+    session = Session(
+        Agent(
+            script(
+                TOOLS,
+                tasks(task("look", {"word": "too"})),
+                {"success": False, "retry": True, "parameters": {"word": "two"}},
+                "It is 2.",
+            ),
+            tools=[look],
+        )
+    )
+    turn = session.start("Look", plan=True, attended=True)
+    asked = []
+
+    def approve(event):
+        if event.type == "approval_asked":
+            asked.append(dict(event.call.arguments))
+            turn.send(Approve(event.id))
+
+    turn.listen(approve)
+    assert turn.wait().final_text == "It is 2."
+    assert asked == [{"word": "too"}, {"word": "two"}]
+
+
+def test_the_model_asks_the_user_back_and_plans_with_the_answer():
+    session = Session(
+        Agent(
+            script(
+                {"route": "ask", "question": "Which word?"}, TOOLS, tasks(task("find", {"word": "two"})), "It is 2."
+            ),
+            tools=[find],
+        )
+    )
+    turn = session.start("Find the number", plan=True, attended=True)
+    recorder = Recorder()
+    turn.listen(recorder)
+    turn.send(Reply(recorder.wait_for("question_asked").id, "two"))
+    result = turn.wait()
+    assert result.final_text == "It is 2."
+    assert result.history_delta[:3] == (
+        user("Find the number"),
+        Message("assistant", (Text("Which word?"),)),
+        user("two"),
+    )
+    assert invalid_history(result.history_delta) is None
+
+
+def test_without_a_user_the_question_is_the_text_of_the_turn():
+    _, result = planned({"route": "ask", "question": "Which word?"})
+    assert (result.final_text, result.stop_reason) == ("Which word?", "answer")
+    assert result.history_delta[-1].role == "assistant"
+
+
+def test_a_confirmed_plan_runs_as_the_user_changed_it():
+    plan = tasks(task("add", {"a": 1, "b": 2}, why="the sum"), task("nothing", {}, key="t2"))
+    session = Session(Agent(script(TOOLS, plan, "It is 10."), tools=[add, nothing]))
+    turn = session.start("Do it", plan=True, confirm=True, attended=True)
+    recorder = Recorder()
+    turn.listen(recorder)
+    asked = recorder.wait_for("question_asked")
+    assert asked.suggested == 't1 add {"a": 1, "b": 2} # the sum\nt2 nothing {}'
+    turn.send(Reply(asked.id, 't1 add {"a": 1, "b": 9} # the sum'))
+    result = turn.wait()
+    assert texts(result) == ["10"]
+    assert rows(result.events) == [("t1", "done", 1)]
+
+
+def test_without_a_user_a_plan_to_confirm_is_shown_and_not_run():
+    _, result = planned(TOOLS, tasks(task("nothing", {})), confirm=True)
+    assert "The plan was not run" in result.final_text
+    assert "t1 nothing {}" in result.final_text
+    assert texts(result) == []
+
+
+def test_a_plan_in_text_is_read_as_it_was_written():
+    _, result = planned(
+        TOOLS,
+        tasks(task("find", {"word": "a # b after c"}, why="why {x}"), task("nothing", {}, key="t2", after=["t1"])),
+        {"success": True, "retry": False},
+        {"success": True, "retry": False},
+        "Done.",
+    )
+    text = written_plan(Checklist(result.events))
+    assert [one["parameters"] for one in read_plan(text)] == [{"word": "a # b after c"}, {}]
+    assert [one["depends_on"] for one in read_plan(text)] == [[], ["t1"]]
+
+
+def test_a_tool_that_ends_the_turn_ends_the_plan():
+    from agentmagic import Done
+
+    def finish() -> Done:
+        """Finish."""
+        return Done("All done.")
+
+    _, result = planned(
+        TOOLS, tasks(task("finish", {}), task("nothing", {}, key="t2", after=["t1"])), tools=[finish, nothing]
+    )
+    assert (result.final_text, result.stop_reason) == ("All done.", "done")
+
+
+def test_rounds_count_as_steps_and_the_last_step_is_the_answer():
+    chain = [task("nothing", {}, key=f"t{n}", after=[f"t{n - 1}"] if n > 1 else []) for n in range(1, 5)]
+    _, result = planned(TOOLS, tasks(*chain), "As far as it went.", judge="off", max_iterations=3)
+    assert [state for _, state, _ in rows(result.events)] == ["done", "done", "skipped", "skipped"]
+    assert (result.final_text, result.iterations_used) == ("As far as it went.", 3)
+
+
+def test_a_budget_that_is_used_up_ends_a_planned_turn():
+    _, result = planned(TOOLS, tasks(task("nothing", {})), "Done.", max_tokens=20)
+    assert result.stop_reason == "budget"
+
+
+class Stop(Stalled):
+    """Plays a script and then stalls."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.script = script(*steps)
+        self.left = len(steps)
+
+    async def stream(self, request):
+        self.left -= 1
+        async for event in self.script.stream(request) if self.left >= 0 else super().stream(request):
+            yield event
+
+
+PHASES = {
+    "route": (),
+    "plan": (TOOLS,),
+    "parameters": (TOOLS, tasks(task("find", {"word": "one"}), task("add", {"a": 1, "b": "$t1"}, key="t2"))),
+    "judgement": (TOOLS, tasks(task("nothing", {}))),
+    "answer": (TOOLS, tasks(task("find", {"word": "one"}))),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
+    model = Stop(*PHASES[phase])
+    session = Session(Agent(model, tools=[add, find, nothing]))
+    turn = session.start("Do the sum", plan=True)
+    assert model.stalled.wait(10)
+    turn.cancel()
+    result = turn.wait()
+    assert result.stop_reason == "cancelled"
+    assert invalid_history(session.messages) is None
+
+
+def cut_off(tmp_path):
+    """A saved session whose second task was never judged, and the words of its first task."""
+    model = Stop(TOOLS, tasks(task("find", {"word": "one"}), task("nothing", {}, key="t2", after=["t1"])))
+    session = Session(Agent(model, tools=[add, find, nothing]), path=tmp_path / "plan.jsonl")
+    turn = session.start("Do the sum", plan=True)
+    assert model.stalled.wait(10)
+    turn.cancel()
+    turn.wait()
+    session.close()
+    return tmp_path / "plan.jsonl"
+
+
+def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again(tmp_path):
+    path = cut_off(tmp_path)
+    model = script({"success": True, "retry": False}, "There was nothing.")
+    session = Session.load(path, Agent(model, tools=[add, find, nothing]))
+    result = run(session, "Go on", resume=True)
+    assert result.final_text == "There was nothing."
+    assert [call.name for message in result.history_delta for call in message.calls] == ["nothing"]
+    assert rows(result.events) == [("t1", "done", 0), ("t2", "done", 1)]
+    assert rows(session.events) == [("t1", "done", 1), ("t2", "done", 1)]
+    assert open_plan([turn.events for turn in session.turns]) is None
+
+
+def test_a_new_request_while_tasks_are_open_asks_and_fails_without_a_user(tmp_path):
+    path = cut_off(tmp_path)
+    session = Session.load(path, Agent(script("Hello."), tools=[nothing]))
+    with pytest.raises(UsageError, match="%agent resume"):
+        session.ask("Hello?")
+    assert session.ask("Hello?", drop=True).final_text == "Hello."
+
+
+def test_the_user_may_drop_the_open_plan(tmp_path):
+    path = cut_off(tmp_path)
+    session = Session.load(path, Agent(script("Hello."), tools=[nothing]))
+    turn = session.start("Hello?", attended=True)
+    recorder = Recorder()
+    turn.listen(recorder)
+    turn.send(Reply(recorder.wait_for("question_asked").id, "drop"))
+    assert turn.wait().final_text == "Hello."
+
+
+def test_resuming_without_an_open_plan_is_refused():
+    session = Session(Agent(script("Hello."), tools=[nothing]))
+    with pytest.raises(UsageError, match="no plan"):
+        session.ask("Go on", resume=True)
+
+
+def test_an_unknown_way_to_judge_is_refused():
+    with pytest.raises(UsageError, match="judge is 'some'"):
+        Session(Agent(script())).ask("Hello", plan=True, judge="some")
+
+
+def test_a_limit_of_time_that_the_user_gave_bounds_the_whole_plan():
+    model = Stop(TOOLS, tasks(task("find", {"word": "one"})))
+    with pytest.raises(TurnTimeout):
+        Session(Agent(model, tools=[find], timeout=0.2)).ask("Do it", plan=True)
+
+
+def test_a_saved_plan_folds_to_the_same_checklist(tmp_path):
+    path = tmp_path / "plan.jsonl"
+    plan = tasks(task("find", {"word": "too"}), task("add", {"a": 1, "b": "$t1"}, key="t2"))
+    again = {"success": False, "retry": True, "reason": "spelling", "parameters": {"word": "two"}}
+    session = Session(Agent(script(TOOLS, plan, again, {"a": 1, "b": 2}, "3"), tools=[add, find]), path=path)
+    run(session, "Do the sum", plan=True)
+    session.close()
+    loaded = Session.load(path, Agent(script()))
+    assert Checklist(loaded.events).rows == Checklist(session.events).rows
+    assert kinds(loaded.events) == kinds(session.events)
