@@ -380,13 +380,13 @@ class Session:
 
     def _plan(self, options: TurnOptions, keep: int | None) -> PlanOptions | None:
         """Return how a turn is planned, or None. Raises UsageError if it resumes a plan and there is none."""
-        chosen = {**_DEFAULTS, **options}
-        left = None if chosen["drop"] else open_plan([turn.events for turn in self.turns[:keep]])
-        if chosen["resume"] and left is None:
+        new, resume = options.get("plan", False), options.get("resume", False)
+        left = None if options.get("drop") else open_plan([turn.events for turn in self.turns[:keep]])
+        if resume and left is None:
             message = "The last turn left no plan that could be resumed."
             raise UsageError(message)
-        plan = PlanOptions(chosen["judge"], chosen["confirm"], left, chosen["resume"], chosen["plan"])
-        return plan if plan.new or left is not None else None
+        plan = PlanOptions(options.get("judge", "odd"), options.get("confirm", False), left, resume, new)
+        return plan if new or left is not None else None
 
     async def _play(self, turn: TurnContext, keep: int | None, channel: Channel) -> Outcome:
         """Run a turn and add it to the history."""

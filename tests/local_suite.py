@@ -3,7 +3,9 @@
     python -m tests.local_suite [SUITE.py]
     python -m tests.local_suite --chained
 
-The second form compares the plain loop with planned turns on 24 prompts that need more than one call. A suite file defines TOOLS (in OpenAI's form), `run_tool(name, arguments)` and CASES: tuples of a prompt, the
+The second form compares the plain loop with planned turns on 24 prompts that need more than one call.
+
+A suite file defines TOOLS (in OpenAI's form), `run_tool(name, arguments)` and CASES: tuples of a prompt, the
 expected tool (None for none), a check of its arguments (None for any) and a regular expression that the final
 answer must match. None of its prompts may stand in an example here. The file may also be named by
 AGENTMAGIC_SUITE; without one only our own prompts are run. It takes five to fifteen minutes.

@@ -34,7 +34,7 @@ from agentmagic.errors import (
     Unavailable,
     UsageError,
 )
-from agentmagic.events import PartDelta, PartFinished, PartStarted, fold
+from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted, fold
 from agentmagic.loop import retry, turn
 from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, run_turn
@@ -579,7 +579,7 @@ def test_after_five_tries_the_turn_fails_with_what_had_come():
     model = Faulty(*[Unavailable("down")] * 9, text="Half an")
     with pytest.raises(Unavailable, match="down") as caught:
         Session(Agent(model)).ask("a prompt")
-    assert len(model.requests) == retry.TRIES
+    assert len(model.requests) == TRIES
     assert caught.value.result.stop_reason == "error"
     assert caught.value.result.error == "down"
     assert invalid_history(caught.value.result.history_delta) is None
