@@ -6,7 +6,7 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,10 @@ from agentmagic.providers.anthropic.anthropic_encoder import (
     THINKING,
     encode,
     encode_answer,
+    honoured_by,
     memo_for,
 )
-from agentmagic.providers.base import ModelEvent, Request
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after
 
@@ -73,6 +74,10 @@ class Anthropic:
     def base_url(self) -> str:
         """The address that requests are sent to, as it was given or as the environment has it now."""
         return (self._base_url or settings.variable(BASE_URL) or OWN_URL).strip()
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self._model, settings)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
