@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_address
+from typing import cast
 from urllib.parse import urlsplit
 
 from agentmagic.errors import (
@@ -139,8 +141,8 @@ def usable_url(url: str, variable: str, example: str) -> str:
     raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
 
 
-def unreachable(who: str, error: Exception, variable: str) -> Unavailable:
-    """Return the error for a server that could not be reached; `variable` is where the user sets its base URL."""
+def unreachable(who: str, error: Exception, variable: str, url: str = "") -> Unavailable:
+    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets that."""
     if fault := certificate_fault(error):
         advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
@@ -149,7 +151,29 @@ def unreachable(who: str, error: Exception, variable: str) -> Unavailable:
     cause = error.__cause__ or error
     reason = quoted(str(cause)) or type(cause).__name__
     advice = f"Check the network, that the server runs, and the base URL ({variable})."
-    return Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
+    failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
+    # A server on this machine that does not run will not run in some seconds either.
+    failure.retryable = not (is_loopback(url) and _refused(error))
+    return failure
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is one of this machine."""
+    with suppress(ValueError):
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+    return False
+
+
+def _refused(error: BaseException | None) -> bool:
+    """Return whether nothing listens at an address, or at every address of a name."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError):
+            return True
+        if isinstance(error, BaseExceptionGroup):
+            return all(map(_refused, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def certificate_fault(error: BaseException | None) -> str:

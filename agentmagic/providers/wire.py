@@ -22,10 +22,6 @@ Json = dict[str, Any]
 DEEPEST = 100
 """Levels of nesting that are read; deeper data would exhaust the stack of the code that walks it."""
 
-CONNECT_TIMEOUT = 30.0
-SILENCE_TIMEOUT = 600.0
-"""Seconds without a byte after which a connection counts as dead. A turn has a shorter limit of its own."""
-
 _NAME_FOR_ALL = 64
 """Characters of a function's name that every provider takes."""
 

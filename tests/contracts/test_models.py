@@ -16,6 +16,7 @@ from agentmagic import Agent, ModelSettings, Session
 from agentmagic.errors import BadRequest, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, user
+from agentmagic.providers import clients
 from agentmagic.providers.base import Model, ModelFinished, Request, honoured
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -383,3 +384,60 @@ def test_a_stream_that_broke_is_tried_again_as_a_whole(name, monkeypatch):
         outcome = turn(case.make(server.url), "Speak.")
     assert (outcome.final_text, outcome.stop_reason) == (WORDS, "answer"), outcome.error
     assert [event.type for event in outcome.events].count("step_retried") == 1
+
+
+@every_http_model
+def test_models_of_one_address_and_key_share_their_connections_until_the_last_is_closed(name):
+    case = CASES[name]()
+
+    async def main(url):
+        first, second = case.make(url), case.make(url)
+        for model in (first, second):
+            await collect(model)
+        await first.aclose()
+        await collect(second)
+        await second.aclose()
+        await collect(first)
+        await first.aclose()
+
+    with Loopback([Exchange("".join(case.speaking))] * 4) as server:
+        asyncio.run(main(server.url))
+        assert server.connections == 2
+
+
+@every_http_model
+def test_a_model_that_is_closed_while_another_streams_leaves_its_stream_alone(name):
+    case = CASES[name]()
+    whole = "".join(case.speaking)
+
+    async def main(server):
+        idle, speaking = case.make(server.url), case.make(server.url)
+        await collect(idle)
+        task = asyncio.ensure_future(collect(speaking))
+        await asyncio.to_thread(server.stalled.wait, PATIENCE)
+        await idle.aclose()
+        server.release()
+        events = await task
+        await speaking.aclose()
+        return events
+
+    with Loopback([Exchange(whole), Exchange(whole, stall_at=len(case.speaking[0].encode()))]) as server:
+        assert isinstance(asyncio.run(main(server))[-1], ModelFinished)
+
+
+@every_http_model
+def test_an_event_without_end_is_broken_off_and_not_asked_for_again(name, monkeypatch):
+    monkeypatch.setattr(clients, "LONGEST_EVENT", 200_000)
+    with (
+        Loopback([Exchange("data: " + "x" * 1_000_000)]) as server,
+        pytest.raises(StreamBroken, match="broken off") as caught,
+    ):
+        events_of(CASES[name]().make(server.url))
+    assert not caught.value.retryable
+
+
+@every_http_model
+def test_an_error_without_end_is_broken_off(name, monkeypatch):
+    monkeypatch.setattr(clients, "LONGEST_EVENT", 200_000)
+    with Loopback([Exchange("x" * 1_000_000, 400, "text/plain")]) as server, pytest.raises(StreamBroken):
+        events_of(CASES[name]().make(server.url))

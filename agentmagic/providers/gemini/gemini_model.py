@@ -1,23 +1,23 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
+from agentmagic.providers.clients import CONNECT_TIMEOUT, SILENCE_TIMEOUT, ClientLease, http_client, tls_context
 from agentmagic.providers.failures import quoted, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, honoured_by, memo_for
-from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after, unreadable
+from agentmagic.providers.wire import Json, retry_after, unreadable
 
 if TYPE_CHECKING:
     import httpx2
-    from google.genai import Client, types
+    from google.genai import Client
 
 _opened: ContextVar["list[httpx2.Response]"] = ContextVar("opened")
 """The responses of the request that this task sends; the SDK gives no access to them."""
@@ -41,9 +41,7 @@ class Gemini:
         self._memo = memo_for(model)
         if api_key:
             secrets.learn(KEYS[0], api_key)
-        self._connection: _GeminiClient | None = None
-        self._connecting = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lease = ClientLease(self._find, _GeminiClient, _GeminiClient.aclose)
 
     @property
     def name(self) -> str:
@@ -56,9 +54,9 @@ class Gemini:
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        connection = await self._connect()
+        connection = await self._lease.client()
         decoder = Decoder(self._model)
-        with _provider_errors(self._model):
+        with _provider_errors(self._model, self._address, self._lease.forget):
             body = encode(request, self._model, self._memo)
             async with aclosing(connection.chunks(self._model, body)) as chunks:
                 async for chunk in chunks:
@@ -67,43 +65,51 @@ class Gemini:
         for event in decoder.close():
             yield event
 
+    @property
+    def _address(self) -> str:
+        """The address of another server than Google's, or nothing."""
+        return self._base_url or settings.variable(BASE_URL) or ""
+
     async def aclose(self) -> None:
         """Close the connections; a later request opens new ones."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.aclose()
+        await self._lease.release()
 
-    async def _connect(self) -> "_GeminiClient":
-        async with self._connecting:
-            loop = asyncio.get_running_loop()
-            if self._connection is None or self._loop is not loop:
-                # In a thread: importing the SDK takes a second of CPU, and a keyring may ask the user.
-                self._connection = await asyncio.to_thread(_GeminiClient, self._base_url, self._api_key)
-                self._loop = loop
-            return self._connection
+    def _find(self) -> "_Access":
+        if self._api_key is None and (project := _vertex_project()) is not None:
+            return _Access(project=project, location=settings.variable("GOOGLE_CLOUD_LOCATION") or "global")
+        if self._address:
+            usable_url(self._address, BASE_URL, "https://host")
+        return _Access(self._address, usable_key("Gemini", self._api_key, KEYS))
+
+
+class _Access(NamedTuple):
+    """How to reach a model: the address and key of the Gemini API, or the project and location of Vertex AI."""
+
+    url: str = ""
+    key: str = ""
+    project: str = ""
+    location: str = ""
 
 
 class _GeminiClient:
     """The SDK's client on an HTTP client of ours; without one the SDK uses aiohttp if that is installed."""
 
-    def __init__(self, base_url: str | None, api_key: str | None) -> None:
+    def __init__(self, access: _Access) -> None:
         import httpx2
         from google.genai import Client, types, version
 
-        # One TLS context for the three clients: each would load the certificates again, which takes 30 ms.
-        tls = httpx2.create_ssl_context()
-        hooks = {"request": [_bound_waiting], "response": [_note_opened]}
-        self._http = httpx2.AsyncClient(verify=tls, event_hooks=hooks)
+        self._http = http_client(event_hooks={"request": [_bound_waiting], "response": [_note_opened]})
+        tls = tls_context()  # for the three clients that the SDK would make
         options = types.HttpOptions(
             httpx_async_client=self._http, httpx_client=httpx2.Client(verify=tls), async_client_args={"ssl": tls}
         )
-        project = _vertex_project() if api_key is None else None
-        if project is None:
-            self._client = _gemini_client(options, base_url, api_key)
+        if access.project:
+            self._client = Client(vertexai=True, project=access.project, location=access.location, http_options=options)
         else:
-            location = settings.variable("GOOGLE_CLOUD_LOCATION") or "global"
-            self._client = Client(vertexai=True, project=project, location=location, http_options=options)
-        self._private = project is None and version.__version__.startswith(_KNOWN_SDK)
+            options.api_version = "v1beta"
+            options.base_url = access.url or None
+            self._client = Client(vertexai=False, api_key=access.key, http_options=options)
+        self._private = not access.project and version.__version__.startswith(_KNOWN_SDK)
 
     async def chunks(self, model: str, body: Json) -> AsyncGenerator[Any, None]:
         """Send a body and yield the chunks of the response as plain JSON.
@@ -124,15 +130,6 @@ class _GeminiClient:
 
     async def aclose(self) -> None:
         await self._http.aclose()
-
-
-def _gemini_client(options: "types.HttpOptions", base_url: str | None, api_key: str | None) -> "Client":
-    from google.genai import Client
-
-    options.api_version = "v1beta"
-    if base_url := base_url or settings.variable(BASE_URL):
-        options.base_url = usable_url(base_url, BASE_URL, "https://host")
-    return Client(vertexai=False, api_key=usable_key("Gemini", api_key, KEYS), http_options=options)
 
 
 def _vertex_project() -> str | None:
@@ -191,7 +188,7 @@ async def _public_door(client: "Client", model: str, body: Json) -> AsyncGenerat
 
 
 @contextmanager
-def _provider_errors(model: str) -> Generator[None]:
+def _provider_errors(model: str, address: str, forget: Callable[[], None]) -> Generator[None]:
     """Turn the errors of the SDK and the HTTP client into ProviderErrors that say what to do."""
     import httpx2
     from google.auth.exceptions import GoogleAuthError
@@ -203,14 +200,17 @@ def _provider_errors(model: str) -> Generator[None]:
         said: Any = error
         code = said.code if isinstance(said.code, int) else None
         wait = None if said.response is None else retry_after(said.response.headers)
-        raise refusal(code, said.details, model, retry_after=wait) from error
+        failure = refusal(code, said.details, model, retry_after=wait)
+        if isinstance(failure, AuthenticationFailed):
+            forget()  # the user may set another key
+        raise failure from error
     except (UnknownApiResponseError, UnicodeDecodeError, RecursionError) as error:
         raise unreadable("it is no JSON, or nested without end") from error
     except (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as error:
         reason = quoted(str(error)) or type(error).__name__
         raise StreamBroken(f"The connection to Gemini broke off ({reason}). Ask again.") from error
     except httpx2.HTTPError as error:
-        raise unreachable("Gemini", error, BASE_URL) from error
+        raise unreachable("Gemini", error, BASE_URL, address) from error
     except GoogleAuthError as error:
         raise AuthenticationFailed(
             f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"

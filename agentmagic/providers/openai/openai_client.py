@@ -4,7 +4,6 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 `object` instead yields plain dicts, and keeps the SDK's authentication and errors.
 """
 
-import asyncio
 import base64
 import json
 import re
@@ -19,11 +18,10 @@ from agentmagic.errors import AuthenticationFailed, BadRequest, ContextTooLong, 
 from agentmagic.messages import Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
+from agentmagic.providers.clients import ClientLease, http_client
 from agentmagic.providers.failures import Fault, Vendor, broken, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.wire import (
-    CONNECT_TIMEOUT,
-    SILENCE_TIMEOUT,
     Json,
     clean,
     count_of,
@@ -156,8 +154,8 @@ class Decoder(Protocol):
 class OpenAIClient:
     """One model on an OpenAI-compatible server; the base of the classes for the two APIs.
 
-    `base_url` and `api_key` replace `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the first request. The
-    SDK's client is made at the first request, and again if the event loop or the base URL has changed.
+    `base_url` and `api_key` replace `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the first request, and
+    again if the base URL has changed or the key was refused.
     """
 
     provider: ClassVar[str]
@@ -170,9 +168,8 @@ class OpenAIClient:
         """Whether requests have the form of the answer; False after a request was refused because of it."""
         self._base_url = base_url
         self._api_key = api_key
-        self._client: AsyncOpenAI | None = None
-        self._made_for: tuple[asyncio.AbstractEventLoop, str] | None = None
-        self._key_refused = False
+        self._lease = ClientLease(self._find, _connect, lambda client: client.close())
+        self._url = ""
         if api_key:
             learn(KEY, api_key)
 
@@ -217,20 +214,20 @@ class OpenAIClient:
 
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
-        client, self._client = self._client, None
-        # The connections of a loop that is gone cannot be closed from another one.
-        if client is not None and self._made_for and self._made_for[0] is asyncio.get_running_loop():
-            await client.close()
+        await self._lease.release()
 
     async def _open(self, path: str, body: Json) -> "AsyncStream[object]":
-        client = await self._connected()
+        if self._url != self.base_url:
+            self._lease.forget()
+        client = await self._lease.client()
         from openai import AsyncStream
 
         try:
             return await client.post(path, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
         except _api_error() as error:
             failure = self._refused(error)
-            self._key_refused = isinstance(failure, AuthenticationFailed)
+            if isinstance(failure, AuthenticationFailed):
+                self._lease.forget()  # the user may set another key
             if isinstance(failure, BadRequest) and _FORM_REFUSED.search(str(failure)) and body.keys() & _FORMS:
                 # The next try goes without the form. The prompt has it in words.
                 self.takes_forms = False
@@ -239,33 +236,14 @@ class OpenAIClient:
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
 
-    async def _connected(self) -> "AsyncOpenAI":
-        made_for = (asyncio.get_running_loop(), self.base_url)
-        if self._client is None or self._made_for != made_for:
-            await self.aclose()
-            self._client, self._made_for = self._connect(), made_for
-        elif self._key_refused:
-            self._client.api_key = self._find_key()  # the user may have set another one since
-            self._key_refused = False
-        return self._client
-
-    def _connect(self) -> "AsyncOpenAI":
-        url = usable_url(self.base_url, BASE_URL, "http://localhost:8080/v1")
-        key = self._find_key()
-        try:
-            import httpx2
-            from openai import AsyncOpenAI
-        except ImportError as error:
-            raise MissingExtra("The OpenAI provider", "openai") from error
-        timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
-        # No retries of the SDK's: the loop retries, and shows it.
-        return AsyncOpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=0)
-
-    def _find_key(self) -> str:
+    def _find(self) -> tuple[str, str]:
+        """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
+        self._url = self.base_url
+        url = usable_url(self._url, BASE_URL, "http://localhost:8080/v1")
         key = self._api_key
         if not key and self.keyless and not self.is_openai:
             key = settings.find_key([KEY]) or NO_KEY
-        return usable_key("OpenAI", key, [KEY])
+        return url, usable_key("OpenAI", key, [KEY])
 
     @property
     def _who(self) -> str:
@@ -275,7 +253,7 @@ class OpenAIClient:
         """Return the error for a request that got no stream."""
         response = getattr(error, "response", None)
         if response is None:
-            return unreachable(self.base_url, error, BASE_URL)
+            return unreachable(self.base_url, error, BASE_URL, self.base_url)
         fault = Fault(_message(error), _code(error), response.status_code, retry_after(response.headers))
         return error_for(fault, who=self._who, model=self.model)
 
@@ -297,6 +275,17 @@ class OpenAIClient:
                 ),
                 status=stream.response.status_code,
             )
+
+
+def _connect(found: tuple[str, str]) -> "AsyncOpenAI":
+    try:
+        from openai import AsyncOpenAI
+    except ImportError as error:
+        raise MissingExtra("The OpenAI provider", "openai") from error
+    url, key = found
+    client = http_client()
+    # No retries of the SDK's: the loop retries, and shows it.
+    return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 
 
 def _code(error: "APIError") -> str:

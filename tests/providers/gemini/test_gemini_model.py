@@ -805,7 +805,7 @@ def test_an_answer_nobody_reads_on_drops_its_connection():
 def test_vertex_is_asked_with_the_project_and_no_key(monkeypatch):
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-    connection = gemini_model._GeminiClient(None, None)
+    connection = gemini_model._GeminiClient(Gemini(MODEL)._find())
     api = connection._client._api_client
     assert (api.vertexai, api.project, api.location, api.api_key) == (True, "my-project", "global", None)
     asyncio.run(connection.aclose())

@@ -22,8 +22,8 @@ from agentmagic.errors import (
 )
 from agentmagic.events import PartDelta
 from agentmagic.messages import Message, Text, user
+from agentmagic.providers import clients
 from agentmagic.providers.base import ModelFinished, Request
-from agentmagic.providers.openai import openai_client
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.openai.responses import OpenAIResponses
 from tests.providers.loopback import Exchange, Loopback, ask, sse
@@ -220,7 +220,7 @@ def test_a_server_that_does_not_speak_tls_is_not_tried_again(provider):
 
 
 def test_a_stream_without_a_byte_for_too_long_is_broken(provider, monkeypatch):
-    monkeypatch.setattr(openai_client, "SILENCE_TIMEOUT", 0.05)
+    monkeypatch.setattr(clients, "SILENCE_TIMEOUT", 0.05)
     whole = ANSWERS[provider]
     assert type(failure(provider, Exchange(whole, stall_at=len(whole) // 2))) is StreamBroken
 

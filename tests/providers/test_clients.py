@@ -1,0 +1,128 @@
+import asyncio
+import threading
+
+import pytest
+
+from agentmagic.errors import StreamBroken
+from agentmagic.providers import clients
+
+
+async def chunks_of(*chunks):
+    for chunk in chunks:
+        yield chunk
+
+
+def limited(*chunks, lines=False):
+    async def main():
+        return [chunk async for chunk in clients._limited(chunks_of(*chunks), lines=lines)]
+
+    return asyncio.run(main())
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(clients, "LONGEST_EVENT", 30)
+    monkeypatch.setattr(clients, "LONGEST_RESPONSE", 100)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "chunks", [[b"data: x\n", b"\n"], [b"data: x\r\n\r", b"\n"], [b"data: x\r", b"\r"], [b"x\n\n"]]
+)
+def test_events_are_counted_one_by_one_even_if_their_ends_are_cut_in_two(chunks):
+    assert limited(*chunks * 5) == chunks * 5
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("chunk", [b"x", b"x\n", b": ping\n"])
+def test_an_event_of_too_many_bytes_or_lines_is_refused(chunk):
+    with pytest.raises(StreamBroken, match="have no end"):
+        limited(*[chunk] * 40)
+
+
+@pytest.mark.usefixtures("small")
+def test_lines_are_counted_one_by_one_in_a_stream_of_lines():
+    assert limited(*[b"12345\n"] * 10, lines=True) == [b"12345\n"] * 10
+    with pytest.raises(StreamBroken, match="have no end"):
+        limited(*[b"12345"] * 10, lines=True)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_response_of_too_many_events_is_refused():
+    with pytest.raises(StreamBroken):
+        limited(*[b"x\n\n"] * 40)
+
+
+def lease(made, closed, address="here"):
+    async def close(client):
+        closed.append(client)
+
+    def find():
+        return address
+
+    return clients.ClientLease(find, made, close)
+
+
+def test_a_client_that_cannot_be_made_is_made_anew_at_the_next_request():
+    tries = []
+
+    def make(found):
+        tries.append(found)
+        if len(tries) == 1:
+            message = "no route"
+            raise OSError(message)
+        return "a client"
+
+    async def main():
+        held = lease(make, closed := [])
+        with pytest.raises(OSError, match="no route"):
+            await held.client()
+        client = await held.client()
+        await held.release()
+        return client, closed
+
+    assert asyncio.run(main()) == ("a client", ["a client"])
+    assert len(tries) == 2
+
+
+def test_a_cancelled_request_leaves_the_client_to_the_next_one():
+    begun, going = threading.Event(), threading.Event()
+
+    def make(_found):
+        begun.set()
+        going.wait()
+        return object()
+
+    async def main():
+        held = lease(make, closed := [])
+        task = asyncio.ensure_future(held.client())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        await asyncio.wait([task])
+        going.set()
+        client = await held.client()
+        await held.release()
+        return task.cancelled(), closed == [client]
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
+    async def main():
+        first, second = lease(make, []), lease(make, [])
+        one = await first.client()
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
+        two, three = await second.client(), await first.client()
+        await first.release()
+        await second.release()
+        return one is not two, two is three
+
+    def make(_found):
+        return object()
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def test_the_certificates_are_loaded_once():
+    pytest.importorskip("httpx2")
+    assert clients.tls_context() is clients.tls_context()
