@@ -5,6 +5,7 @@ A method's parameters are the arguments, its docstring is the help.
 
 import shlex
 import time
+from collections.abc import Callable
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal
@@ -40,10 +41,13 @@ def _check_turns(turns: int | None) -> None:
 class AgentCommands:
     """The subcommands of `%agent`, which is loaded under the name `magic`."""
 
-    def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str) -> None:
+    def __init__(
+        self, shell: InteractiveShell, namespace: Namespace, magic: str, resume: Callable[[str], None]
+    ) -> None:
         self._shell = shell
         self._namespace = namespace
         self._magic = magic
+        self._resume = resume
 
     def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
@@ -97,6 +101,15 @@ class AgentCommands:
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
         return formatting.usage(self._namespace.known(session).usage)
+
+    def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Show requests, tasks, calls, failures, tokens and cost of each turn."""
+        return formatting.stats(self._namespace.known(session))
+
+    def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Go on with the plan that the last turn left open; tasks that are done are not run again."""
+        self._resume(session)
+        return ""
 
     def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Forget the conversation; model, servers and approvals stay."""
@@ -268,6 +281,8 @@ AGENT_COMMANDS: dict[str, Command] = {
     "tools": AgentCommands.tools,
     "models": AgentCommands.models,
     "cost": AgentCommands.cost,
+    "stats": AgentCommands.stats,
+    "resume": AgentCommands.resume,
     "reset": AgentCommands.reset,
     "undo": AgentCommands.undo,
     "sessions": AgentCommands.sessions,

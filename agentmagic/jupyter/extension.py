@@ -19,8 +19,11 @@ from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
-from agentmagic.messages import Message
+from agentmagic.messages import Message, user
 from agentmagic.runtime.engine import engine
+
+RESUMED = "Go on with the plan."
+"""The prompt of a turn that resumes a plan."""
 
 
 class AgentMagics:
@@ -30,11 +33,11 @@ class AgentMagics:
         self.cell_parser = ask_parser(name)
         self.agent = agent_magic(name)
         self.mcp = mcp_magic()
-        self.commands = AgentCommands(shell, namespace, name)
         self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._put)
         self._name = name
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
+        self.commands = AgentCommands(shell, namespace, name, self._resume)
 
     def functions(self) -> list[tuple[str, str, Callable[..., None]]]:
         """Return the magics to register: kind, name, and a function whose docstring is the help."""
@@ -78,6 +81,9 @@ class AgentMagics:
 
     def _put(self, session: str, prompt: Message) -> None:
         self._runner.put(Ask(session), prompt)
+
+    def _resume(self, session: str) -> None:
+        self._runner.put(Ask(session), user(RESUMED), resume=True)
 
 
 def _whole(name: str, lines: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -9,7 +10,17 @@ from typing import TYPE_CHECKING
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.display.words import cost
-from agentmagic.events import Notice, StepFinished, TurnFinished, TurnStarted
+from agentmagic.events import (
+    Event,
+    Notice,
+    StepFinished,
+    StepRetried,
+    TaskFinished,
+    TaskJudged,
+    ToolFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook_file import SaveFolder
 from agentmagic.log import LogEntry
@@ -77,6 +88,26 @@ def usage(spent: Usage) -> str:
     """Return requests, tokens and cost."""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
     return f"{spent.requests} request{'' if spent.requests == 1 else 's'}, {tokens}, {cost(spent.cost)}"
+
+
+def stats(session: Session) -> str:
+    """Return a table with a line for each turn, and one for all of them."""
+    rows = [_turn_figures(f"{number}", turn.events, turn.usage) for number, turn in enumerate(session.turns, 1)]
+    whole = _turn_figures("all", session.events, session.usage)
+    head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
+    table = [head, *rows, whole]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table)
+    return "\n".join(lines) if rows else "There are no turns yet."
+
+
+def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:
+    counts = Counter(type(event) for event in events)
+    again = sum(isinstance(event, StepRetried) or (isinstance(event, TaskJudged) and event.retry) for event in events)
+    failed = sum(isinstance(event, ToolFinished) and event.result.is_error for event in events)
+    figures = (spent.requests, counts[TaskFinished], again, counts[ToolFinished], failed)
+    tokens = (spent.input_tokens, spent.output_tokens)
+    return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(spent.cost))
 
 
 def history(session: Session) -> str:

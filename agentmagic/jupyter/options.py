@@ -23,6 +23,7 @@ from IPython.utils.text import DollarFormatter
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.completion import Source, functions, model_settings, models, sessions
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
+from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.settings import Permission
 
@@ -173,6 +174,12 @@ class Ask:
     permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
         None
     )
+    plan: Annotated[bool, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")] = (
+        False
+    )
+    judge: Annotated[Judging | None, Arg("--judge", "which results of a plan the model judges (default: odd)")] = None
+    confirm: Annotated[bool, Arg("--confirm", "show the plan, to be changed or run")] = False
+    drop: Annotated[bool, Arg("--drop", "give up the plan that the last turn left open")] = False
     new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
     keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
     bg: Annotated[bool, Arg("--bg", "return at once, and go on streaming into this cell's output")] = False
@@ -180,6 +187,9 @@ class Ask:
     def __post_init__(self) -> None:
         if self.no_tools and self.tools is not None:
             message = "--tools and --no-tools contradict each other. Keep the one that is meant."
+            raise UsageError(message)
+        if (self.judge or self.confirm) and not self.plan:
+            message = "--judge and --confirm are about a plan. Add --plan."
             raise UsageError(message)
 
 

@@ -46,7 +46,7 @@ MOST_NAMES = 500
 _NUMBERED = re.compile(r"_\d+$")
 _VARIABLE = re.compile(r"(?<![\w@.])@([^\W\d]\w*)(?![\w:.]*:)")
 _TABULAR = frozenset({"pandas", "polars", "numpy"})
-_IN_A_CELL = frozenset({"chat"})
+_IN_A_CELL = frozenset({"chat", "resume"})
 """Session commands that need a cell."""
 
 _notebooks: dict[int, "ShellNotebook"] = {}

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import wraps
@@ -29,8 +29,7 @@ from agentmagic.providers.registry import providers
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
-from agentmagic.session import Session
-from agentmagic.tools.base import Toolset
+from agentmagic.session import Session, TurnOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,8 +90,11 @@ class Runner:
 
         self.put(command, prompt)
 
-    def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt]) -> None:
-        """Run a turn of a prompt, or of one that is made when its session and agent are known."""
+    def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt], *, resume: bool = False) -> None:
+        """Run a turn of a prompt, or of one that is made when its session and agent are known.
+
+        With `resume` the turn goes on with the plan that the last one left open.
+        """
         front = front_end(self._shell)
         is_new = not isinstance(self._namespace.variables.get(command.name), Session)
         session = self._namespace.session(command.name)
@@ -104,7 +106,14 @@ class Runner:
             say(formatting.new_session(command.name))
         words = prompt(session, recipe) if callable(prompt) else prompt
         toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
-        turn = _CellTurn(session, recipe, words, toolsets, front)
+        options: TurnOptions = {
+            "agent": recipe,
+            "toolsets": toolsets,
+            "plan": command.plan,
+            "judge": command.judge or "odd",
+        }
+        options |= {"confirm": command.confirm, "drop": command.drop, "resume": resume}
+        turn = _CellTurn(session, words, options, front)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return
@@ -132,13 +141,10 @@ class Runner:
 class _CellTurn:
     """A turn, the screen that shows it, and the user who answers its questions."""
 
-    def __init__(
-        self, session: Session, recipe: Agent, words: Prompt, toolsets: Sequence[Toolset], front: FrontEnd
-    ) -> None:
+    def __init__(self, session: Session, words: Prompt, options: TurnOptions, front: FrontEnd) -> None:
         self._session = session
-        self._recipe = recipe
         self._words = words
-        self._toolsets = toolsets
+        self._options = options
         self._attended = front.attended
         self._kind = front.kind
         self._screen = front.screen()
@@ -207,7 +213,7 @@ class _CellTurn:
     def _begin(self, *, attended: bool) -> Run:
         while True:
             try:
-                return self._session.start(self._words, agent=self._recipe, toolsets=self._toolsets, attended=attended)
+                return self._session.start(self._words, **{**self._options, "attended": attended})
             except SessionBusy:  # a panel has begun a turn while the prompt was made
                 wait_for_turn(self._session)
 

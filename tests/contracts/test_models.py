@@ -157,7 +157,8 @@ def anthropic_case() -> Case:
     def make(url):
         return Anthropic("claude-sonnet-5-5", base_url=url, api_key=KEY)
 
-    return Case(make, [*spoken, *called, *closing("tool_use")], [*spoken, *closing("end_turn")])
+    settings = {"max_tokens": 900, "output_config": {"effort": "low"}, "temperature": None}
+    return Case(make, [*spoken, *called, *closing("tool_use")], [*spoken, *closing("end_turn")], settings)
 
 
 CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case, "anthropic": anthropic_case}

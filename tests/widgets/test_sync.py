@@ -155,7 +155,13 @@ def test_a_waiting_card_says_how_to_answer_and_what_can_be_edited():
 
 def test_a_question_says_how_to_answer_until_it_is_answered():
     feed = Feed([*started(), QuestionAsked("q1", "Which?")], clock)
-    assert opened(feed).shown()[-1] == {"kind": "question", "text": "Which?", "answer": None, "ask": "q1"}
+    assert opened(feed).shown()[-1] == {
+        "kind": "question",
+        "text": "Which?",
+        "answer": None,
+        "ask": "q1",
+        "suggested": "",
+    }
 
 
 def test_prompts_carry_the_number_of_their_turn():

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Memo, Request
+from agentmagic.providers.base import Memo, ModelSettings, Request, merged
 from agentmagic.providers.wire import Json, clean, fit_id, fit_name
 
 PROVIDER = "anthropic"
@@ -32,12 +32,15 @@ _TITLE = 200
 _NOTHING = "(no words)"
 """Sent in place of a message or a result without content: the API refuses empty and blank texts."""
 
-# Models up to Claude 4.5 do not decide by themselves how long they think, and think only if they get a budget.
-_ADAPTIVE = re.compile(
-    r"(?:.*[./])?claude-(?!\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-5])?(?:$|[-@]\d{6})))[a-z]+-"
-)
-# From 5.1 on a thought is bound to all that came before it, and no tool can be forced.
-_FROM_5_1 = re.compile(r"(?:.*[./])?claude-[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
+# https://platform.claude.com/docs/en/build-with-claude/thinking: models up to Claude 4.5 do not decide by themselves
+# how long they think, and think only if they get a budget. Some of the newer ones cannot be told not to think.
+_CLAUDE = r"(?:.*[./])?claude-"
+_OLD = r"\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-5])?(?:$|[-@]\d{6}))"
+_ADAPTIVE = re.compile(rf"{_CLAUDE}(?!{_OLD})[a-z]+-")
+_ALWAYS_THINKS = re.compile(rf"{_CLAUDE}(?:fable|mythos|opus-(?:5-[1-9](?!\d)|[6-9]|\d\d))")
+_THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
+_FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
+"""Models that bind a thought to all that came before it, and that cannot be forced to call a tool."""
 
 _LONGEST_ANSWER = 64_000
 """Tokens of an answer with its thoughts; models from Claude 4.5 on write as many, some write twice as many."""
@@ -74,7 +77,7 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: froz
         "stream": True,
     }
     if adaptive and THINKING not in without:
-        body["thinking"] = _thinking(model)
+        body["thinking"] = _thinking(model, request.settings)
     system = [request.instructions] if request.instructions.strip() else []
     if request.tools:
         body["tools"] = [clean(_tool(tool)) for tool in request.tools]
@@ -88,7 +91,28 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: froz
         body["system"][0] |= _CACHED
     if request.output and FORM not in without and (schema := _form(request.output.schema)):
         body["output_config"] = {"format": {"type": "json_schema", "schema": clean(schema)}}
-    return body
+    return _with_settings(body, request.settings)
+
+
+def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+    """Return the names of the settings that a model takes. No model of Anthropic takes a temperature any more."""
+    refused = {"seed"}
+    if re.match(_CLAUDE, model):
+        refused.add("temperature")
+    always = settings.reasoning == "none" and _ALWAYS_THINKS.match(model)
+    if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
+        refused.add("reasoning")
+    return set(settings.given) - refused
+
+
+def _with_settings(body: Json, settings: ModelSettings) -> Json:
+    if settings.max_output_tokens is not None:
+        body["max_tokens"] = settings.max_output_tokens
+    if settings.temperature is not None:
+        body["temperature"] = settings.temperature
+    if settings.reasoning not in (None, "none"):
+        body = merged(body, {"output_config": {"effort": settings.reasoning}})
+    return merged(body, settings.extra)
 
 
 def encode_answer(parts: Iterable[Part]) -> list[Json]:
@@ -99,7 +123,9 @@ def encode_answer(parts: Iterable[Part]) -> list[Json]:
     return [{"role": "assistant", "content": blocks}] if blocks else []
 
 
-def _thinking(model: str) -> Json:
+def _thinking(model: str, settings: ModelSettings) -> Json:
+    if settings.reasoning == "none":
+        return {"type": "between_tools" if _THINKS_BETWEEN_TOOLS.match(model) else "disabled"}
     thinking: Json = {"type": "adaptive", "display": "summarized"}
     if _FROM_5_1.match(model):
         # Else a request is refused after a turn was undone, a tool was added, or the history was compacted.

@@ -4,9 +4,8 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 `object` instead yields plain dicts, and keeps the SDK's authentication and errors.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,11 +21,13 @@ from agentmagic.providers.anthropic.anthropic_encoder import (
     THINKING,
     encode,
     encode_answer,
+    honoured_by,
     memo_for,
 )
-from agentmagic.providers.base import ModelEvent, Request
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
+from agentmagic.providers.clients import ClientLease, http_client
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
-from agentmagic.providers.wire import CONNECT_TIMEOUT, SILENCE_TIMEOUT, Json, retry_after
+from agentmagic.providers.wire import Json, retry_after
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic, AsyncStream
@@ -47,8 +48,8 @@ _PAUSES = 20
 class Anthropic:
     """A model of the Messages API.
 
-    `base_url` and `api_key` replace `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`, which are read at the first request.
-    Connections are kept as long as requests come from the same event loop.
+    `base_url` and `api_key` replace `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`, which are read at the first request,
+    and again if the base URL has changed or the key was refused.
     """
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -57,10 +58,8 @@ class Anthropic:
         self._api_key = api_key
         self._memo = memo_for()
         self._without: frozenset[str] = frozenset()
-        self._client: AsyncAnthropic | None = None
-        self._made_for: tuple[asyncio.AbstractEventLoop, str] | None = None
-        self._connecting = asyncio.Lock()
-        self._key_refused = False
+        self._lease = ClientLease(self._find, _connect, lambda client: client.close())
+        self._url = ""
         if api_key:
             secrets.learn(KEY, api_key)
 
@@ -73,6 +72,10 @@ class Anthropic:
     def base_url(self) -> str:
         """The address that requests are sent to, as it was given or as the environment has it now."""
         return (self._base_url or settings.variable(BASE_URL) or OWN_URL).strip()
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model takes."""
+        return honoured_by(self._model, settings)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -95,15 +98,13 @@ class Anthropic:
 
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
-        client, self._client = self._client, None
-        # The connections of a loop that is gone cannot be closed from another one.
-        if client is not None and self._made_for and self._made_for[0] is asyncio.get_running_loop():
-            await client.close()
+        await self._lease.release()
 
     async def _post(self, body: Json) -> "AsyncStream[object]":
-        client = await self._connected()
-        from anthropic import AnthropicError as SDKError
-        from anthropic import APIStatusError, AsyncStream
+        if self._url != self.base_url:
+            self._lease.forget()
+        client = await self._lease.client()
+        from anthropic import AnthropicError, APIStatusError, AsyncStream
 
         binding = "block_binding" in body.get(THINKING, {})
         try:
@@ -118,41 +119,25 @@ class Anthropic:
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
             raise self._refused(refusal(error.status_code, error.body, self._model, retry_after=wait), body) from error
-        except SDKError as error:
-            raise unreachable(self._who, error, BASE_URL) from error
+        except AnthropicError as error:
+            raise unreachable(self._who, error, BASE_URL, self.base_url) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
 
     def _refused(self, failure: ProviderError, body: Json) -> ProviderError:
         """Return a failure, which can be tried again if the next try goes without a field that was refused."""
         if isinstance(failure, AuthenticationFailed):
-            self._key_refused = True
+            self._lease.forget()  # the user may set another key
         if isinstance(failure, BadRequest):
             refused = {name for name, words in _REFUSED.items() if name in body and words.search(str(failure))}
             self._without |= refused
             failure.retryable = bool(refused)
         return failure
 
-    async def _connected(self) -> "AsyncAnthropic":
-        async with self._connecting:
-            made_for = (asyncio.get_running_loop(), self.base_url)
-            if self._client is None or self._made_for != made_for or self._key_refused:
-                await self.aclose()
-                self._key_refused = False  # the user may have set another key
-                # In a thread: importing the SDK takes a second of CPU, and a keyring may ask the user.
-                self._client = await asyncio.to_thread(self._connect)
-                self._made_for = made_for
-            return self._client
-
-    def _connect(self) -> "AsyncAnthropic":
-        import httpx2
-        from anthropic import AsyncAnthropic
-
-        url = usable_url(self.base_url, BASE_URL, "https://host")
-        key = usable_key("Anthropic", self._api_key, [KEY])
-        timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
-        # No retries of the SDK's: the loop retries, and shows it.
-        return AsyncAnthropic(base_url=url, api_key=key, timeout=timeout, max_retries=0, open_telemetry=False)
+    def _find(self) -> tuple[str, str]:
+        """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
+        self._url = self.base_url
+        return usable_url(self._url, BASE_URL, "https://host"), usable_key("Anthropic", self._api_key, [KEY])
 
     @property
     def _who(self) -> str:
@@ -178,3 +163,11 @@ class Anthropic:
         if kind and "event-stream" not in kind:  # a login page of a proxy, or a wrong address
             said = f"{self._who} answered with {quoted(kind)[:80]} in place of an event stream."
             raise BadRequest(f"{said} Check the base URL ({BASE_URL}).")
+
+
+def _connect(found: tuple[str, str]) -> "AsyncAnthropic":
+    from anthropic import AsyncAnthropic
+
+    url, key = found
+    # No retries of the SDK's: the loop retries, and shows it.
+    return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)
