@@ -8,7 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agentmagic.errors import UsageError
-from agentmagic.events import Event, Planned, Task, TaskFinished, TaskJudged, TaskStarted, TaskState, ToolFinished
+from agentmagic.events import (
+    Event,
+    Planned,
+    StepStarted,
+    Task,
+    TaskFinished,
+    TaskJudged,
+    TaskStarted,
+    TaskState,
+    ToolFinished,
+)
 from agentmagic.messages import ToolResult
 
 Judging = Literal["all", "odd", "off"]
@@ -146,7 +156,9 @@ class PlanOptions:
 
 def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
     """Return the plan that the last of these turns left unfinished, or None."""
-    if not turns or not any(isinstance(event, Planned) for event in turns[-1]):
+    # A turn that ended before its first step, such as one that was refused because of the plan, does not count.
+    begun = (turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn))
+    if not any(isinstance(event, Planned) for event in next(begun, ())):
         return None
     # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
     checklist = Checklist(event for turn in turns for event in turn)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from markupsafe import Markup
 
 from agentmagic.display import html, terminal
-from agentmagic.display.blocks import Block, PromptBlock, TextBlock, ToolCard
+from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import (
     ApprovalAsked,
@@ -79,6 +79,7 @@ class FallbackScreen(TurnScreen):
 
     def __init__(self, screen: TurnScreen) -> None:
         self._screen = screen
+        self.transcript = screen.transcript
         self._failed = False
         self._answer = ""
 
@@ -109,6 +110,7 @@ class FallbackScreen(TurnScreen):
     def restart(self) -> None:
         """Forget what was shown."""
         self._try(self._screen.restart)
+        self.transcript = self._screen.transcript
 
     def _try(self, method: Callable[..., None], *given: object) -> None:
         try:
@@ -191,8 +193,10 @@ class TerminalScreen(TurnScreen):
             if not block.open and block.key not in self._printed:
                 self._printed.add(block.key)
                 self._print_rest() if begun and isinstance(block, TextBlock) else self._print(block)
-            # A call that runs is printed at once, and again with its result: a terminal cannot change a line.
-            elif isinstance(block, ToolCard) and block.state == "running" and not begun:
+            # A plan, and a call that runs, are printed at once and again at their end: no line can be changed.
+            elif not begun and (
+                isinstance(block, ChecklistBlock) or (isinstance(block, ToolCard) and block.state == "running")
+            ):
                 self._print(block)
 
     def _print(self, block: Block) -> None:

@@ -1,0 +1,151 @@
+"""Planned turns in a real kernel: the checklist, the question back, confirming, resuming, after a kill too."""
+
+import pytest
+
+from tests.jupyter.harness import BATCH, CONSOLE
+from tests.jupyter.test_crashes import Shop
+
+PLAN = """
+import json
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+def task(number, *after, **parameters):
+    told = {"depends_on": after, "description": f"sum {number}"}
+    return {"id": f"t{number}", "tool": "add", "parameters": parameters, **told}
+def plan(*steps):
+    play(*[json.dumps(step) if isinstance(step, dict) else step for step in steps])
+TOOLS = {"route": "tools"}
+"""
+WAITING = """
+import threading
+gate = threading.Event()
+@tool(thread_safe=True)
+def wait() -> str:
+    "Wait."
+    print("it waits", flush=True)
+    gate.wait()
+    return "opened"
+second = {"id": "t2", "tool": "wait", "parameters": {}, "depends_on": ["t1"]}
+plan(TOOLS, {"tasks": [task(1, a=1, b=2), second]}, "Opened.")
+"""
+TWO = '{"tasks": [task(1, a=1, b=2), task(2, "t1", a=4, b=5)]}'
+
+
+def test_a_plan_is_a_checklist_in_the_cell(kernel):
+    kernel.run(f'{PLAN}plan(TOOLS, {TWO}, "They are 3 and 9.")')
+    cell = kernel.run("%%agent --plan\nAdd them.")
+    assert cell.ok, cell.error
+    assert "Plan: 2 of 2 done\n  ✓ t1 sum 1: 3\n  ✓ t2 sum 2: 9" in cell.text
+    assert "They are 3 and 9." in cell.text
+    assert "<b>Plan: 2 of 2 done</b>" in cell.displays[0]["text/html"]
+
+
+def test_the_question_back_is_typed_in_a_console(kernel):
+    kernel.run(
+        f'{PLAN}plan({{"route": "ask", "question": "Which numbers?"}}, TOOLS, {{"tasks": [task(1, a=1, b=2)]}}, "3")'
+    )
+    cell = kernel.send("%%agent --plan\nAdd them.", **CONSOLE)
+    assert "Which numbers?" in kernel.asked(cell)["prompt"]
+    kernel.type("1 and 2")
+    kernel.finish(cell)
+    assert cell.ok, cell.error
+    assert (
+        kernel.value("[message.text for message in agent.messages[:3]]") == "['Add them.', 'Which numbers?', '1 and 2']"
+    )
+
+
+def test_in_batch_the_question_back_is_the_answer(kernel):
+    kernel.run(f'{PLAN}plan({{"route": "ask", "question": "Which numbers?"}})')
+    cell = kernel.run("%%agent --plan\nAdd them.", **BATCH)
+    assert cell.ok
+    assert "Which numbers?" in cell.text
+
+
+def test_a_plan_to_confirm_is_run_as_the_user_typed_it(kernel):
+    kernel.run(f'{PLAN}plan(TOOLS, {TWO}, "Done.")')
+    cell = kernel.send("%%agent --plan --confirm\nAdd them.", **CONSOLE)
+    assert 't1 add {"a": 1, "b": 2} # sum 1' in kernel.asked(cell)["prompt"]
+    kernel.type('t1 add {"a": 40, "b": 2} # sum 1')
+    kernel.finish(cell)
+    assert "✓ t1 sum 1: 42" in cell.stream
+    assert "t2" not in cell.stream.rpartition("Plan:")[2]
+
+
+def test_a_plan_that_was_interrupted_is_resumed(kernel):
+    kernel.run(PLAN + WAITING)
+    cell = kernel.send("%%agent --plan\nGo.")
+    kernel.wait_for_text(cell, "it waits")
+    kernel.interrupt()
+    kernel.finish(cell)
+    refused = kernel.run("%%agent\nHello?", **BATCH)
+    assert "%agent resume" in refused.error
+    kernel.run("gate.set()")
+    resumed = kernel.run("%agent resume")
+    assert resumed.ok, resumed.error
+    assert "Opened." in resumed.text
+    assert (
+        kernel.value("[call.name for message in agent.messages for call in message.calls]") == "['add', 'wait', 'wait']"
+    )
+    assert "t1" in resumed.text
+    assert kernel.run("%agent resume").error.startswith("UsageError: The last turn left no plan")
+
+
+def test_stats_tell_the_figures_of_each_turn(kernel):
+    kernel.run(f'{PLAN}plan(TOOLS, {TWO}, "Done.", "Hello.")')
+    kernel.run("%%agent --plan\nAdd them.")
+    kernel.run("%%agent\nHello?")
+    lines = kernel.run("%agent stats").stream.splitlines()
+    assert [line.split()[:6] for line in lines] == [
+        ["turn", "requests", "tasks", "retries", "calls", "failed"],
+        ["1", "3", "2", "0", "2", "0"],
+        ["2", "1", "0", "0", "0", "0"],
+        ["all", "4", "2", "0", "2", "0"],
+    ]
+
+
+PAYING = """
+%load_ext agentmagic
+import json, threading
+from agentmagic import Agent, ScriptedModel, tool
+
+@tool
+def pay(amount: int) -> str:
+    "Pay an amount."
+    with open("effects.txt", "a") as file:
+        file.write(f"{amount}\\n")
+    if amount == stalls_at:
+        print("it stalls", flush=True)
+        threading.Event().wait()
+    return f"paid {amount}"
+
+tasks = [
+    {"id": f"t{n}", "tool": "pay", "parameters": {"amount": n}, "depends_on": [f"t{n - 1}"] if n > 1 else []}
+    for n in (1, 2, 3)
+]
+agent = Agent(ScriptedModel([json.dumps({"route": "tools"}), json.dumps({"tasks": tasks}), "All paid."]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("amount", [1, 2, 3])
+def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(tmp_path, amount):
+    shop = Shop(tmp_path)
+    try:
+        assert shop.kernel.run(f"stalls_at = {amount}\n{PAYING}").ok
+        cell = shop.kernel.send("%%agent --plan\nPay.")
+        shop.kernel.wait_for_text(cell, "it stalls")
+        shop.kernel.kill()
+        shop.kernel.restart()
+        assert shop.kernel.run(f"stalls_at = 0\n{PAYING}agent = Agent(ScriptedModel(['All paid.']))").ok
+        loaded = shop.kernel.run("%agent load")
+        assert loaded.ok, loaded.error
+        resumed = shop.kernel.send("%agent resume", **CONSOLE)
+        assert "Run pay" in shop.kernel.asked(resumed)["prompt"]
+        shop.kernel.type("yes")
+        shop.kernel.finish(resumed)
+        assert resumed.ok, resumed.error
+        assert shop.effects.read_text().split() == [*map(str, range(1, amount + 1)), *map(str, range(amount, 4))]
+    finally:
+        shop.kernel.stop()
