@@ -94,9 +94,18 @@ class Checklist:
         return any(row.state not in SETTLED_TASK for row in self.rows.values())
 
     @property
-    def done(self) -> int:
-        """How many tasks are over."""
-        return sum(row.state in SETTLED_TASK for row in self.rows.values())
+    def open_tasks(self) -> str:
+        """How many tasks are open, in words."""
+        count = sum(row.state not in SETTLED_TASK for row in self.rows.values())
+        return f"{count} open task{'' if count == 1 else 's'}"
+
+    @property
+    def in_the_way(self) -> str:
+        """Why a turn that does not speak of the open plan cannot begin, and what to do."""
+        return (
+            f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
+            "or drop it with %%agent --drop (drop=True)."
+        )
 
     def ready(self) -> list[TaskProgress]:
         """Return the tasks that can run now: they wait, and every task before them is done."""

@@ -385,6 +385,8 @@ class Session:
         if resume and left is None:
             message = "The last turn left no plan that could be resumed."
             raise UsageError(message)
+        if left is not None and not resume and not options.get("attended"):
+            raise UsageError(left.in_the_way)
         plan = PlanOptions(options.get("judge", "odd"), options.get("confirm", False), left, resume, new)
         return plan if new or left is not None else None
 

@@ -203,17 +203,10 @@ class Planner:
         """Return whether the plan of the last turn goes on. Raises UsageError if there is no one to ask."""
         if self.options.resume:
             return True
-        count = len(left.rows) - left.done
-        question = (
-            f"The last turn left a plan with {count} open task{'' if count == 1 else 's'}. Resume it, or drop it?"
-        )
+        question = f"The last turn left a plan with {left.open_tasks}. Resume it, or drop it?"
         answer = await self._put(question, RESUME)
         if answer is None:
-            message = (
-                f"The last turn left a plan with {count} open task{'' if count == 1 else 's'}. Go on with it by "
-                "%agent resume (resume=True in code), or drop it with %%agent --drop (drop=True)."
-            )
-            raise UsageError(message)
+            raise UsageError(left.in_the_way)
         return answer.strip().lower().startswith(RESUME)
 
     # -- route ---------------------------------------------------------------------------------
