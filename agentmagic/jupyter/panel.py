@@ -115,11 +115,26 @@ def _show_static(shell: InteractiveShell, session: Session) -> None:
         publisher(shell, None)(bundle(transcript, times=False, prompt=True), False)
 
 
-def _chat(shell: InteractiveShell, session: Session) -> "Chat":
-    if session not in _chats:
+def start_again(name: str, view: str) -> None:
+    """Show a session's panel, with its saved conversation, in the place of a view of an earlier kernel.
+
+    The page calls this in the new kernel. Raises JournalError if the saved conversation cannot be read.
+    """
+    shell = cast("InteractiveShell", get_ipython())
+    cast("Any", shell).run_line_magic("load_ext", "agentmagic")
+    namespace = _namespaces[id(shell)]
+    session = namespace.draft(name)
+    if not session.turns and session.path is not None and path_of(session.path).exists():
+        session.restore()
+    namespace.bind(name, session)
+    _chat(shell, session, view).look()
+
+
+def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
+    if view or session not in _chats:
         from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
-        chat = _chats[session] = Chat(session, _notebook(shell, session), publisher(shell, uuid.uuid4().hex))
+        chat = _chats[session] = Chat(session, _notebook(shell, session), publisher(shell, uuid.uuid4().hex), view)
 
         def look(_result: object) -> None:
             chat.look()

@@ -46,8 +46,8 @@ class Chat:
     action that fails shows its error in the panel.
     """
 
-    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish) -> None:
-        self.view = View(self, home="panel")
+    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish, view: str = "") -> None:
+        self.view = View(self, home="panel", name=view)
         self._session = session
         self._notebook = notebook
         self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))

@@ -193,9 +193,14 @@ export class Composer {
   }
 
   /** @param {State} state */
-  update({ running = null }) {
+  update({ running = null, actions = [] }) {
     this.#stop.hidden = !running || !this.desk.can("stop")
-    this.element.hidden = !this.desk.can("send")
+    this.element.hidden = !actions.includes("send") // it stays, with what is typed there, when the kernel is gone
+    this.#weigh()
+  }
+
+  get typed() {
+    return this.#box.value
   }
 
   /** Puts a prompt back that was not sent, before what is being written. @param {string} unsent */
@@ -205,7 +210,7 @@ export class Composer {
   }
 
   #go() {
-    if (!this.#box.value.trim()) return
+    if (this.#send.disabled) return
     this.desk.act({ type: "send", text: this.#box.value })
     this.#box.value = ""
     this.#box.dispatchEvent(new Event("input"))
@@ -213,7 +218,7 @@ export class Composer {
   }
 
   #weigh() {
-    this.#send.disabled = !this.#box.value.trim()
+    this.#send.disabled = !this.#box.value.trim() || !this.desk.can("send")
   }
 }
 

@@ -200,4 +200,15 @@ export interface Model {
   send(content: unknown): void
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
+  /** Of JupyterLab and Notebook 7. */
+  widget_manager?: { kernel?: Kernel | null; context?: { path: string } }
 }
+
+/** The part of JupyterLab's connection to a kernel that a view uses. */
+export interface Kernel {
+  status: string
+  statusChanged: { connect(slot: StatusSlot): void; disconnect(slot: StatusSlot): void }
+  requestExecute(content: object, disposeOnDone: boolean, metadata: object): { done: Promise<{ content: { status: string; evalue?: string } }> }
+}
+
+export type StatusSlot = (sender: unknown, status: string) => void

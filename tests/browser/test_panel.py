@@ -303,6 +303,39 @@ def test_a_reload_in_the_middle_of_a_turn_shows_all_of_it_and_the_rest_as_it_com
     assert panel.notebook.output(2).locator("agentmagic-static").is_hidden()
 
 
+@EVERYWHERE
+def test_a_panel_whose_kernel_was_restarted_keeps_the_words_and_starts_again_with_its_conversation(open_panel):
+    panel = open_panel("agent.agent = Agent(ScriptedModel(['one', 'two']))")
+    panel.send("first")
+    panel.turns(1)
+    panel.message.press_sequentially("words that are")
+    panel.notebook.restart_kernel()
+    panel.box.get_by_role("alert").get_by_text("The kernel that held this conversation is gone.").wait_for()
+    panel.message.press_sequentially(" kept")
+    panel.message.press("Enter")
+    expect(panel.message).to_have_value("words that are kept")
+    panel.notebook.run(0)
+    panel.notebook.run(1)
+    panel.button("Start again").click()
+    expect(panel.box.get_by_role("alert")).to_be_hidden()
+    assert panel.prompts() == ["first"]
+    assert panel.answers() == ["one"]
+    expect(panel.message).to_have_value("words that are kept")
+    panel.message.press("Enter")
+    panel.turns(2)
+    assert panel.prompts() == ["first", "words that are kept"]
+
+
+def test_words_typed_in_a_panel_whose_kernel_is_gone_are_in_the_one_that_is_shown_next(open_panel):
+    panel = open_panel("play('one')")
+    panel.message.press_sequentially("kept")
+    panel.notebook.restart_kernel()
+    panel.button("Start again").wait_for()
+    for cell in range(3):
+        panel.notebook.run(cell)
+    expect(Panel(panel.notebook, 2).message).to_have_value("kept")
+
+
 def test_a_second_view_keeps_in_step(open_panel):
     panel = open_panel("play('one', 'two')", "agent.chat()")
     panel.send("first")

@@ -1,6 +1,7 @@
 """The view in a page: what it shows, what it sends, and that keys alone are enough."""
 
 import pytest
+from playwright.sync_api import expect
 
 from agentmagic.events import (
     ApprovalAsked,
@@ -296,6 +297,22 @@ def test_a_prompt_that_was_not_sent_comes_back_before_another_that_is_being_writ
     retype(box, "another")
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
     assert box.input_value() == "hello\n\nanother"
+
+
+def test_a_prompt_that_no_kernel_hears_comes_back_and_is_not_sent_again(stage):
+    stage.show(Feed())
+    stage.page.evaluate("() => { stage.models.panel.answer = null }")
+    box = stage.page.get_by_label("Message", exact=True)
+    box.press_sequentially("a prompt")
+    box.press("Enter")
+    expect(box).to_have_value("")
+    stage.page.get_by_role("alert").get_by_text("The kernel that held this conversation is gone.").wait_for()
+    expect(box).to_have_value("a prompt")
+    box.press("End")
+    stage.page.keyboard.type(", longer")
+    box.press("Enter")
+    expect(box).to_have_value("a prompt, longer")
+    assert [message["type"] for message in stage.sent()] == ["send"]
 
 
 def test_the_end_stays_in_sight_when_a_line_below_it_takes_its_room(stage):
