@@ -17,7 +17,7 @@ from agentmagic.log import logger
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import default_model, usable_models
 from agentmagic.run import Run
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
 from agentmagic.text import shown
 from agentmagic.tools.mcp import McpServers, ServerState
@@ -140,6 +140,7 @@ class Chat:
             "cost": cost if spent.requests else "",
             "servers": servers,
             "note": self._queue.note,
+            "cleared": 0 if self._session.turns or self._session.running else len(self._session.history.cleared),
         }
 
     def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
@@ -170,7 +171,7 @@ class Chat:
                 self.view.say(shown(done))
         self.refresh()
 
-    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt():
@@ -187,6 +188,8 @@ class Chat:
                 return await self._fork(action.turn + 1)
             case page.ClearSession():
                 return self._session.clear()
+            case page.UndoClear():
+                return None if self._session.turns else void(self._session.undo())
             case page.ExportSession():
                 return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
             case page.ChooseModel():
@@ -206,7 +209,16 @@ class Chat:
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
         prompt = None if written is None else self._notebook.prepare(self._session, written)
+        self._keep_as_fork(turn)
         return self._attend(partial(self._session.edit, turn, prompt))
+
+    def _keep_as_fork(self, turn: int) -> None:
+        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
+        turns = self._session.turns
+        if not self._notebook.forks or self._session.running or not any(one.answer for one in turns[turn:]):
+            return
+        name = self._notebook.fork(self._session, len(turns))
+        self.view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
         """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""

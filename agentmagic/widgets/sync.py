@@ -48,7 +48,8 @@ class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
     `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click. `running` belongs to the feed.
+    why something cannot be done by a click. `cleared` is how many turns can be brought back. `running` belongs to
+    the feed.
     """
 
     title: str
@@ -58,6 +59,7 @@ class State(TypedDict, total=False):
     cost: str
     servers: list[ServerRow]
     note: str
+    cleared: int
     running: Fields | None
 
 

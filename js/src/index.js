@@ -1,7 +1,7 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
 /** @import { Action, Desk, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
-import { button, h, put, say } from "./dom.js"
+import { button, counted, h, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
@@ -117,6 +117,7 @@ export class View {
     return {
       act: (action) => this.#act(action),
       can: (type) => !this.#isLost && (this.#known.state.actions?.includes(type) ?? false),
+      later: (turn) => [...this.#known.blocks.values()].filter((block) => block.kind === "prompt" && (block.turn ?? 0) > turn).length,
       announce: (words) => (this.#heard.textContent = words),
       now: () => now() + this.#known.ahead,
     }
@@ -161,7 +162,7 @@ export class View {
     const actions = state.actions?.join() ?? ""
     if (actions !== this.#actions) this.log.refresh()
     this.#actions = actions
-    this.#drawNote(state.note)
+    this.#drawNote(state)
     this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)
@@ -174,13 +175,15 @@ export class View {
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** @param {string} [note] on what waits */
-  #drawNote(note = "") {
-    if (note === this.#noted) return
-    this.#noted = note
-    this.#note.hidden = !note
+  /** Says what waits, or what was cleared. @param {State} state */
+  #drawNote({ note = "", cleared = 0 }) {
+    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : "")
+    if (said === this.#noted) return
+    this.#noted = said
+    this.#note.hidden = !said
     const { act, can } = this.#desk()
-    put(this.#note, note, can("withdraw") && button("Take back", () => act({ type: "withdraw" }), "small"))
+    const [label, type] = note ? ["Take back", /** @type {const} */ ("withdraw")] : ["Undo", /** @type {const} */ ("undo")]
+    put(this.#note, said, can(type) && button(label, () => act({ type }), "small"))
   }
 
   get #isLost() {

@@ -85,6 +85,7 @@ export interface State {
   cost?: string
   servers?: Server[]
   note?: string
+  cleared?: number
   running?: { figures: string[]; since: number } | null
 }
 
@@ -148,6 +149,7 @@ export type Action =
   | { type: "rewrite"; turn: number; text: string }
   | { type: "fork"; turn: number }
   | { type: "clear" }
+  | { type: "undo" }
   | { type: "export"; form: string }
   | { type: "model"; name: string }
   | { type: "connect"; server: string }
@@ -160,6 +162,8 @@ export interface Desk {
   act(action: Action): void
   /** Whether the kernel carries out actions of this type. */
   can(type: Action["type"]): boolean
+  /** How many turns come after one. */
+  later(turn: number): number
   /** Says something to those who hear the page rather than see it. */
   announce(words: string): void
   /** The kernel's time, in seconds since 1970. */

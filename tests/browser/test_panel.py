@@ -166,6 +166,7 @@ def test_a_turn_runs_again_with_the_same_prompt_and_with_another(open_panel):
     panel.wait_for("three")
     assert panel.prompts() == ["first", "second"]
     panel.do(0, "Edit and run again")
+    panel.wait_for("1 later turn will go")
     retype(panel.box.get_by_label("Edit your message"), "other {year}")
     panel.page.keyboard.press("Enter")
     panel.wait_for("four")
@@ -270,6 +271,26 @@ def test_the_servers_tab_disconnects_connects_and_takes_tools_away(open_panel):
     panel.button("Disconnect raw").wait_for()
 
 
+def test_what_was_cleared_comes_back_by_a_click_and_what_runs_again_is_kept_as_a_fork(open_panel):
+    panel = open_panel("play('one', 'two', 'one again')", "[turn.answer for turn in agent_2.turns]")
+    for number, text in enumerate(("first", "second"), 1):
+        panel.send(text)
+        panel.turns(number)
+    panel.menu("Clear")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("Cleared 2 turns.")
+    panel.button("Undo").click()
+    panel.turns(2)
+    assert panel.prompts() == ["first", "second"]
+    panel.do(0, "Run again")
+    panel.wait_for("1 later turn will go, and be kept as a fork.")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("is kept as agent_2")
+    panel.wait_for("one again")
+    assert panel.prompts() == ["first"]
+    assert panel.notebook.run(3).strip().endswith("['one', 'two']")
+
+
 def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     panel = open_panel("play('one')")
     panel.send("hello")
@@ -279,6 +300,7 @@ def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     name = panel.box.locator(".am-told").inner_text().split()[-1].rstrip(".")
     assert "hello" in (lab.folder / name).read_text()
     panel.menu("Clear")
+    panel.page.keyboard.press("Enter")
     panel.box.get_by_text("Nothing asked yet.").wait_for()
     panel.page.wait_for_function("index => !harness.cell(index).model.outputs.toJSON()[1].data['text/plain']", arg=2)
 

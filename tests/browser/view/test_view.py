@@ -249,11 +249,37 @@ def test_the_head_chooses_models_clears_and_exports(stage):
     for name in ("Export as Markdown", "Clear"):
         stage.page.locator("summary[aria-label=More]").click()
         stage.page.get_by_role("button", name=name).click()
+    press(stage, "Enter")
     assert stage.sent() == [
         {"type": "model", "name": "gemini:y"},
         {"type": "export", "form": "markdown"},
         {"type": "clear"},
     ]
+
+
+def test_clear_asks_first_and_takes_no_for_an_answer(stage):
+    stage.show(Feed(one_text("a")))
+    for key in ("Escape", "Enter"):
+        stage.page.locator("summary[aria-label=More]").press("Enter")
+        stage.page.get_by_role("button", name="Clear", exact=True).press("Enter")
+        expect(stage.page.get_by_role("button", name="Clear all")).to_be_focused()
+        press(stage, "Tab") if key == "Enter" else None
+        press(stage, key)
+        expect(stage.page.get_by_role("group", name="Clear")).to_be_hidden()
+    assert stage.sent() == []
+
+
+def test_a_turn_with_later_ones_runs_again_only_after_it_is_said_what_becomes_of_them(stage):
+    stage.show(Feed(one_text("a") + one_text("b") + one_text("c")))
+    prompt = stage.page.locator(".am-prompt").first
+    prompt.focus()
+    prompt.get_by_role("button", name="Run again", exact=True).press("Enter")
+    prompt.get_by_text("2 later turns will go, and be kept as a fork.").wait_for()
+    assert stage.sent() == []
+    press(stage, "Enter")
+    assert stage.sent() == [{"type": "retry", "turn": 0}]
+    prompt.get_by_role("button", name="Edit and run again").press("Enter")
+    prompt.get_by_text("2 later turns will go, and be kept as a fork.").wait_for()
 
 
 def test_the_servers_tab_connects_disconnects_and_switches_tools(stage):
