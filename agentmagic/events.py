@@ -360,10 +360,14 @@ class TurnFinished:
 
 @value_class
 class HistoryCut:
-    """Stands between turns: from now on the history is only the first `turns` turns of the session."""
+    """Stands between turns: from now on the history is only the first `turns` turns of the session.
+
+    With `cleared`, none are left, and a later cut to more turns than there are brings them back.
+    """
 
     type: ClassVar[str] = "history_cut"
     turns: int
+    cleared: bool = False
 
 
 Event = (

@@ -244,13 +244,13 @@ class Session:
     # -- the history ---------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget the conversation; connections, approvals and the recipe stay."""
+        """Forget the conversation, until `undo` brings it back; connections, approvals and the recipe stay."""
         self._refuse_while_running()
         self.history.clear()
         self._tell_cut()
 
     def undo(self) -> Message | None:
-        """Forget the last turn and return its prompt, or None if there is no turn."""
+        """Forget the last turn and return its prompt; without turns, bring back the cleared ones and return None."""
         self._refuse_while_running()
         prompt = self.history.undo()
         self._tell_cut()

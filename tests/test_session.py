@@ -91,6 +91,9 @@ def test_undo_and_clear():
     assert session.messages == ()
     assert session.usage == Usage()
     assert session.undo() is None
+    assert [message.text for message in session.messages] == ["first", "One."]
+    assert session.undo() == user("first")
+    assert session.undo() is None
 
 
 def test_the_tools_of_a_session_are_known_before_the_first_turn():

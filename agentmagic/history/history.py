@@ -97,7 +97,8 @@ class History:
 
     `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
     messages of all turns, `usage` their tokens and cost, and `call_ids` the ids of all calls. `compacted` is the
-    last Compacted event of the turns, or None: it says how the next request is compacted.
+    last Compacted event of the turns, or None: it says how the next request is compacted. `cleared` are the turns that
+    `clear` forgot, which `undo` brings back once there is no other turn.
 
     Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
     that the journal does not hold, are written first. The messages are a valid history after every turn.
@@ -105,6 +106,7 @@ class History:
 
     def __init__(self, turns: Iterable[Turn] = (), journal: Journal | None = None) -> None:
         self.journal = journal
+        self.cleared: tuple[Turn, ...] = ()
         self._saved = journal is not None and journal.begun
         self._keep(turns)
 
@@ -141,7 +143,7 @@ class History:
         if self.journal is None:
             return
         if not self._saved:
-            self._saved = True
+            self._saved, self.cleared = True, ()  # the file does not hold what was cleared before it began
             for earlier in self.events:
                 self.journal.write(earlier)
         self.journal.write(event)
@@ -156,16 +158,22 @@ class History:
         if turns >= len(self.turns):
             return
         self._keep(self.turns[:turns])
-        if self.journal is not None and self._saved:
-            self.journal.write(HistoryCut(len(self.turns)))
+        self._write(HistoryCut(len(self.turns)))
 
     def clear(self) -> None:
-        """Forget every turn."""
-        self.cut(0)
+        """Forget every turn, until `undo` brings them back."""
+        if self.turns:
+            self.cleared = self.turns
+            self._keep(())
+            self._write(HistoryCut(0, cleared=True))
 
     def undo(self) -> Message | None:
-        """Forget the last turn and return its prompt, or None if there is no turn."""
+        """Forget the last turn and return its prompt; without turns, bring back the cleared ones and return None."""
         if not self.turns:
+            self._keep(self.cleared)
+            if self.cleared:
+                self._write(HistoryCut(len(self.turns)))
+            self.cleared = ()
             return None
         prompt = self.turns[-1].prompt
         self.cut(len(self.turns) - 1)
@@ -185,7 +193,7 @@ class History:
         if self.is_saved or self.turns or doubts:
             journal.begin((*self.events, *([InDoubt(doubts)] if doubts else ())))
         if not self.is_saved:
-            self.journal, self._saved = journal, journal.begun
+            self.journal, self._saved, self.cleared = journal, journal.begun, ()
 
     def close(self) -> None:
         """Close the file of the journal; a later event opens it again."""
@@ -208,6 +216,10 @@ class History:
             for text in map(redact, map(_text, message.parts))
             if (found := wanted.search(text))
         ]
+
+    def _write(self, cut: HistoryCut) -> None:
+        if self.journal is not None and self._saved:
+            self.journal.write(cut)
 
     def _keep(self, turns: Iterable[Turn]) -> None:
         self.turns: tuple[Turn, ...] = ()

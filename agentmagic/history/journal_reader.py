@@ -108,6 +108,7 @@ def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
 def _glance(path: Path, most: int | None) -> SavedConversation | None:
     # A list of many long files must be quick, so only the lines that begin and cut turns are decoded.
     prompts: list[str] = []
+    cleared: list[str] = []
     try:
         whole = most is None or path.stat().st_size <= most
         for line in _lines(path) if whole else ():
@@ -115,8 +116,9 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
                 match decode_record(line):
                     case TurnStarted(prompt=prompt):
                         prompts.append(prompt.text)
-                    case HistoryCut(turns=turns):
-                        del prompts[turns:]
+                    case HistoryCut(turns=turns, cleared=is_clear):
+                        cleared = prompts if is_clear else cleared
+                        prompts = (prompts if turns <= len(prompts) else cleared)[:turns]
                     case _:
                         pass
         turns = len(prompts) if whole else 0 if not holds_journal(path) or _is_cleared(path) else None
@@ -165,6 +167,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self._turns: list[tuple[Event, ...]] = []
+        self._cleared: list[tuple[Event, ...]] = []
         self._open: list[Event] = []
         self._spent = Usage()
         self._doubts = _Doubts()
@@ -178,7 +181,9 @@ class _Reading:
                 self._forget_lost()
             case HistoryCut():
                 self._close()
-                del self._turns[record.turns :]
+                if record.cleared:
+                    self._cleared = self._turns[:]
+                self._turns = (self._turns if record.turns <= len(self._turns) else self._cleared)[: record.turns]
             case TurnStarted():
                 self._close()
                 self._open = [record]

@@ -114,12 +114,14 @@ class AgentCommands:
     def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Forget the conversation; model, servers and approvals stay."""
         self._namespace.known(session).clear()
-        return "The conversation is forgotten."
+        return f"The conversation is forgotten. %{self._magic} undo brings it back."
 
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Forget the last turn, and show its prompt."""
-        undone = self._namespace.known(session).undo()
-        return f"Forgotten: {undone.text}" if undone else "There is no turn to undo."
+        """Forget the last turn, and show its prompt, or bring back a conversation that was reset."""
+        known = self._namespace.known(session)
+        if undone := known.undo():
+            return f"Forgotten: {undone.text}"
+        return f"Brought back {count_turns(len(known.turns))}." if known.turns else "There is no turn to undo."
 
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""

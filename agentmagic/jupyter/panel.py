@@ -154,6 +154,14 @@ class ShellNotebook(Notebook):
         self._namespace.bind(name, made)
         return made
 
+    def take_up(self, name: str) -> Session:
+        """Return the session of a name, with its saved conversation if it has no turns yet."""
+        session = self._namespace.draft(name)
+        if not session.turns and session.path is not None and path_of(session.path).exists():
+            session.restore()
+        self._namespace.bind(name, session)
+        return session
+
     def open(self, name: str, *, saved: bool) -> Session:
         """Return the session of a name, or the one that goes on with a saved conversation of that name."""
         if not saved:
@@ -234,17 +242,27 @@ def _show_static(shell: InteractiveShell, session: Session) -> None:
         publisher(shell, None)(bundle(transcript, times=False, prompt=True), False)
 
 
-def _chat(shell: InteractiveShell, session: Session) -> "Chat":
+def start_again(name: str, view: str) -> None:
+    """Show a session's panel, with its saved conversation, in the place of a view of an earlier kernel.
+
+    The page calls this in the new kernel. Raises JournalError if the saved conversation cannot be read.
+    """
+    shell = cast("InteractiveShell", get_ipython())
+    cast("Any", shell).run_line_magic("load_ext", "agentmagic")
+    _chat(shell, _notebooks[id(shell)].take_up(name), view).look()
+
+
+def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
     """Return the panel that shows a session now: in a panel, the person can turn to another one."""
     known = next((chat for chat in _chats if chat.session is session), None)
-    if known is not None:
+    if known is not None and not view:
         return known
     from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
-    chat = Chat(session, notebook or Notebook(), publisher(shell, uuid.uuid4().hex))
+    chat = Chat(session, notebook or Notebook(), publisher(shell, uuid.uuid4().hex), view)
     _chats.append(chat)
 
     def look(_result: object) -> None:

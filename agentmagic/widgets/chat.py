@@ -19,7 +19,7 @@ from agentmagic.log import logger
 from agentmagic.providers.base import Model
 from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
 from agentmagic.text import cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
@@ -55,8 +55,8 @@ class Chat:
     action that fails shows its error in the panel.
     """
 
-    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish) -> None:
-        self.view = View(self, home="panel")
+    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish, view: str = "") -> None:
+        self.view = View(self, home="panel", name=view)
         self.session = session
         self._notebook = notebook
         self._html = SessionHtml(self.view.transcript, self.view.aside, publish, self._saved_line)
@@ -176,6 +176,7 @@ class Chat:
             "cost": cost if spent.requests else "",
             "servers": servers,
             "note": self._queue.note,
+            "cleared": 0 if self.session.turns or self.session.running else len(self.session.history.cleared),
             **self._around,
         }
 
@@ -207,7 +208,7 @@ class Chat:
                 self.view.say(shown(done))
         self.refresh()
 
-    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: PLR0911  (one arm for each action)
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt():
@@ -224,6 +225,8 @@ class Chat:
                 return await self._do_with_notebook(action)
             case page.ClearSession():
                 return self.session.clear()
+            case page.UndoClear():
+                return None if self.session.turns else void(self.session.undo())
             case page.ExportSession():
                 return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
             case page.ChooseModel():
@@ -279,7 +282,16 @@ class Chat:
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
         prompt = None if written is None else self._notebook.prepare(self.session, written)
+        self._keep_as_fork(turn)
         return self._attend(partial(self.session.edit, turn, prompt))
+
+    def _keep_as_fork(self, turn: int) -> None:
+        """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
+        turns = self.session.turns
+        if not self._notebook.forks or self.session.running or not any(one.answer for one in turns[turn:]):
+            return
+        name = self._notebook.fork(self.session, len(turns))
+        self.view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
         """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""

@@ -125,6 +125,12 @@ class ClearSession(PageMessage):
     type: Literal["clear"] = "clear"
 
 
+class UndoClear(PageMessage):
+    """Bring the cleared conversation back."""
+
+    type: Literal["undo"] = "undo"
+
+
 class ExportSession(PageMessage):
     """Write the conversation to a file."""
 
@@ -205,6 +211,7 @@ SessionAction = (
     | RewriteTurn
     | ForkSession
     | ClearSession
+    | UndoClear
     | ExportSession
     | ChooseModel
     | RunCommand

@@ -52,9 +52,9 @@ class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
     `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click. `running` belongs to the feed. `welcome` and `examples` stand in a
-    conversation without turns. `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the
-    conversations, once the page has asked for them.
+    why something cannot be done by a click. `cleared` is how many turns can be brought back. `running` belongs to
+    the feed. `welcome` and `examples` stand in a conversation without turns. `names` and `commands` complete `@` and
+    `/`, each with what it is; `chats` are the conversations, once the page has asked for them.
     """
 
     title: str
@@ -64,6 +64,7 @@ class State(TypedDict, total=False):
     cost: str
     servers: list[ServerRow]
     note: str
+    cleared: int
     running: Fields | None
     welcome: str
     examples: list[str]

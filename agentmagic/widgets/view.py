@@ -70,9 +70,10 @@ class View(AnyWidget):
     """Shows a session's blocks as they come, and hands on what a person does there.
 
     `home` is "cell" for one turn without an input, or "panel". It is drawn wherever `place` is shown, by any
-    number of pages. `transcript` has what it shows, and is read for the static HTML beside it. Events are fed on
-    the engine, in the context of the cell that shows the view. Nothing is sent before a page has said hello:
-    `mounted` is set by then, and tells that clicks reach this kernel even while a cell runs.
+    number of pages; `name` is that of an earlier view whose places it takes over. `transcript` has what it shows,
+    and is read for the static HTML beside it. Events are fed on the engine, in the context of the cell that shows
+    the view. Nothing is sent before a page has said hello: `mounted` is set by then, and tells that clicks reach
+    this kernel even while a cell runs.
     """
 
     # The library may come before or after; both ends are in js/src/index.js.
@@ -94,7 +95,9 @@ class View(AnyWidget):
     library = Unicode().tag(sync=True)
     patience: ClassVar = PATIENCE
 
-    def __init__(self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = ()) -> None:
+    def __init__(
+        self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = (), name: str = ""
+    ) -> None:
         self.mounted = threading.Event()
         self._made = time.monotonic()
         self._listener = listener
@@ -104,7 +107,7 @@ class View(AnyWidget):
         self._waiting = False
         self._messages = 0
         self._answered = ("", 0, 0.0)
-        super().__init__(home=home, name=uuid.uuid4().hex, library=_library().name)
+        super().__init__(home=home, name=name or uuid.uuid4().hex, library=_library().name)
         _take_messages_anywhere(self)
         cast("Any", self).on_msg(self._receive)
 

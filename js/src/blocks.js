@@ -1,7 +1,7 @@
 // Blocks as elements, but for cards.
 /** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, WordsBlock } from "./types.js" */
 import { Card } from "./card.js"
-import { button, h, heading, icon, iconButton, ICONS, put, say, writingBox } from "./dom.js"
+import { button, counted, h, heading, icon, iconButton, ICONS, put, say, writingBox } from "./dom.js"
 import { Growing } from "./growing.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
@@ -117,21 +117,43 @@ class Prompt {
     if (turn === null) return []
     return [
       desk.can("rewrite") && iconButton("Edit and run again", ICONS.edit, () => this.#rewrite(turn, text)),
-      desk.can("retry") && iconButton("Run again", ICONS.retry, () => desk.act({ type: "retry", turn })),
+      desk.can("retry") && iconButton("Run again", ICONS.retry, () => this.#retry(turn)),
       desk.can("fork") && iconButton("Fork from here", ICONS.fork, () => desk.act({ type: "fork", turn })),
     ]
   }
 
   /** @param {number} turn @param {string} text */
   #rewrite(turn, text) {
-    const back = () => put(this.element, this.#words, this.#tools)
     const run = () => {
-      back()
+      this.#back()
       this.desk.act({ type: "rewrite", turn, text: box.value })
     }
-    const box = writingBox("Edit your message", { text, send: run, back })
-    put(this.element, h("div", { class: "am-rewrite" }, box, h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", back, "quiet"))))
+    const box = writingBox("Edit your message", { text, send: run, back: () => this.#back() })
+    put(this.element, h("div", { class: "am-rewrite" }, box, ...this.#last(turn, run)))
     box.focus()
+  }
+
+  /** Runs a turn again; if others come after it, the person is told first what becomes of them. @param {number} turn */
+  #retry(turn) {
+    const run = () => {
+      this.#back()
+      this.desk.act({ type: "retry", turn })
+    }
+    if (!this.desk.later(turn)) return run()
+    put(this.element, this.#words, h("div", { class: "am-rewrite" }, ...this.#last(turn, run)))
+    this.element.querySelector("button")?.focus()
+  }
+
+  /** Says what running a turn again does to the later ones, above the buttons. @param {number} turn @param {() => void} run */
+  #last(turn, run) {
+    const later = this.desk.later(turn)
+    const fate = `${counted(later, "later turn")} will go${this.desk.can("fork") ? ", and be kept as a fork" : ""}.`
+    const row = h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", () => this.#back(), "quiet"))
+    return [later ? h("p", { class: "am-hint" }, fate) : "", row]
+  }
+
+  #back() {
+    put(this.element, this.#words, this.#tools)
   }
 }
 

@@ -34,6 +34,9 @@ export function put(element, ...children) {
   return element
 }
 
+/** Counts things in words. @param {number} number @param {string} thing */
+export const counted = (number, thing) => `${number} ${thing}${number === 1 ? "" : "s"}`
+
 /**
  * Changes an element's text where it differs, and hides an element that has none.
  * @param {HTMLElement} element @param {string} text

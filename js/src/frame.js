@@ -88,6 +88,7 @@ export class Head {
   #cost = h("span", { class: "am-hint" })
   #menu = h("div", { class: "am-menu" })
   #tabs = h("div", { class: "am-tabs", role: "tablist" })
+  #sure = h("div", { class: "am-notice", role: "group", "aria-label": "Clear", hidden: true })
   #shown = 0
   #said = ""
   #rows = ""
@@ -99,7 +100,7 @@ export class Head {
     this.#model.addEventListener("change", () => desk.act({ type: "model", name: this.#model.value }))
     this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
-    this.element = h("header", {}, h("div", { class: "am-head" }, this.#title, this.#model, this.#cost, this.#menu), this.#tabs)
+    this.element = h("header", {}, h("div", { class: "am-head" }, this.#title, this.#model, this.#cost, this.#menu), this.#tabs, this.#sure)
     this.show(0)
   }
 
@@ -134,7 +135,7 @@ export class Head {
     const items = [
       ...(desk.can("export") ? [h("span", { class: "am-hint" }, "Export"), ...exports] : []),
       desk.can("export") && desk.can("clear") && h("hr"),
-      desk.can("clear") && button("Clear", () => desk.act({ type: "clear" }), "quiet"),
+      desk.can("clear") && button("Clear", () => this.#askSure(more), "quiet"),
     ]
     const more = h("summary", { "aria-label": "More" }, "⋯")
     const menu = h("details", {}, more, h("div", { class: "am-items" }, ...items))
@@ -143,6 +144,16 @@ export class Head {
     menu.addEventListener("keydown", ({ key }) => key === "Escape" && (close(), more.focus()))
     const close = () => menu.removeAttribute("open")
     put(this.#menu, items.some(Boolean) && menu)
+  }
+
+  /** Asks before the conversation is cleared. @param {HTMLElement} from where the focus goes back to */
+  #askSure(from) {
+    const close = () => ((this.#sure.hidden = true), from.focus())
+    const clear = button("Clear all", () => (close(), this.desk.act({ type: "clear" })), "small")
+    put(this.#sure, "Clear this conversation? It can be undone until the next message.", clear, button("Keep", close, "small"))
+    this.#sure.onkeydown = ({ key }) => void (key === "Escape" && close())
+    this.#sure.hidden = false
+    clear.focus()
   }
 
   /** @param {string} title @param {number} place @param {string} name */
@@ -192,9 +203,14 @@ export class Composer {
   }
 
   /** @param {State} state */
-  update({ running = null }) {
+  update({ running = null, actions = [] }) {
     this.#stop.hidden = !running || !this.desk.can("stop")
-    this.element.hidden = !this.desk.can("send")
+    this.element.hidden = !actions.includes("send") // it stays, with what is typed there, when the kernel is gone
+    this.#weigh()
+  }
+
+  get typed() {
+    return this.#box.value
   }
 
   /** Puts a prompt back that was not sent, before what is being written. @param {string} unsent */
@@ -204,7 +220,7 @@ export class Composer {
   }
 
   #go() {
-    if (!this.#box.value.trim()) return
+    if (this.#send.disabled) return
     this.desk.act({ type: "send", text: this.#box.value })
     this.#box.value = ""
     this.#box.dispatchEvent(new Event("input"))
@@ -212,7 +228,7 @@ export class Composer {
   }
 
   #weigh() {
-    this.#send.disabled = !this.#box.value.trim()
+    this.#send.disabled = !this.#box.value.trim() || !this.desk.can("send")
   }
 }
 

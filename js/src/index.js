@@ -2,7 +2,7 @@
 /** @import { Action, Block, Desk, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
-import { button, h, put, say } from "./dom.js"
+import { button, counted, h, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
@@ -12,6 +12,9 @@ import { begun, follow, nothing } from "./state.js"
 const SECOND = 1_000
 /** Pixels; a container query would do the same, and cost a long session a second to open. */
 const NARROW = 480
+
+/** What JupyterLab calls a kernel that is not the one any more that a view was made in. */
+const GONE = ["restarting", "autorestarting", "terminating", "dead"]
 
 const now = () => Date.now() / SECOND
 
@@ -23,16 +26,19 @@ export class View {
   #note = h("div", { class: "am-notice", hidden: true })
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
+  #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
+  #unheard = ""
 
   /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
   constructor(model, answered = () => {}) {
     this.model = model
+    this.show = answered
     const name = `am-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
     this.link = new Link(name, {
       send: (content) => this.#send(content),
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
-      answered: (is) => (answered(is), this.attention.answered(is)),
+      answered: (is) => this.#answered(is),
       complain: (words) => say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
       tell: (words) => say(this.#told, words),
@@ -44,6 +50,9 @@ export class View {
     this.element = panel ? this.#panel(name) : this.#cell()
     this.receive = (/** @type {Message} */ message) => this.link.receive(message)
     model.on("msg:custom", this.receive)
+    this.kernel = model.widget_manager?.kernel
+    this.status = (/** @type {unknown} */ _, /** @type {string} */ status) => GONE.includes(status) && this.link.lose()
+    this.kernel?.statusChanged.connect(this.status)
     this.clock = setInterval(() => this.#tick(), SECOND)
     this.#drawState()
     this.link.hello()
@@ -56,6 +65,8 @@ export class View {
 
   close() {
     this.model.off("msg:custom", this.receive)
+    this.kernel?.statusChanged.disconnect(this.status)
+    this.#keepTyped()
     clearInterval(this.clock)
     this.width?.disconnect()
     this.pinned?.disconnect()
@@ -76,6 +87,7 @@ export class View {
   /** @param {string} name */
   #panel(name) {
     this.composer = new Composer(this.#desk())
+    this.composer.element.addEventListener("input", () => this.#isLost && this.#keepTyped())
     const desk = this.#desk()
     const show = () => (this.head?.show(0), this.attention.show())
     const above = new Running({ ...desk, can: (type) => type !== "stop" && desk.can(type) }, show)
@@ -85,7 +97,7 @@ export class View {
     const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-servers" })
     this.head = new Head(this.#desk(), [chat, servers], name)
-    chat.append(above.element, this.#note, this.composer.element)
+    chat.append(above.element, this.#note, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
@@ -105,7 +117,8 @@ export class View {
   #desk() {
     return {
       act: (action) => this.#act(action),
-      can: (type) => this.#known.state.actions?.includes(type) ?? false,
+      can: (type) => !this.#isLost && (this.#known.state.actions?.includes(type) ?? false),
+      later: (turn) => [...this.#known.blocks.values()].filter((block) => block.kind === "prompt" && (block.turn ?? 0) > turn).length,
       announce: (words) => (this.#heard.textContent = words),
       now: () => now() + this.#known.ahead,
     }
@@ -115,6 +128,7 @@ export class View {
   #act(action) {
     say(this.#problem, "")
     say(this.#told, "")
+    if ("text" in action) this.#unheard = action.text
     this.#send(action)
     this.link.hello() // a kernel that is gone answers neither
     if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()
@@ -156,24 +170,93 @@ export class View {
     const actions = state.actions?.join() ?? ""
     if (actions !== this.#actions) this.log.refresh()
     this.#actions = actions
-    this.#drawNote(state.note)
+    this.#drawNote(state)
     this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)
+    this.#takeTyped()
   }
 
   #drawRunning() {
     const { waits } = this.attention
-    for (const line of this.running ?? []) line.update(this.#known.state, waits)
+    const running = this.#isLost ? null : (this.#known.state.running ?? null)
+    for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** @param {string} [note] on what waits */
-  #drawNote(note = "") {
-    if (note === this.#noted) return
-    this.#noted = note
-    this.#note.hidden = !note
+  /** Says what waits, or what was cleared. @param {State} state */
+  #drawNote({ note = "", cleared = 0 }) {
+    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : "")
+    if (said === this.#noted) return
+    this.#noted = said
+    this.#note.hidden = !said
     const { act, can } = this.#desk()
-    put(this.#note, note, can("withdraw") && button("Take back", () => act({ type: "withdraw" }), "small"))
+    const [label, type] = note ? ["Take back", /** @type {const} */ ("withdraw")] : ["Undo", /** @type {const} */ ("undo")]
+    put(this.#note, said, can(type) && button(label, () => act({ type }), "small"))
+  }
+
+  get #isLost() {
+    return !this.#lost.hidden
+  }
+
+  /** Names the panel's session in the page. */
+  get #key() {
+    return `${this.model.widget_manager?.context?.path}/${this.#known.state.title}`
+  }
+
+  /** Takes over what was typed in an earlier panel of the session. */
+  #takeTyped() {
+    const words = door().typed.get(this.#key)
+    if (!words || !this.composer || this.#isLost) return
+    door().typed.delete(this.#key)
+    this.composer.giveBack(words)
+  }
+
+  #keepTyped() {
+    if (this.composer?.typed) door().typed.set(this.#key, this.composer.typed)
+  }
+
+  /**
+   * A cell gives way to its saved HTML when the kernel is gone. A panel stays, for the words that are typed there.
+   * @param {boolean} is whether the kernel answers
+   */
+  #answered(is) {
+    this.attention.answered(is)
+    if (!this.composer || is) this.show(is)
+    if (this.composer && is === this.#isLost) this.#lose(!is)
+    this.#unheard = ""
+  }
+
+  /** Says in a panel that its kernel is gone, and takes back what it did not hear. @param {boolean} is */
+  #lose(is) {
+    this.#lost.hidden = !is
+    door().typed.delete(this.#key)
+    if (is) {
+      this.composer?.giveBack(this.#unheard)
+      this.#keepTyped()
+      put(this.#lost, ...this.#wayBack())
+    }
+    this.log.refresh()
+    this.#drawState()
+  }
+
+  /** What to do about a kernel that is gone. */
+  #wayBack() {
+    const said = "The kernel that held this conversation is gone. What you type here is kept."
+    if (!this.kernel || !/^\w+$/.test(this.#known.state.title ?? "")) return [`${said} Run this cell again to go on.`]
+    return [`${said} Define your agent and its tools again, then go on with the saved conversation.`, button("Start again", () => this.#startAgain(), "small")]
+  }
+
+  /** Has the new kernel draw the session's panel in this place. */
+  async #startAgain() {
+    const { kernel, model } = this
+    const call = `start_again(${JSON.stringify(this.#known.state.title)}, ${JSON.stringify(model.get("name"))})`
+    const code = `__import__("agentmagic.jupyter.panel", fromlist=["start_again"]).${call}`
+    try {
+      const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: "" }).done) ?? {}
+      if (content?.status !== "ok") say(this.#problem, content?.evalue ?? "")
+    } catch {
+      say(this.#problem, "There is no kernel to start again in. Start one from the Kernel menu, then try again.")
+    }
   }
 
   #tick() {

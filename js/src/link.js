@@ -54,6 +54,12 @@ export class Link {
     this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT)
   }
 
+  /** The kernel is gone, as others know it: that is said at once. */
+  lose() {
+    this.#unanswered = MOST_UNANSWERED
+    this.hello()
+  }
+
   close() {
     this.ends.forget(this.#timer)
   }

@@ -21,6 +21,8 @@ const STATIC = "agentmagic-static"
  * @type {Map<string, Make[]>}
  */
 const makers = new Map()
+/** What was typed in panels whose kernel is gone, for the next panel of the same session. @type {Map<string, string>} */
+const typed = new Map()
 /** The names of those whose kernel answers. @type {Set<string>} */
 const alive = new Set()
 /** Views that were drawn and are not in the page now: JupyterLab takes out cells that are out of sight. @type {Map<string, Shown>} */
@@ -141,11 +143,11 @@ const statics = (name) => document.querySelectorAll(`${STATIC}[of="${CSS.escape(
 /** The door that all kernels of a page share, whichever brought it: elements can be defined once. */
 export function door() {
   if (!customElements.get(PLACE)) {
-    customElements.define(PLACE, Object.assign(Place, { open }))
+    customElements.define(PLACE, Object.assign(Place, { open, typed }))
     customElements.define(STATIC, Static)
     const sheet = new CSSStyleSheet()
     sheet.replaceSync(AROUND)
     document.adoptedStyleSheets.push(sheet)
   }
-  return /** @type {{open: typeof open}} */ (/** @type {unknown} */ (customElements.get(PLACE)))
+  return /** @type {{open: typeof open, typed: typeof typed}} */ (/** @type {unknown} */ (customElements.get(PLACE)))
 }

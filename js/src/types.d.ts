@@ -105,6 +105,7 @@ export interface State {
   cost?: string
   servers?: Server[]
   note?: string
+  cleared?: number
   running?: { figures: string[]; since: number } | null
 }
 
@@ -168,6 +169,7 @@ export type Action =
   | { type: "rewrite"; turn: number; text: string }
   | { type: "fork"; turn: number }
   | { type: "clear" }
+  | { type: "undo" }
   | { type: "export"; form: string }
   | { type: "model"; name: string }
   | { type: "connect"; server: string }
@@ -180,6 +182,8 @@ export interface Desk {
   act(action: Action): void
   /** Whether the kernel carries out actions of this type. */
   can(type: Action["type"]): boolean
+  /** How many turns come after one. */
+  later(turn: number): number
   /** Says something to those who hear the page rather than see it. */
   announce(words: string): void
   /** The kernel's time, in seconds since 1970. */
@@ -220,4 +224,15 @@ export interface Model {
   send(content: unknown): void
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
+  /** Of JupyterLab and Notebook 7. */
+  widget_manager?: { kernel?: Kernel | null; context?: { path: string } }
 }
+
+/** The part of JupyterLab's connection to a kernel that a view uses. */
+export interface Kernel {
+  status: string
+  statusChanged: { connect(slot: StatusSlot): void; disconnect(slot: StatusSlot): void }
+  requestExecute(content: object, disposeOnDone: boolean, metadata: object): { done: Promise<{ content: { status: string; evalue?: string } }> }
+}
+
+export type StatusSlot = (sender: unknown, status: string) => void

@@ -177,6 +177,10 @@ class Notebook:
         self.finish(index)
         return (self.page.evaluate("() => harness.idle") - sent) / 1000
 
+    def restart_kernel(self) -> None:
+        """Restart the kernel as the menu does."""
+        self.page.evaluate("async () => { await harness.kernel().restart() }")
+
     def shut_down_kernel(self) -> None:
         """End the kernel as the menu does."""
         self.page.evaluate("async () => { await harness.panel().sessionContext.shutdown() }")

@@ -166,6 +166,7 @@ def test_a_turn_runs_again_with_the_same_prompt_and_with_another(open_panel):
     panel.wait_for("three")
     assert panel.prompts() == ["first", "second"]
     panel.do(0, "Edit and run again")
+    panel.wait_for("1 later turn will go")
     retype(panel.box.get_by_label("Edit your message"), "other {year}")
     panel.page.keyboard.press("Enter")
     panel.wait_for("four")
@@ -270,6 +271,26 @@ def test_the_servers_tab_disconnects_connects_and_takes_tools_away(open_panel):
     panel.button("Disconnect raw").wait_for()
 
 
+def test_what_was_cleared_comes_back_by_a_click_and_what_runs_again_is_kept_as_a_fork(open_panel):
+    panel = open_panel("play('one', 'two', 'one again')", "[turn.answer for turn in agent_2.turns]")
+    for number, text in enumerate(("first", "second"), 1):
+        panel.send(text)
+        panel.turns(number)
+    panel.menu("Clear")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("Cleared 2 turns.")
+    panel.button("Undo").click()
+    panel.turns(2)
+    assert panel.prompts() == ["first", "second"]
+    panel.do(0, "Run again")
+    panel.wait_for("1 later turn will go, and be kept as a fork.")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("is kept as agent_2")
+    panel.wait_for("one again")
+    assert panel.prompts() == ["first"]
+    assert panel.notebook.run(3).strip().endswith("['one', 'two']")
+
+
 def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     panel = open_panel("play('one')")
     panel.send("hello")
@@ -279,6 +300,7 @@ def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     name = panel.box.locator(".am-told").inner_text().split()[-1].rstrip(".")
     assert "hello" in (lab.folder / name).read_text()
     panel.menu("Clear")
+    panel.page.keyboard.press("Enter")
     panel.box.get_by_text("Nothing asked yet.").wait_for()
     panel.page.wait_for_function("index => !harness.cell(index).model.outputs.toJSON()[1].data['text/plain']", arg=2)
 
@@ -301,6 +323,39 @@ def test_a_reload_in_the_middle_of_a_turn_shows_all_of_it_and_the_rest_as_it_com
     panel.button("Approve").click()
     panel.wait_for("It comes.")
     assert panel.notebook.output(2).locator("agentmagic-static").is_hidden()
+
+
+@EVERYWHERE
+def test_a_panel_whose_kernel_was_restarted_keeps_the_words_and_starts_again_with_its_conversation(open_panel):
+    panel = open_panel("agent.agent = Agent(ScriptedModel(['one', 'two']))")
+    panel.send("first")
+    panel.turns(1)
+    panel.message.press_sequentially("words that are")
+    panel.notebook.restart_kernel()
+    panel.box.get_by_role("alert").get_by_text("The kernel that held this conversation is gone.").wait_for()
+    panel.message.press_sequentially(" kept")
+    panel.message.press("Enter")
+    expect(panel.message).to_have_value("words that are kept")
+    panel.notebook.run(0)
+    panel.notebook.run(1)
+    panel.button("Start again").click()
+    expect(panel.box.get_by_role("alert")).to_be_hidden()
+    assert panel.prompts() == ["first"]
+    assert panel.answers() == ["one"]
+    expect(panel.message).to_have_value("words that are kept")
+    panel.message.press("Enter")
+    panel.turns(2)
+    assert panel.prompts() == ["first", "words that are kept"]
+
+
+def test_words_typed_in_a_panel_whose_kernel_is_gone_are_in_the_one_that_is_shown_next(open_panel):
+    panel = open_panel("play('one')")
+    panel.message.press_sequentially("kept")
+    panel.notebook.restart_kernel()
+    panel.button("Start again").wait_for()
+    for cell in range(3):
+        panel.notebook.run(cell)
+    expect(Panel(panel.notebook, 2).message).to_have_value("kept")
 
 
 def test_a_second_view_keeps_in_step(open_panel):

@@ -14,7 +14,7 @@ from agentmagic.events import (
     fold,
 )
 from agentmagic.history.history import History, Match, Turn
-from agentmagic.history.journal_reader import read
+from agentmagic.history.journal_reader import read, saved_in
 from agentmagic.history.repair import CONTINUED
 from agentmagic.messages import Media, Message, Text, ToolCall, ToolResult, Usage, user
 from agentmagic.testing import invalid_history
@@ -241,6 +241,23 @@ def test_what_happens_is_in_the_file_as_it_happens(path):
         past.record(event)
     past.add(TURN)
     assert reread(path).turns == past.turns
+    past.journal.close()
+
+
+def test_what_was_cleared_comes_back_once_what_came_after_it_is_undone_in_the_file_too(path):
+    past = History(journal=journal(path))
+    play(past, TURN, ADDED)
+    before, spent = past.turns, read(path).spent
+    past.clear()
+    play(past, TURN)
+    past.undo()
+    assert (past.turns, reread(path).turns) == ((), ())
+    assert past.undo() is None
+    assert (past.turns, reread(path).turns) == (before, before)
+    assert read(path).spent == spent + USAGE
+    assert [conversation.turns for conversation in saved_in(path.parent)] == [2]
+    past.undo()
+    assert reread(path).turns == before[:1]
     past.journal.close()
 
 

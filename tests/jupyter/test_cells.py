@@ -327,8 +327,11 @@ def test_the_line_magic_tells_and_changes(kernel):
     listed = kernel.run("%agent models").stream
     assert "local:qwen2.5-coder-1.5b" in listed
     assert "scripted:FILE.json" in listed
+    assert kernel.run("%agent reset").stream == "The conversation is forgotten. %agent undo brings it back.\n"
+    assert kernel.run("%agent undo").stream == "Brought back 1 turn.\n"
     assert kernel.run("%agent undo").stream == "Forgotten: Is it?\n"
     assert kernel.value("agent.messages") == "()"
+    assert kernel.run("%agent undo").stream == "There is no turn to undo.\n"
 
 
 def test_a_model_is_chosen_for_the_session(kernel):

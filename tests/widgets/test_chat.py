@@ -279,15 +279,17 @@ def test_a_call_is_denied_where_no_page_ever_was():
     heard.wait_for("turn_finished")
 
 
-def test_a_turn_runs_again_and_those_after_it_make_way():
-    session = session_of("one", "two", "one again")
-    page, _, _ = opened(session)
+def test_a_turn_runs_again_and_those_after_it_are_kept_in_a_fork():
+    session, desk = session_of("one", "two", "one again"), Desk()
+    page, _, _ = opened(session, desk)
     run(session, "first")
     run(session, "second")
     page.turns(2)
     page.act("retry", turn=0)
     page.until(lambda: page.texts("text") == ["one again"])
     assert page.texts("prompt") == ["first"]
+    assert "is kept as tutor_2" in page.said[0]
+    assert [turn.answer for turn in desk.forked["tutor_2"].turns] == ["one", "two"]
 
 
 def test_a_turn_runs_again_with_another_prompt():
@@ -340,6 +342,13 @@ def test_clearing_empties_the_panel_and_is_refused_while_a_turn_runs():
     page.act("clear")
     page.until(lambda: not page.blocks("prompt"))
     assert session.turns == ()
+    page.until(lambda: page.state["cleared"] == 1)
+    page.act("undo")
+    page.until(lambda: page.texts("prompt") == ["hello"])
+    assert page.state["cleared"] == 0
+    page.act("undo")
+    settled()
+    assert len(session.turns) == 1
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("markdown", "md"), ("json", "json"), ("notebook", "ipynb")])

@@ -35,6 +35,7 @@ GOOD = [
     ({"type": "rewrite", "turn": 0, "text": "again"}, page.RewriteTurn(turn=0, text="again")),
     ({"type": "fork", "turn": 1}, page.ForkSession(turn=1)),
     ({"type": "clear"}, page.ClearSession()),
+    ({"type": "undo"}, page.UndoClear()),
     ({"type": "export", "form": "json"}, page.ExportSession(form="json")),
     ({"type": "model", "name": "openai:x"}, page.ChooseModel(name="openai:x")),
     ({"type": "connect", "server": "s"}, page.ConnectServer(server="s")),

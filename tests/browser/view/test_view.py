@@ -1,6 +1,7 @@
 """The view in a page: what it shows, what it sends, and that keys alone are enough."""
 
 import pytest
+from playwright.sync_api import expect
 
 from agentmagic.events import (
     ApprovalAsked,
@@ -321,11 +322,37 @@ def test_the_head_chooses_models_clears_and_exports(stage):
     for name in ("Export as Markdown", "Clear"):
         stage.page.locator("summary[aria-label=More]").click()
         stage.page.get_by_role("button", name=name).click()
+    press(stage, "Enter")
     assert stage.sent() == [
         {"type": "model", "name": "gemini:y"},
         {"type": "export", "form": "markdown"},
         {"type": "clear"},
     ]
+
+
+def test_clear_asks_first_and_takes_no_for_an_answer(stage):
+    stage.show(Feed(one_text("a")))
+    for key in ("Escape", "Enter"):
+        stage.page.locator("summary[aria-label=More]").press("Enter")
+        stage.page.get_by_role("button", name="Clear", exact=True).press("Enter")
+        expect(stage.page.get_by_role("button", name="Clear all")).to_be_focused()
+        press(stage, "Tab") if key == "Enter" else None
+        press(stage, key)
+        expect(stage.page.get_by_role("group", name="Clear")).to_be_hidden()
+    assert stage.sent() == []
+
+
+def test_a_turn_with_later_ones_runs_again_only_after_it_is_said_what_becomes_of_them(stage):
+    stage.show(Feed(one_text("a") + one_text("b") + one_text("c")))
+    prompt = stage.page.locator(".am-prompt").first
+    prompt.focus()
+    prompt.get_by_role("button", name="Run again", exact=True).press("Enter")
+    prompt.get_by_text("2 later turns will go, and be kept as a fork.").wait_for()
+    assert stage.sent() == []
+    press(stage, "Enter")
+    assert stage.sent() == [{"type": "retry", "turn": 0}]
+    prompt.get_by_role("button", name="Edit and run again").press("Enter")
+    prompt.get_by_text("2 later turns will go, and be kept as a fork.").wait_for()
 
 
 def test_the_servers_tab_connects_disconnects_and_switches_tools(stage):
@@ -381,6 +408,22 @@ def test_a_prompt_that_was_not_sent_comes_back_before_another_that_is_being_writ
     retype(box, "another")
     stage.receive({"problem": "No model is chosen.", "unsent": "hello"})
     assert box.input_value() == "hello\n\nanother"
+
+
+def test_a_prompt_that_no_kernel_hears_comes_back_and_is_not_sent_again(stage):
+    stage.show(Feed())
+    stage.page.evaluate("() => { stage.models.panel.answer = null }")
+    box = stage.page.get_by_label("Message", exact=True)
+    box.press_sequentially("a prompt")
+    box.press("Enter")
+    expect(box).to_have_value("")
+    stage.page.get_by_role("alert").get_by_text("The kernel that held this conversation is gone.").wait_for()
+    expect(box).to_have_value("a prompt")
+    box.press("End")
+    stage.page.keyboard.type(", longer")
+    box.press("Enter")
+    expect(box).to_have_value("a prompt, longer")
+    assert [message["type"] for message in stage.sent()] == ["send"]
 
 
 def test_the_end_stays_in_sight_when_a_line_below_it_takes_its_room(stage):
