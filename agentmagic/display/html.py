@@ -136,7 +136,15 @@ class _BlockHtml:
         return self.html
 
     def prompt(self, block: PromptBlock) -> Markup:
-        return element("blockquote", to_html(block.prompt.text)) if self.shows_prompt else Markup()
+        if not self.shows_prompt:
+            return Markup()
+        parts = words.stretches(shown(block.prompt.text))
+        said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
+        more = (
+            element("details", element("summary", name, style=SUMMARY), element("pre", text, style=PRE))
+            for name, text in words.attached(block)
+        )
+        return element("blockquote", *said, *more)
 
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"

@@ -35,7 +35,7 @@ export class View {
       answered: (is) => (answered(is), this.attention.answered(is)),
       complain: (words) => say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
-      tell: (words) => say(this.#told, words),
+      tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), say(this.#told, words)),
       expecting: () => Boolean(this.#known.state.running),
     })
     const panel = model.get("home") === "panel"
@@ -108,6 +108,8 @@ export class View {
       can: (type) => this.#known.state.actions?.includes(type) ?? false,
       announce: (words) => (this.#heard.textContent = words),
       now: () => now() + this.#known.ahead,
+      state: () => this.#known.state,
+      asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" ? block.text : [])).reverse(),
     }
   }
 
@@ -160,6 +162,7 @@ export class View {
     this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)
+    this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
   }
 
   #drawRunning() {
