@@ -44,8 +44,15 @@ class JsonRenderer:
     since: float | None = None
 
     def prompt(self, block: PromptBlock) -> Fields:
-        """Return the text, and the number of the turn."""
-        return {"kind": "prompt", "text": shown(block.prompt.text), "turn": block.turn}
+        """Return the text, what is attached to it, and the number of the turn."""
+        stretches = words.stretches(shown(block.prompt.text))
+        return {
+            "kind": "prompt",
+            "text": "".join(text for text, _ in stretches),
+            "stretches": stretches if len(stretches) > 1 else [],
+            "attached": words.attached(block),
+            "turn": block.turn,
+        }
 
     def text(self, block: TextBlock) -> Fields:
         """Return whether more comes."""

@@ -6,7 +6,8 @@ that read on light and on dark; where a page strips every style, as GitHub does,
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import LiteralString
 
@@ -49,6 +50,9 @@ COLOURS: dict[State, str] = {
 }
 LOUD: frozenset[State] = frozenset({"waiting", "failed", "denied", "interrupted"})
 """States that a card shows on its left edge too."""
+
+MOST_CALLS = 4
+"""Calls in a row that are shown one by one; js/src/log.js has the same number."""
 
 CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
@@ -99,7 +103,9 @@ class HtmlRenderer:
     def update(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the fragment for the transcript as it is now."""
         del self._kept[len(transcript.blocks) :]
-        html = [self._cached(place, block) for place, block in enumerate(transcript.blocks)]
+        html = list(
+            _grouped(transcript.blocks, [self._cached(place, one) for place, one in enumerate(transcript.blocks)])
+        )
         if self._live and transcript.running:
             if not any(block.open for block in transcript.blocks):
                 html.append(_paragraph("Waiting for the model…", style=MUTED))
@@ -138,7 +144,15 @@ class _BlockHtml:
         return self.html
 
     def prompt(self, block: PromptBlock) -> Markup:
-        return element("blockquote", to_html(block.prompt.text)) if self.shows_prompt else Markup()
+        if not self.shows_prompt:
+            return Markup()
+        parts = words.stretches(shown(block.prompt.text))
+        said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
+        more = (
+            element("details", element("summary", name, style=SUMMARY), element("pre", text, style=PRE))
+            for name, text in words.attached(block)
+        )
+        return element("blockquote", *said, *more)
 
     def checklist(self, block: ChecklistBlock) -> Markup:
         heading = element("b", words.plan_heading(block))
@@ -212,6 +226,39 @@ class _BlockHtml:
             yield element("small", words.progress(card.progress))
         if self.times and card.seconds:
             yield element("small", words.duration(card.seconds), style="white-space:nowrap")
+
+
+def _grouped(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup]:
+    """Yield the HTML of blocks, in which calls in a row, with the thoughts between them, fold if they are many."""
+    place = 0
+    while place < len(blocks):
+        end, cards = place, list[ToolCard]()
+        for number in range(place, len(blocks)):
+            block = blocks[number]
+            if isinstance(block, ToolCard):
+                cards.append(block)
+                end = number
+            elif not cards or not (isinstance(block, ReasoningBlock) or not html[number]):
+                break
+        if len(cards) > MOST_CALLS:
+            yield _group(cards, html[place : end + 1])
+        else:
+            yield from html[place : end + 1]
+        place = end + 1
+
+
+def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
+    states: Counter[State] = Counter(card.state for card in cards)
+    counts = (
+        element(
+            "span", f"{words.GLYPHS[state]} {number} {words.STATES[state] or state}", style=f"color:{COLOURS[state]}"
+        )
+        for state, number in states.items()
+    )
+    names = ", ".join(shown(name) for name in dict.fromkeys(card.name for card in cards))
+    row = Markup(" ").join((element("b", f"{len(cards)} calls", style=NAME), *counts, element("small", names)))
+    waits = " open" if "waiting" in states else ""
+    return element("details", element("summary", row, style=SUMMARY), *html, style=CARD, more=waits)
 
 
 def _paragraph(*content: str, style: str) -> Markup:

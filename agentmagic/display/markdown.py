@@ -7,7 +7,10 @@ no remote images, since fetching one tells a stranger what was read.
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup, escape
 
@@ -31,13 +34,33 @@ CODE = (
     "background:var(--jp-cell-editor-background,#88888819)"
 )
 
+COLOURS = {
+    "Token.Comment": "#747980",
+    "Token.Keyword": "#a855c7",
+    "Token.Operator.Word": "#a855c7",
+    "Token.Literal.String": "#2f8a4c",
+    "Token.Literal.Number": "#a86a22",
+    "Token.Name.Builtin": "#1f7db3",
+    "Token.Name.Function": "#3877cc",
+    "Token.Name.Class": "#3877cc",
+    "Token.Name.Decorator": "#a86a22",
+    "Token.Name.Tag": "#3877cc",
+}
+"""Colours of code by pygments' names of tokens; in the middle between black and white, to be read on both.
+
+No variables of JupyterLab's: a notebook that is not trusted yet loses them.
+"""
+
+LONGEST_COLOURED = 20_000
+"""Characters of code that are coloured."""
+
 _BLOCKS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
 _TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 _TAGS = _BLOCKS | _TABLES | {"a", "br", "code", "del", "em", "img", "s", "span", "strong"}
 _ATTRIBUTES = {"*": set[str](), "a": {"href"}, "img": {"src", "alt"}, "ol": {"start"}} | {
-    tag: {"style"} for tag in ("code", "td", "th")
+    tag: {"style"} for tag in ("code", "span", "td", "th")
 }
-_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{CODE}"))
+_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;color:;{CODE}"))
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 _MATHS = re.compile(
@@ -47,13 +70,13 @@ _MATHS = re.compile(
 _DOLLAR = re.compile(r"\\?\$")
 
 
-def to_html(text: str) -> Markup:
-    """Return Markdown as sanitised HTML, secrets blanked.
+def to_html(text: str, *, coloured: bool = True) -> Markup:
+    """Return Markdown as sanitised HTML, secrets blanked; the words of code are coloured unless told otherwise.
 
     Maths is left as it is written, for the front end to typeset.
     """
     source, note = cut_apart(shown(text), LONGEST)
-    html = Markup(_sanitiser().clean(shown(_rendered(source))))  # noqa: S704  (it is sanitised)
+    html = Markup(_sanitiser().clean(shown(_rendered(source, coloured=coloured))))  # noqa: S704  (it is sanitised)
     return html + Markup("<p><em>{}</em></p>").format(note) if note else html
 
 
@@ -77,7 +100,7 @@ class Growing:
         if paragraphs_end > self._done:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
-        return self._html + to_html(text[self._done :])
+        return self._html + to_html(text[self._done :], coloured=False)  # it is rendered again with the next words
 
 
 def _last_break(text: str, start: int) -> int:
@@ -95,8 +118,8 @@ def _last_break(text: str, start: int) -> int:
     return end
 
 
-def _rendered(source: str) -> str:
-    parser = _parser()
+def _rendered(source: str, *, coloured: bool) -> str:
+    parser = _parser(coloured=coloured)
     tokens = parser.parse(source)
     if len(tokens) > len(source) + SPARE_TOKENS:
         return f"<pre>{escape(source)}</pre>"
@@ -129,13 +152,43 @@ def _without_remote_images(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 @cache
-def _parser() -> "MarkdownIt":
+def _parser(*, coloured: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    options = {"html": False, "highlight": _coloured if coloured else None}
+    parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "maths", _maths)
     parser.inline.add_terminator_char("$")
     return parser
+
+
+def _coloured(code: str, language: str, _attributes: str) -> str:
+    """Return code as HTML with its words coloured; "" for a language that is unknown, and for long code."""
+    if len(code) > LONGEST_COLOURED or find_spec("pygments") is None:
+        return ""
+    from pygments import lexers
+    from pygments.util import ClassNotFound
+
+    try:
+        lexer = cast("Any", lexers).get_lexer_by_name(language, stripnl=False)
+    except ClassNotFound:
+        return ""
+    words = ((_colour(kind), word) for kind, word in lexer.get_tokens(code))
+    stretches = ((colour, "".join(word for _, word in group)) for colour, group in groupby(words, key=itemgetter(0)))
+    return "".join(_span(colour, text) for colour, text in stretches)
+
+
+def _colour(kind: Any) -> str:
+    """Return the colour of a pygments token; the colour of a kind holds for the kinds below it."""
+    while kind is not None:
+        if colour := COLOURS.get(str(kind)):
+            return colour
+        kind = kind.parent
+    return ""
+
+
+def _span(colour: str, text: str) -> str:
+    return f'<span style="color:{colour}">{escape(text)}</span>' if colour and text.strip() else str(escape(text))
 
 
 def _maths(state: "StateInline", silent: bool) -> bool:

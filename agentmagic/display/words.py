@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import Any, cast
 
-from agentmagic.display.blocks import ChecklistBlock, FooterBlock, RetryBlock, State, ToolCard
+from agentmagic.display.blocks import ChecklistBlock, FooterBlock, PromptBlock, RetryBlock, State, ToolCard
 from agentmagic.events import StopReason, TaskState, ToolProgress
-from agentmagic.messages import Usage
+from agentmagic.messages import Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
@@ -64,6 +64,9 @@ SHORTEST_CUT = 500
 SHORT_ARGUMENTS = 100
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
+
+_COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^.*(?:\S {2,}\S|[│┌└]).*(?:\n|\Z)){2,})", re.MULTILINE)
+"""Two lines or more with blanks between columns, and a header before them."""
 
 _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
 """Strings that would read as another value, or as none, without their quotes."""
@@ -166,6 +169,18 @@ def attempts(row: TaskProgress) -> Iterator[str]:
         why = shown(judged.reason or judged.summary).strip()
         then = f" Tried again{'' if judged.parameters is None else ' with other parameters'}." if judged.retry else ""
         yield f"Attempt {number}: {found}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
+
+
+def stretches(text: str) -> list[tuple[str, bool]]:
+    """Return a text in stretches, each with whether it is laid out in columns, as a data frame in a prompt is."""
+    parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]
+    return [(part, columns) for part, columns in parts if part] or [("", False)]
+
+
+def attached(block: PromptBlock) -> list[tuple[str, str]]:
+    """Return the name and the text of each resource and variable that is attached to a prompt."""
+    resources = (part for part in block.prompt.parts if isinstance(part, Resource) and part.text)
+    return [(shown(one.name or one.uri), _without_middle(shown(one.text), LONGEST_RESULT)) for one in resources]
 
 
 def duration(seconds: float) -> str:

@@ -1,7 +1,7 @@
 // Blocks as elements, but for cards.
 /** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, WordsBlock } from "./types.js" */
 import { Card } from "./card.js"
-import { button, counted, h, heading, icon, iconButton, ICONS, put, say, writingBox } from "./dom.js"
+import { button, counted, h, heading, icon, iconButton, ICONS, put, say, scrollable, writingBox } from "./dom.js"
 import { Growing } from "./growing.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
@@ -98,7 +98,7 @@ class Prompt {
   update(block) {
     if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
     this.#block = block
-    say(this.#words, block.text)
+    put(this.#words, ...worded(block))
     this.forget()
   }
 
@@ -201,6 +201,13 @@ class Checklist {
 
 /** @param {string} title @param {string} text */
 const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
+
+/** Draws a prompt: what is laid out in columns in fixed-width type, what was attached folded. @param {PromptBlock} block */
+function worded({ text, stretches, attached }) {
+  const words = stretches.map(([part, columns]) => (columns ? scrollable(h("pre", {}, part), "Table") : part))
+  const more = attached.map(([name, value]) => h("details", {}, h("summary", {}, name), scrollable(h("pre", {}, value), name)))
+  return [...(words.length ? words : [text]), ...more]
+}
 
 /** What a tool asks the person. @implements {Drawn<QuestionBlock>} */
 class Question {

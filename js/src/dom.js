@@ -126,7 +126,117 @@ export function writingBox(label, { text = "", send, back } = {}) {
   return box
 }
 
+/**
+ * What may stand before the caret of a box: the place where it begins, and the words with what each is.
+ * @typedef {{from: number, words: [word: string, about: string][]} | null} Offer
+ */
+
+/** Offers words below what is written in a box; the arrow keys choose, Enter and Tab take, Escape closes. */
+export class Suggestions {
+  /** @type {Offer} */
+  #offer = null
+  #chosen = 0
+
+  /** @param {HTMLTextAreaElement} box @param {(before: string) => Offer} offer */
+  constructor(box, offer) {
+    this.box = box
+    this.offer = offer
+    this.element = h("ul", { class: "am-suggestions", role: "listbox", "aria-label": "Suggestions", id: `am-${Math.random()}`, hidden: true })
+    box.setAttribute("aria-autocomplete", "list")
+    box.setAttribute("aria-controls", this.element.id)
+    // A text that was put into the box as a whole is not being written.
+    box.addEventListener("input", (event) => (event instanceof CustomEvent ? this.#close() : this.#look()))
+    box.addEventListener("blur", () => this.#close())
+    box.addEventListener("keydown", (event) => this.#key(event), true) // before the box sends
+    // The box keeps the focus while a word is clicked.
+    this.element.addEventListener("mousedown", (event) => event.preventDefault())
+  }
+
+  #look() {
+    const { box } = this
+    this.#offer = box.selectionStart === box.selectionEnd ? this.offer(box.value.slice(0, box.selectionStart)) : null
+    this.#chosen = 0
+    if (!this.#offer?.words.length) return this.#close()
+    put(this.element, ...this.#offer.words.map(([word, about], place) => this.#option(word, about, place)))
+    this.element.hidden = false
+    this.#choose(0)
+  }
+
+  /** @param {string} word @param {string} about @param {number} place */
+  #option(word, about, place) {
+    const properties = { role: "option", id: `${this.element.id}-${place}`, onclick: () => this.#take(place) }
+    return h("li", properties, h("span", { class: "am-mono" }, word), h("span", { class: "am-hint" }, about))
+  }
+
+  /** @param {number} place */
+  #choose(place) {
+    const options = [...this.element.children]
+    this.#chosen = (place + options.length) % options.length
+    options.forEach((option, number) => option.setAttribute("aria-selected", String(number === this.#chosen)))
+    const chosen = options[this.#chosen]
+    chosen?.scrollIntoView({ block: "nearest" })
+    this.box.setAttribute("aria-activedescendant", chosen?.id ?? "")
+  }
+
+  /** @param {number} place */
+  #take(place) {
+    const { box } = this
+    const from = this.#offer?.from ?? 0
+    box.setRangeText(`${this.#offer?.words[place]?.[0]} `, from, box.selectionStart, "end")
+    box.dispatchEvent(new Event("input"))
+  }
+
+  #close() {
+    this.element.hidden = true
+    this.box.removeAttribute("aria-activedescendant")
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (this.element.hidden || event.isComposing || event.shiftKey) return
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") this.#choose(this.#chosen + (event.key === "ArrowDown" ? 1 : -1))
+    else if (event.key === "Enter" || event.key === "Tab") this.#take(this.#chosen)
+    else if (event.key === "Escape") this.#close()
+    else return
+    event.preventDefault()
+    event.stopImmediatePropagation()
+  }
+}
+
+/** Lets the up key bring back earlier texts in the first line of a box, and the down key go back. @param {HTMLTextAreaElement} box @param {() => string[]} earlier the last first */
+export function recalling(box, earlier) {
+  let place = -1
+  let draft = ""
+  box.addEventListener("keydown", (event) => {
+    const up = event.key === "ArrowUp"
+    if (!(up || event.key === "ArrowDown") || event.shiftKey || event.altKey || event.ctrlKey || event.metaKey || event.isComposing) return
+    const texts = earlier()
+    if (place >= 0 && box.value !== texts[place]) place = -1 // it was changed, and is a draft now
+    const rest = up ? box.value.slice(0, box.selectionStart) : box.value.slice(box.selectionEnd)
+    const next = place + (up ? 1 : -1)
+    if (rest.includes("\n") || next < -1 || next >= texts.length) return
+    event.preventDefault()
+    if (place < 0) draft = box.value
+    place = next
+    box.value = texts[place] ?? draft
+    const caret = up ? 0 : box.value.length
+    box.setSelectionRange(caret, caret)
+    box.dispatchEvent(new CustomEvent("input", { detail: "recalled" }))
+  })
+}
+
+/** A menu of items behind its words; it closes when one was pressed, with Escape and when the focus leaves. @param {HTMLElement} summary @param {HTMLElement} items */
+export function menu(summary, items) {
+  const element = h("details", {}, summary, items)
+  const close = () => element.removeAttribute("open")
+  items.addEventListener("click", ({ target }) => target instanceof HTMLButtonElement && close())
+  element.addEventListener("focusout", ({ relatedTarget }) => element.contains(/** @type {Node} */ (relatedTarget)) || close())
+  element.addEventListener("keydown", ({ key }) => key === "Escape" && (close(), summary.focus()))
+  return element
+}
+
 export const ICONS = {
+  new: "M8 3v10M3 8h10",
   chevron: "M6 4l4 4-4 4",
   done: "M3 8.5 6.5 12 13 4.5",
   failed: "m4 4 8 8m0-8-8 8",

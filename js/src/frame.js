@@ -3,11 +3,14 @@
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
-import { button, h, icon, ICONS, isFocused, put, say, writingBox } from "./dom.js"
+import { button, h, icon, iconButton, ICONS, isFocused, menu, put, recalling, say, Suggestions, writingBox } from "./dom.js"
 import { drawServers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
 
+const MOST_SUGGESTED = 50
+/** The choice of a model that is not in the list. */
+const OTHER = "other"
 /** Characters of arguments that a line has room for. */
 const LONGEST_ARGUMENTS = 160
 
@@ -85,7 +88,12 @@ function onOneLine({ arguments: pairs, note }) {
 export class Head {
   #title = h("h2", { class: "am-title" })
   #model = h("select", { class: "am-model", "aria-label": "Model" })
+  #free = h("input", { class: "am-model", "aria-label": "Name of the model", placeholder: "provider:model", spellcheck: "false", hidden: true })
   #cost = h("span", { class: "am-hint" })
+  #chats = h("div", { class: "am-chats" })
+  #list = h("div", { class: "am-items" })
+  /** @type {boolean | undefined} */
+  #lists
   #menu = h("div", { class: "am-menu" })
   #tabs = h("div", { class: "am-tabs", role: "tablist" })
   #sure = h("div", { class: "am-notice", role: "group", "aria-label": "Clear", hidden: true })
@@ -97,23 +105,26 @@ export class Head {
   constructor(desk, pages, name) {
     this.desk = desk
     this.pages = pages
-    this.#model.addEventListener("change", () => desk.act({ type: "model", name: this.#model.value }))
+    this.#model.addEventListener("change", () => (this.#model.value === OTHER ? this.#nameModel() : desk.act({ type: "model", name: this.#model.value })))
+    this.#free.addEventListener("keydown", (event) => this.#named(event))
     this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
-    this.element = h("header", {}, h("div", { class: "am-head" }, this.#title, this.#model, this.#cost, this.#menu), this.#tabs, this.#sure)
+    this.element = h("header", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs, this.#sure)
     this.show(0)
   }
 
   /** @param {State} state */
   update(state) {
     const { title = "Chat", model = "", models = [], cost = "", servers } = state
-    const said = JSON.stringify([title, model, models, cost, servers, state.actions])
+    const said = JSON.stringify([title, model, models, cost, servers, state.actions, state.chats])
     if (said === this.#said) return
     this.#said = said
     say(this.#title, title)
     say(this.#cost, cost)
     this.#drawModels(model, models)
     this.#drawMenu()
+    this.#drawChats()
+    this.#drawList(state)
     this.#tabs.hidden = servers === undefined
     put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
     const rows = JSON.stringify([servers, state.actions])
@@ -124,8 +135,9 @@ export class Head {
   /** @param {string} model @param {string[]} models */
   #drawModels(model, models) {
     const names = models.includes(model) || !model ? models : [model, ...models]
-    put(this.#model, ...names.map((name) => h("option", { value: name, selected: name === model }, name)))
-    this.#model.hidden = !names.length
+    const options = names.map((name) => h("option", { value: name, selected: name === model }, name))
+    put(this.#model, ...options, this.desk.can("model") && h("option", { value: OTHER }, "Other model…"))
+    this.#model.hidden = !names.length || !this.#free.hidden
     this.#model.disabled = !this.desk.can("model")
   }
 
@@ -138,12 +150,51 @@ export class Head {
       desk.can("clear") && button("Clear", () => this.#askSure(more), "quiet"),
     ]
     const more = h("summary", { "aria-label": "More" }, "⋯")
-    const menu = h("details", {}, more, h("div", { class: "am-items" }, ...items))
-    menu.addEventListener("click", ({ target }) => target instanceof HTMLButtonElement && close())
-    menu.addEventListener("focusout", ({ relatedTarget }) => menu.contains(/** @type {Node} */ (relatedTarget)) || close())
-    menu.addEventListener("keydown", ({ key }) => key === "Escape" && (close(), more.focus()))
-    const close = () => menu.removeAttribute("open")
-    put(this.#menu, items.some(Boolean) && menu)
+    put(this.#menu, items.some(Boolean) && menu(more, h("div", { class: "am-items" }, ...items)))
+  }
+
+  /** The name of the conversation, which opens the list of the others, and a button for a new one. */
+  #drawChats() {
+    const { desk } = this
+    const can = desk.can("chats")
+    if (can === this.#lists) return // an open list stays open
+    this.#lists = can
+    const summary = h("summary", { title: "Conversations" }, this.#title, icon(ICONS.chevron, "chevron"))
+    const list = menu(summary, this.#list)
+    list.addEventListener("toggle", () => list.open && desk.act({ type: "chats" }))
+    put(this.#chats, can ? list : this.#title, can && iconButton("New chat", ICONS.new, () => desk.act({ type: "new" })))
+  }
+
+  /** @param {State} state */
+  #drawList({ chats = [], title }) {
+    const { desk } = this
+    const item = (/** @type {import("./types.js").Chat} */ { name, about, saved }) => {
+      const current = !saved && name === title && "true"
+      const open = () => desk.act({ type: "open", name, saved })
+      return h("button", { type: "button", class: "am-button am-quiet", "aria-current": current, onclick: open }, name, h("small", { class: "am-hint" }, about))
+    }
+    const [open, saved] = [false, true].map((is) => chats.filter((chat) => chat.saved === is).map(item))
+    const head = (/** @type {string} */ words) => h("span", { class: "am-hint" }, words)
+    put(this.#list, head("Conversations"), ...(open ?? []), ...(saved?.length ? [head("Saved"), ...saved] : []))
+  }
+
+  /** Changes the list of models for a box that takes any name, and back. */
+  #nameModel() {
+    this.#model.hidden = true
+    this.#free.hidden = false
+    this.#free.value = ""
+    this.#free.focus()
+  }
+
+  /** @param {KeyboardEvent} event */
+  #named({ key }) {
+    if (key !== "Enter" && key !== "Escape") return
+    const name = this.#free.value.trim()
+    if (key === "Enter" && name) this.desk.act({ type: "model", name })
+    this.#model.value = this.desk.state().model ?? ""
+    this.#model.hidden = false
+    this.#model.focus()
+    this.#free.hidden = true
   }
 
   /** Asks before the conversation is cleared. @param {HTMLElement} from where the focus goes back to */
@@ -193,12 +244,14 @@ export class Composer {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#box.placeholder = "Ask anything"
+    this.#box.placeholder = "Ask, or type @ for a variable, / for a command"
+    const suggestions = new Suggestions(this.#box, (before) => offer(before, desk.state()))
+    recalling(this.#box, () => desk.asked())
     this.#box.addEventListener("input", () => this.#weigh())
     this.#send = button("Send", () => this.#go(), "go")
     this.#stop = button("Stop", () => desk.act({ type: "stop" }))
     const hint = h("span", { class: "am-hint" }, "Enter sends, Shift+Enter breaks the line")
-    this.element = h("div", { class: "am-composer" }, this.#box, h("div", { class: "am-row" }, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
+    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#box, h("div", { class: "am-row" }, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
     this.#weigh()
   }
 
@@ -219,9 +272,19 @@ export class Composer {
     this.#box.dispatchEvent(new Event("input"))
   }
 
+  /** Writes a prompt into the box, to be read before it is sent. @param {string} prompt */
+  propose(prompt) {
+    this.#box.value = prompt
+    this.#box.focus()
+    this.#box.dispatchEvent(new CustomEvent("input", { detail: "proposed" }))
+  }
+
   #go() {
-    if (this.#send.disabled) return
-    this.desk.act({ type: "send", text: this.#box.value })
+    const text = this.#box.value
+    if (this.#send.disabled || !text.trim()) return
+    const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
+    const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
+    this.desk.act(isCommand ? { type: "command", line } : { type: "send", text })
     this.#box.value = ""
     this.#box.dispatchEvent(new Event("input"))
     this.#box.focus()
@@ -230,6 +293,16 @@ export class Composer {
   #weigh() {
     this.#send.disabled = !this.#box.value.trim() || !this.desk.can("send")
   }
+}
+
+/** Says what may stand at the caret: a command at the beginning, a variable behind an @. @param {string} before @param {State} state */
+function offer(before, { commands = [], names = [], actions = [] }) {
+  const [, sign = "", typed = ""] = /^(\/)(\w*)$/.exec(before) ?? /(?:^|[^\w@.])(@)(\w*)$/.exec(before) ?? []
+  const known = sign === "@" ? names : sign === "/" && actions.includes("command") ? commands : []
+  const words = known.filter(([name]) => name.startsWith(typed) && name !== typed).slice(0, MOST_SUGGESTED)
+  /** @type {[string, string][]} */
+  const whole = words.map(([name, about]) => [sign + name, about])
+  return { from: before.length - typed.length - 1, words: whole }
 }
 
 /** Lets a person go to the end of what they have scrolled away from. @param {HTMLElement} log @param {() => void} follow */

@@ -41,7 +41,7 @@ export class View {
       answered: (is) => this.#answered(is),
       complain: (words) => say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
-      tell: (words) => say(this.#told, words),
+      tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), say(this.#told, words)),
       expecting: () => Boolean(this.#known.state.running),
     })
     const panel = model.get("home") === "panel"
@@ -121,6 +121,8 @@ export class View {
       later: (turn) => [...this.#known.blocks.values()].filter((block) => block.kind === "prompt" && (block.turn ?? 0) > turn).length,
       announce: (words) => (this.#heard.textContent = words),
       now: () => now() + this.#known.ahead,
+      state: () => this.#known.state,
+      asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" ? block.text : [])).reverse(),
     }
   }
 
@@ -175,6 +177,7 @@ export class View {
     this.head?.update(state)
     this.composer?.update(state)
     this.#takeTyped()
+    this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
   }
 
   #drawRunning() {

@@ -1,8 +1,8 @@
 // The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
-/** @import { Block, CardBlock, Desk, Drawn } from "./types.js" */
+/** @import { Block, CardBlock, Desk, Drawn, State } from "./types.js" */
 import { drawing } from "./blocks.js"
 import { Group } from "./card.js"
-import { h } from "./dom.js"
+import { button, h, put } from "./dom.js"
 
 /** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
 const SHARE = 16
@@ -26,6 +26,8 @@ export class Log {
   #regroup = new Set()
   /** @type {WeakMap<Element, Group>} by their headers, which stand in the log too */
   #groups = new WeakMap()
+  #empty = h("div", { class: "am-empty-log" })
+  #welcomed = ""
   #planned = false
   #late = false
   /** Whether the end is shown as it grows. */
@@ -43,13 +45,28 @@ export class Log {
 
   /** Shows a part of the log, its end as long as the person does not look at another. */
   #scroller() {
-    const empty = h("p", { class: "am-empty-log" }, "Nothing asked yet.")
-    const element = h("div", { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }, this.log, empty)
+    const properties = { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }
+    const element = h("div", properties, this.log, this.#empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     const sizes = new ResizeObserver(() => this.following && this.#toEnd())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element
+  }
+
+  /** Says in a conversation without turns what it is, and proposes prompts. @param {State} state @param {(prompt: string) => void} propose */
+  welcome({ welcome = "", examples = [] }, propose) {
+    const said = JSON.stringify([welcome, examples])
+    if (said === this.#welcomed) return
+    this.#welcomed = said
+    put(
+      this.#empty,
+      h("p", { class: "am-heading" }, "Nothing asked yet."),
+      h("p", {}, "Ask about this notebook. The agent can call the functions that @tool marks and the tools of the Servers tab, and asks before it does what could hurt."),
+      h("p", { class: "am-hint" }, welcome),
+      ...examples.map((example) => button(example, () => propose(example), "example")),
+      h("p", { class: "am-hint" }, "@ attaches a variable, / lists commands, the up key brings back what you asked."),
+    )
   }
 
   #scrolled() {

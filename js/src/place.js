@@ -96,6 +96,13 @@ const AROUND = `
 .jp-CodeCell:not(.jp-mod-outputsScrolled) .jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view) {
   overflow: clip visible;
 }
+.jp-LinkedOutputView {
+  container-type: size;
+}
+/* A panel in a view of its own has all of it. */
+.jp-LinkedOutputView agentmagic-view {
+  --am-height: calc(100cqh - 16px);
+}
 .lm-TabBar-tab[data-agentmagic-waits] .lm-TabBar-tabLabel::before {
   content: "(!) ";
   color: var(--jp-warn-color0, #e65100);

@@ -1,5 +1,5 @@
 // The servers tab: what is connected, what it offers, what went wrong.
-/** @import { Desk, Server } from "./types.js" */
+/** @import { Desk, Server, Tool } from "./types.js" */
 import { button, h, put } from "./dom.js"
 
 const READY = "ready"
@@ -10,7 +10,9 @@ export function drawServers(place, servers, desk) {
   const open = new Set([...place.querySelectorAll("details[open]")].map((details) => details.getAttribute("data-of")))
   const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
   const of = place.contains(focused) ? focused?.closest("[data-of]")?.getAttribute("data-of") : undefined
-  put(place, ...servers.map((server) => row(server, desk, open)), !servers.length && h("p", { class: "am-hint" }, "No servers yet. Add one in a cell with %mcp add."))
+  const adding = place.querySelector("form") ?? (desk.can("command") && addition(desk))
+  const none = h("p", { class: "am-hint" }, desk.can("command") ? "No servers yet." : "No servers yet. Add one in a cell with %mcp add.")
+  put(place, ...servers.map((server) => row(server, desk, open)), !servers.length && none, adding)
   if (of) focus(place.querySelector(`[data-of="${CSS.escape(of)}"]`))
 }
 
@@ -29,7 +31,7 @@ function row(server, desk, open) {
     { class: "am-server-row", "data-state": state, "aria-label": `Server ${name}` },
     head,
     error && h("p", { class: "am-problem" }, error),
-    tools.length > 0 && fold(counted(tools), `tools ${name}`, open, ...tools.map((tool) => switchOf(name, tool, desk))),
+    tools.length > 0 && fold(counted(tools), `tools ${name}`, open, everyTool(server, desk), ...tools.map((tool) => toolOf(name, tool, desk, open))),
     stderr && fold("What it wrote to stderr", `stderr ${name}`, open, h("pre", { tabindex: 0 }, stderr)),
   )
 }
@@ -41,7 +43,7 @@ function counted(tools) {
   return offered === tools.length ? words : `${offered} of ${words}`
 }
 
-/** @param {string} title @param {string} of @param {Set<string | null>} open @param {...HTMLElement} inside */
+/** @param {string} title @param {string} of @param {Set<string | null>} open @param {...(HTMLElement | false)} inside */
 function fold(title, of, open, ...inside) {
   return h("details", { "data-of": of, open: open.has(of) }, h("summary", {}, title), ...inside)
 }
@@ -54,9 +56,42 @@ function link({ name, state }, desk) {
   return button(words, () => desk.act({ type, server: name }), "", { "aria-label": `${words} ${name}`, "data-of": `link ${name}` })
 }
 
-/** @param {string} server @param {[string, boolean]} tool @param {Desk} desk */
-function switchOf(server, [name, enabled], desk) {
+/** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {Tool} tool @param {Desk} desk @param {Set<string | null>} open */
+function toolOf(server, [name, enabled, always, about = "", given = ""], desk, open) {
   const box = h("input", { type: "checkbox", checked: enabled, disabled: !desk.can("tool"), "data-of": `tool ${server} ${name}` })
   box.addEventListener("change", () => desk.act({ type: "tool", server, name, enabled: box.checked }))
-  return h("label", { class: "am-tool" }, box, h("span", { class: "am-mono" }, name))
+  const label = h("label", {}, box, h("span", { class: "am-mono" }, name))
+  const of = `about ${server} ${name}`
+  const [words, ...rest] = about.split("\n")
+  const more = (about || given) && fold(words || "Arguments", of, open, rest.length > 0 && h("p", {}, about), given ? h("pre", { tabindex: 0, "aria-label": "Arguments" }, given) : h("p", {}, "No arguments."))
+  return h("div", { class: "am-tool" }, h("div", { class: "am-row" }, label, h("span", { class: "am-space" }), allowing(server, name, always, desk)), more)
+}
+
+/** @param {string} server @param {string} name "" for every tool @param {boolean | undefined} always @param {Desk} desk */
+function allowing(server, name, always, desk) {
+  if (always) return h("span", { class: "am-hint" }, name ? "runs without asking" : "all run without asking")
+  if (!desk.can("allow")) return null
+  const label = name ? "Always allow" : "Always allow all"
+  const allow = () => desk.act({ type: "allow", server, ...(name && { name }) })
+  return button(label, allow, "small", { "aria-label": `${label} ${name || server}`, "data-of": `allow ${server} ${name}` })
+}
+
+/** @param {Server} server @param {Desk} desk */
+function everyTool({ name, tools }, desk) {
+  return h("div", { class: "am-row" }, h("span", { class: "am-space" }), allowing(name, "", tools.every(([, , always]) => always), desk))
+}
+
+/** Adds a server by its command line or address, as %mcp add does. @param {Desk} desk */
+function addition(desk) {
+  const name = h("input", { class: "am-box", "aria-label": "Name of the server", placeholder: "name", required: true, spellcheck: "false" })
+  const line = h("input", { class: "am-box am-mono", "aria-label": "Its command line or web address", placeholder: "npx -y server-x, or https://…", required: true, spellcheck: "false" })
+  const add = h("button", { type: "submit", class: "am-button" }, "Add server")
+  const form = h("form", { class: "am-addition" }, name, line, add)
+  form.addEventListener("submit", (event) => {
+    event.preventDefault()
+    desk.act({ type: "command", magic: "mcp", line: `add ${name.value.trim().replace(/\s+/g, "-")} ${line.value}` })
+    form.reset()
+    name.focus()
+  })
+  return form
 }

@@ -40,6 +40,9 @@ export interface CardBlock {
 export interface PromptBlock {
   kind: "prompt"
   text: string
+  /** The text in stretches, where some of it is laid out in columns. */
+  stretches: [text: string, columns: boolean][]
+  attached: [name: string, text: string][]
   turn: number | null
 }
 
@@ -89,12 +92,22 @@ export interface FooterBlock {
 
 export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
 
+/** A tool of a server; `always` says that it runs without asking. */
+export type Tool = [name: string, enabled: boolean, always?: boolean, about?: string, arguments?: string]
+
+/** A session of the notebook, or a conversation that is saved beside it. */
+export interface Chat {
+  name: string
+  about: string
+  saved: boolean
+}
+
 export interface Server {
   name: string
   state: string
   error: string
   stderr: string
-  tools: [name: string, enabled: boolean][]
+  tools: Tool[]
 }
 
 export interface State {
@@ -106,6 +119,11 @@ export interface State {
   servers?: Server[]
   note?: string
   cleared?: number
+  welcome?: string
+  examples?: string[]
+  names?: [name: string, about: string][]
+  commands?: [name: string, about: string][]
+  chats?: Chat[]
   running?: { figures: string[]; since: number } | null
 }
 
@@ -172,6 +190,11 @@ export type Action =
   | { type: "undo" }
   | { type: "export"; form: string }
   | { type: "model"; name: string }
+  | { type: "command"; magic?: string; line: string }
+  | { type: "new" }
+  | { type: "chats" }
+  | { type: "open"; name: string; saved: boolean }
+  | { type: "allow"; server: string; name?: string }
   | { type: "connect"; server: string }
   | { type: "disconnect"; server: string }
   | { type: "tool"; server: string; name: string; enabled: boolean }
@@ -188,6 +211,10 @@ export interface Desk {
   announce(words: string): void
   /** The kernel's time, in seconds since 1970. */
   now(): number
+  /** What is known of the session around the conversation. */
+  state(): State
+  /** What the person asked, the last first. */
+  asked(): string[]
 }
 
 /** What waits for the person: the first block of those that do, and how many more. */

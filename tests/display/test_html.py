@@ -18,10 +18,12 @@ from agentmagic.events import (
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
+    StepStarted,
     ToolProgress,
     ToolStarted,
+    TurnStarted,
 )
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult
+from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult
 from tests.display.logs import (
     asked_for,
     carried_out,
@@ -97,12 +99,59 @@ def test_every_colour_is_a_variable_with_a_fallback():
 
 
 def test_markdown_becomes_html():
-    fragment = rendered(
-        one_text("**b** `c` ~~s~~\n\n- one\n\n| a | b |\n|---|--:|\n| x | 1 |\n\n```python\n1 < 2\n```")
-    )
+    fragment = rendered(one_text("**b** `c` ~~s~~\n\n- one\n\n| a | b |\n|---|--:|\n| x | 1 |\n\n```text\n1 < 2\n```"))
     for piece in ("<strong>b</strong>", "<code>c</code>", "<s>s</s>", "<li>one</li>", "1 &lt; 2\n</code></pre>"):
         assert piece in fragment
     assert '<td style="text-align:left">x</td>\n<td style="text-align:right">1</td>' in fragment
+
+
+def contrast(colour, ground):
+    """The contrast of two colours, as WCAG has it."""
+
+    def light(written):
+        parts = (int(written[place : place + 2], 16) / 255 for place in (1, 3, 5))
+        return sum(
+            share * (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+            for share, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True)
+        )
+
+    dark, bright = sorted((light(colour), light(ground)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_code_is_coloured_without_variables_so_that_light_and_dark_pages_show_it_alike():
+    fragment = rendered(one_text('```python\ndef ask(x):\n    return "<b>"  # why\n```'))
+    coloured = dict(re.findall(r'<span style="color:(#\w+)">([^<]*)</span>', fragment))
+    assert set(coloured.values()) >= {"ask", '"&lt;b&gt;"', "# why"}
+    assert all(min(contrast(colour, "#ffffff"), contrast(colour, "#111111")) > 4 for colour in coloured)
+
+
+def test_code_that_is_being_written_is_coloured_once_it_is_whole():
+    turn = [*started(), PartStarted(0, "text"), PartDelta(0, "```python\ndef ask(x):")]
+    assert "color:#" not in rendered(turn, live=True).partition("</code>")[0].replace("background", "")
+    assert "color:#" in rendered(one_text("```python\ndef ask(x):\n```"))
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_more_than_four_calls_in_a_row_fold_into_a_group_with_their_states(number):
+    turn = started()
+    for place in range(number):
+        call = ToolCall(f"c{place}", "look", {})
+        result = ToolResult(call.id, "look", (Text("no"),), "ok" if place else "error")
+        turn += [StepStarted(place + 1, "m"), *reasoning("And now?"), *asked_for(call, 1), *step_over(place + 1)]
+        turn += carried_out(call, result)
+    fragment = rendered(turn)
+    assert fragment.count("And now?") == number
+    assert (f">{number} calls</b>" in fragment) == (number > 4)
+    assert ("1 failed" in fragment) == (number > 4)
+
+
+def test_a_data_frame_in_a_prompt_keeps_its_columns_and_what_is_attached_is_named():
+    frame = "   name  total\n0  Lamp      1\n1  Desk      2"
+    prompt = Message("user", (Text(f"What is\n{frame}"), Resource("variable:sales", "sales", "", "a  b\n1  2")))
+    fragment = rendered([TurnStarted(prompt, "m"), *over("A table.")], prompt=True)
+    assert f">{frame}</pre>" in fragment
+    assert ">sales</summary>" in fragment
 
 
 @pytest.mark.parametrize("maths", ["$a_1 * b_2 * c$", "$$\nx *y* z\n$$", r"\(a*b*c\)", r"\[ a*b*c \]"])
