@@ -6,7 +6,8 @@ their place, which suits text that a person is to judge: approvals and commands.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -150,6 +151,12 @@ def one_line(text: str, most: int) -> str:
     """Return the text clean and on one line of at most `most` characters, with an ellipsis where it is cut."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
+
+
+def listed(names: Collection[str], most: int = 20) -> str:
+    """Return names as a list, "none" if there are none; a list that is cut says so: "a, b (2 of 36)"."""
+    shown = ", ".join(islice(names, most)) or "none"
+    return f"{shown} ({most} of {len(names)})" if len(names) > most else shown
 
 
 def clip(text: str, most: int, mark: str = "…") -> str:

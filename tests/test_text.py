@@ -142,6 +142,12 @@ def test_what_a_person_approves_hides_nothing(ask):
             assert re.search(rf"\\+{re.escape(hidden.encode('unicode_escape').decode()[1:])}", shown)
 
 
+def test_a_list_that_is_cut_says_so():
+    assert text.listed(()) == "none"
+    assert text.listed(["a", "b"], 2) == "a, b"
+    assert text.listed(["a", "b", "c"], 2) == "a, b (2 of 3)"
+
+
 def test_text_is_cut_with_a_note():
     assert text.cut("abc", 3) == "abc"
     assert text.cut("a" * 2000, 1000).endswith("aa… (the first 1,000 of 2,000 characters)")

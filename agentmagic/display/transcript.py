@@ -29,6 +29,7 @@ from agentmagic.display.blocks import (
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
+    Clarified,
     Compacted,
     Event,
     Notice,
@@ -160,6 +161,8 @@ class Transcript:
                     self._sample(event)
                 case Routed() | PlanRejected():
                     self._spend(event.usage)
+                case Clarified():
+                    pass  # the question's block shows both
                 case Planned() | TaskStarted() | TaskJudged() | TaskFinished():
                     self._change_plan(event)
                 case Compacted():

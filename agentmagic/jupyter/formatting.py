@@ -41,6 +41,9 @@ MOST_LEFT_OUT = 20
 _SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
 """Durations in the lines of the log."""
 
+STDERR_LINES = 5
+"""Lines of a server's stderr that are shown with its state."""
+
 WIDTH = 100
 """Characters that are shown of a prompt, an answer or a description."""
 
@@ -257,46 +260,55 @@ def _key(row: Provider) -> str:
 # -- servers ---------------------------------------------------------------------------------------
 
 
-def servers(toolsets: Iterable[Toolset], name: str | None = None) -> str:
-    """List the servers among toolsets, or one of them: name, state, number of tools, what went wrong."""
+def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> str:
+    """List the servers among toolsets, or one of them: name, state, number of tools, and what went wrong."""
     from agentmagic.tools.mcp import McpServers  # takes a while to load, and many notebooks have no server
 
     states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
     lines = [
-        f"{one.name:<16}{one.state:<16}{one.tools} tools{'  ' + _line(one.error) if one.error else ''}"
+        f"{one.name:<16}{one.state:<16}{_tools(one)}{'  ' + _line(one.error) if one.error and errors else ''}"
         for one in states
         if name in (None, one.name)
     ]
     return "\n".join(lines) or "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
 
 
+def _tools(state: "ServerState") -> str:
+    count = f"{state.tools} tool{'' if state.tools == 1 else 's'}"
+    return f"{count}, {len(state.left_out)} left out" if state.left_out else count
+
+
 def server(state: "ServerState") -> str:
     """Return all that is known of a server."""
+    left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
+    if len(state.left_out) > MOST_LEFT_OUT:
+        left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
     rows = [
         ("server", state.name),
         ("state", state.state),
         ("address", state.address),
         ("calls itself", state.title),
         ("protocol", state.protocol),
-        ("tools", str(state.tools)),
+        ("tools", _tools(state)),
         ("runs unasked", ", ".join(state.allow)),
         ("disabled", ", ".join(state.disabled)),
-        *(("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]),
+        *left_out,
         ("error", state.error),
     ]
     lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
     about = [f"\nIt says of itself:\n{shown(state.instructions)}"] if state.instructions else []
-    return "\n".join([*lines, *about, *([_last_words(state.stderr)] if state.stderr else [])])
+    end = "\n".join(state.stderr.splitlines()[-STDERR_LINES:])
+    head = f"The end of its stderr (%mcp logs {state.name} shows more)"
+    if state.state in ("died", "failed"):
+        head = "Its last words on stderr"
+    return "\n".join([*lines, *about, *([f"\n{head}:\n{shown(end)}"] if end else [])])
 
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
     """List what a server logged, as level, logger and text, and the end of its stderr."""
     said = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
-    return "\n".join([*said, *([_last_words(stderr)] if stderr else [])]) or "It has logged nothing."
-
-
-def _last_words(stderr: str) -> str:
-    return f"\nIts last words on stderr:\n{shown(stderr)}"
+    end = [f"\nThe end of its stderr:\n{shown(stderr)}"] if stderr else []
+    return "\n".join([*said, *end]) or "It has logged nothing."
 
 
 def prompts(found: "Iterable[Prompt]") -> str:

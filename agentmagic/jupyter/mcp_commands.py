@@ -3,10 +3,10 @@
 A method's parameters are the arguments, its docstring is the help.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from getpass import getpass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.jupyter import formatting
@@ -17,14 +17,11 @@ from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
-from agentmagic.text import one_line, shown
+from agentmagic.text import listed, one_line, shown
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
     from agentmagic.tools.mcp.config import Input
-
-MOST_NAMED = 20
-"""Tools that a message names."""
 
 LONGEST_INPUT = 500
 """Characters that are shown of a file's description of a value that it asks for."""
@@ -57,22 +54,35 @@ class McpCommands:
         """Show all there is to know of a server: address, state, tools, last error, last words."""
         return formatting.server(self._holding(name).get(name))
 
-    def add(
+    def add(  # noqa: PLR0913  (the options of a line)
         self,
         *,
+        env: Annotated[tuple[str, ...], Arg("-e, --env NAME=VALUE", "a variable that it sees", repeated=True)] = (),
+        header: Annotated[tuple[str, ...], Arg("--header NAME:VALUE", "a header that it is sent", repeated=True)] = (),
+        timeout: Annotated[float | None, Arg("--timeout SECONDS", "that a call may take (default: 60)")] = None,
+        connect_timeout: Annotated[
+            float | None, Arg("--connect-timeout SECONDS", "that its start may take (default: 20, for npx and uvx 60)")
+        ] = None,
+        sse: Annotated[bool, Arg("--sse", "it speaks the HTTP of 2024, with server-sent events")] = False,
         name: Annotated[str, Arg("SERVER", "what it is to be called here", complete=servers)],
         command: Annotated[tuple[str, ...], Arg("COMMAND... | URL", "its command line, or its web address", rest=True)],
     ) -> str:
-        """Connect an MCP server for all sessions."""
+        """Connect an MCP server for all sessions. A value may hold ${VAR}, a variable of the environment."""
         from agentmagic.tools.mcp import config
 
         if not command:
             message = f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
             raise UsageError(message)
         program, *arguments = command
-        # A URL with words behind it is taken for a program of that name, which then cannot be found.
-        is_url = program.lower().startswith(("http://", "https://"))
-        entry: Any = program if is_url and not arguments else {"command": program, "args": arguments}
+        entry: dict[str, object] = {"timeout": timeout, "connect_timeout": connect_timeout}
+        if program.lower().startswith(("http://", "https://")):
+            _refuse(program, "is a web address", {"words behind it": arguments, "-e": env})
+            headers = dict(_pair(one, ":", "a header. Write NAME:VALUE") for one in header)
+            entry |= {"url": program, "headers": headers, "type": "sse" if sse else ""}
+        else:
+            _refuse(program, "is a program", {"--header": header, "--sse": sse})
+            variables = dict(_pair(one, "=", "a variable. Write NAME=VALUE") for one in env)
+            entry |= {"command": program, "args": arguments, "env": variables}
         group = self._namespace.need_servers()
         engine().call(group.add(name, config.parse(entry)))
         return formatting.servers((group,), name)
@@ -88,7 +98,7 @@ class McpCommands:
         group = self._namespace.need_servers()
         found = config.read(path_of(file), ask=_typed_input if self._attended() else None)
         problems = [self._connect(group, name, one) for name, one in found.items()]
-        return "\n".join([formatting.servers((group,)), *filter(None, problems)])
+        return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
 
     def approve(self, *, name: ServerName) -> str:
         """Let a server start that a configuration file names, as it is written there now."""
@@ -98,7 +108,8 @@ class McpCommands:
             return f"{name} needs no approval."
         group.approve(name)
         problem = _started(group, name)
-        return "\n".join(filter(None, (f"{name} may start: {pending}", problem, formatting.servers((group,), name))))
+        states = formatting.servers((group,), name, errors=False)
+        return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
 
     def restart(self, *, name: ServerName) -> str:
         """Disconnect a server and connect it anew."""
@@ -168,7 +179,7 @@ class McpCommands:
     ) -> str:
         """Show a prompt of a server, filled in, or ask it."""
         group = self._holding(name)
-        filled = dict(_pair(written) for written in arguments)
+        filled = dict(_pair(written, "=", "an argument of a prompt. Write NAME=VALUE") for written in arguments)
         messages = engine().call(group.prompt(name, prompt, filled))
         # Only the text is printed: pictures and files of the messages go to the model alone.
         if not ask:
@@ -199,7 +210,7 @@ class McpCommands:
         known = group.get(name).names  # empty before the first connection: then every pattern is taken
         for pattern in patterns:
             if known and not any(fnmatchcase(tool, pattern) for tool in known):
-                message = f"The server {name!r} has no tool {pattern!r}. Its tools: {', '.join(known[:MOST_NAMED])}."
+                message = f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(known)}."
                 raise UsageError(message)
         return group
 
@@ -253,12 +264,20 @@ def _without(name: str, disabled: Sequence[str]) -> str:
     return f"Of {name}, the model does not get: {', '.join(disabled)}."
 
 
-def _pair(written: str) -> tuple[str, str]:
-    key, equals, value = written.partition("=")
-    if not equals:
-        message = f"{written!r} is no argument of a prompt. Write NAME=VALUE."
+def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
+    """Raise UsageError if one of these was given."""
+    for option, given in options.items():
+        if given:
+            message = f"{program} {kind}, which takes no {option}. See %mcp add --help."
+            raise UsageError(message)
+
+
+def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
+    key, found, value = written.partition(sign)
+    if not found or not key.strip():
+        message = f"{written!r} is not {kind}."
         raise UsageError(message)
-    return key, value
+    return key.strip(), value.strip() if sign == ":" else value
 
 
 def _typed_input(asked: "Input") -> str:

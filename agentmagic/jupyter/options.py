@@ -43,8 +43,8 @@ class Arg:
 
     `usage` holds its flags, if it has any, and its placeholder: "-m, --model PROVIDER:MODEL". The parameter's type
     and default tell the rest: whether it is a switch, a number, one of some words, many words, or can be left out.
-    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are, and
-    `many` says that the option may be repeated.
+    `check` raises UsageError for a value that cannot be used. `rest` takes all words that follow as they are.
+    An option that is `repeated` has a value each time that it is written.
     """
 
     usage: str
@@ -53,7 +53,7 @@ class Arg:
     parse: Callable[[str], Any] | None = None
     check: Callable[[Any], object] | None = None
     rest: bool = False
-    many: bool = False
+    repeated: bool = False
 
     def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
         """Add the argument that a parameter stands for to a parser."""
@@ -65,10 +65,10 @@ class Arg:
         if kind is bool:
             parser.add_argument(*flags, **written, action="store_true")
             return
-        if self.many:
-            written["action"], written["default"] = "append", []
-        elif self.rest:
+        if self.rest:
             written["nargs"] = argparse.REMAINDER
+        elif self.repeated:
+            written |= {"action": "append", "default": []}
         elif get_origin(kind) is tuple:
             written["nargs"] = "*" if optional and not flags else "+"
         elif optional and not flags:
@@ -150,7 +150,7 @@ class Ask:
             "provider; may be repeated",
             complete=model_settings,
             check=read_settings,
-            many=True,
+            repeated=True,
         ),
     ] = ()
     instructions: Annotated[str | None, Arg("--instructions TEXT", "what the model is told before everything")] = None
@@ -325,6 +325,8 @@ class Parser(MagicArgumentParser):
         takes_rest = any(arg.rest for arg in self.declared.values())
         if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
             return Help(self.format_help())
+        if takes_rest:
+            words = self._options_first(words)
         values, unknown = self.parse_known_args(list(words))
         if unknown:
             raise UsageError(self._unknown(unknown[0]))
@@ -333,6 +335,21 @@ class Parser(MagicArgumentParser):
             if arg.check is not None:
                 arg.check(arguments[name])
         return arguments
+
+    def _options_first(self, words: Sequence[str]) -> list[str]:
+        """Put the options that stand before the second free word first: argparse takes them for the rest behind one."""
+        options: list[str] = []
+        free: list[str] = []
+        left = list(words)
+        while left and len(free) < 2:  # noqa: PLR2004  (the name and the first word of the rest)
+            word = left.pop(0)
+            if (action := self.flags.get(word.partition("=")[0])) is None:
+                free += [word] if word != "--" else []
+            else:
+                takes = 0 if action.nargs == 0 or "=" in word else 1
+                options += [word, *left[:takes]]
+                del left[:takes]
+        return [*options, *free, *left]
 
     @property
     def flags(self) -> dict[str, argparse.Action]:

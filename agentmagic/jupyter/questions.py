@@ -147,7 +147,7 @@ def approval(question: str, typed: str) -> Approve | Deny:
             return Approve(question)
         case (("a" | "always"), ""):
             return Approve(question, always=True)
-        case (("n" | "no"), reason):
+        case no, reason if no.rstrip(",.:;") in ("n", "no"):
             return Deny(question, reason)
         case _:
             return Deny(question, typed.strip())

@@ -30,6 +30,7 @@ from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
 from agentmagic.runtime.engine import running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
+from agentmagic.text import listed
 from agentmagic.tools.base import Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
 
 Emit = Callable[[Event], None]
@@ -150,7 +151,7 @@ class ToolExecutor:
     def _unknown(self, name: str) -> str:
         if close := get_close_matches(name, self.tools, n=3, cutoff=0.5):
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
-        return f"There is no tool {name!r}. Tools: {', '.join(list(self.tools)[:10]) or 'none'}."
+        return f"There is no tool {name!r}. Tools: {listed(self.tools, 10)}."
 
     def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
@@ -205,9 +206,9 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     The gate decides it like any other call, but does not ask: the call itself is the user's yes. Raises UsageError
     if there is no such tool, and ServerError if its server is gone or the tool may be one of a server that is.
     """
-    listed = await asyncio.gather(*map(list_source, toolsets))
-    tools = {tool.name: tool for found, _ in reversed(listed) for tool in found}
-    problems = [problem for _, missing in listed for problem in missing]
+    sources = await asyncio.gather(*map(list_source, toolsets))
+    tools = {tool.name: tool for found, _ in reversed(sources) for tool in found}
+    problems = [problem for _, missing in sources for problem in missing]
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:

@@ -173,9 +173,26 @@ def test_the_first_subcommand_is_meant_where_none_is_named():
     assert MCP.read("") == parsed_line("list")
 
 
+NO_OPTIONS = {"env": (), "header": (), "timeout": None, "connect_timeout": None, "sse": False}
+
+
 def test_the_command_of_a_server_keeps_its_own_options():
-    parsed = MCP.read("add files npx -y server --help /data")
-    assert parsed == parsed_line("add", name="files", command=("npx", "-y", "server", "--help", "/data"))
+    parsed = MCP.read("add files npx -y server --help --timeout 3 /data")
+    words = ("npx", "-y", "server", "--help", "--timeout", "3", "/data")
+    assert parsed == parsed_line("add", **NO_OPTIONS, name="files", command=words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add -e A=1 --timeout 5 -e B=two clock uvx -e x",
+        "add clock -e A=1 --timeout=5 --env=B=two uvx -e x",
+        "add -e A=1 clock --timeout 5 -e B=two -- uvx -e x",
+    ],
+)
+def test_the_options_of_a_server_stand_before_or_behind_its_name(line):
+    options = {**NO_OPTIONS, "env": ("A=1", "B=two"), "timeout": 5.0}
+    assert MCP.read(line) == parsed_line("add", **options, name="clock", command=("uvx", "-e", "x"))
 
 
 @pytest.mark.parametrize("magic", [AGENT, MCP], ids=["agent", "mcp"])

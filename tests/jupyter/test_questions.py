@@ -21,6 +21,8 @@ from agentmagic.secrets import BLANK
         ("n", Deny("q")),
         ("n not on Sundays", Deny("q", "not on Sundays")),
         ("no", Deny("q")),
+        ("n, not this file", Deny("q", "not this file")),
+        ("No: ask Ann", Deny("q", "ask Ann")),
         ("", Deny("q")),
         ("ask Ann first", Deny("q", "ask Ann first")),
         ("a different file please", Deny("q", "a different file please")),

@@ -14,6 +14,17 @@ SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
 RAW = (sys.executable, "-S", SERVERS / "raw.py")
 OBLIGING = (sys.executable, SERVERS / "obliging.py")
 ENTRY = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py")]}
+BABBLING = """
+import sys
+from mcp.server import MCPServer
+
+server = MCPServer("babbling")
+for name in {tools}:
+    server.add_tool(lambda: "done", name=name)
+for number in range(100):
+    print("line", number, file=sys.stderr)
+server.run()
+"""
 SOON = 0.5
 """Seconds that LOOP-14 allows."""
 
@@ -61,6 +72,40 @@ def test_a_call_that_is_interrupted_leaves_the_server_for_the_next(kernel, add):
     assert kernel.value("valid()") == "True"
     assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
     assert kernel.value("agent.messages[-2].parts[0].text") == "'[true]'"  # it was told
+
+
+def test_a_server_gets_variables_headers_and_limits_from_its_line(kernel, add):
+    kernel.run("%env PLACE=Rome")
+    assert "ready        " in add("-e TOWN=${PLACE} --timeout 7 raw -e GREETING='good day'", *RAW).stream
+    kernel.run("%mcp allow raw\nplay(calls('environment'), 'done')")
+    kernel.run("%%agent\nhello")
+    seen = "__import__('json').loads(agent.messages[2].parts[0].text)"
+    assert kernel.value(f"[{seen}[name] for name in ('TOWN', 'GREETING')]") == "['Rome', 'good day']"
+    assert (
+        "http://localhost/mcp is a web address, which takes no -e."
+        in kernel.run("%mcp add web -e A=1 http://localhost/mcp").error
+    )
+    assert "'A' is not a variable. Write NAME=VALUE." in kernel.run("%mcp add -e A other x").error
+    kernel.run("%mcp remove raw")
+
+
+def test_a_state_has_its_numbers_right_and_says_each_failure_once(kernel, tmp_path, own_approvals):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(
+            BABBLING.format(tools=[f"{name}-{n}" for n in range(25 - 24 * (name == "one"))])
+        )
+        kernel.run(f"%mcp add {name} {sys.executable} {tmp_path / name}.py")
+    shown = kernel.run("%mcp").stream
+    assert "1 tool\n" in shown
+    assert "25 tools" in shown
+    assert "(20 of 25)" in kernel.run("%mcp disable two nosuch").error
+    seen = kernel.run("%mcp get one").stream
+    assert "last words" not in seen
+    assert "The end of its stderr (%mcp logs one shows more):\nline 95\nline 96" in seen
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"odd": {"args": []}}}))
+    assert kernel.run(f"%mcp load {tmp_path / '.mcp.json'}").stream.count("neither") == 1
+    for name in ("one", "two", "odd"):
+        kernel.run(f"%mcp remove {name}")
 
 
 def test_get_shows_a_server_and_logs_its_last_words(kernel, add):

@@ -11,7 +11,7 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners
-from agentmagic.text import clean, one_line
+from agentmagic.text import clean, listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -89,6 +89,11 @@ class _ListedServer:
         self.left_out = {**self.connection.left_out, **left_out}
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
+
+    @property
+    def names(self) -> "Sequence[str]":
+        """The server's names of all usable tools."""
+        return [tool.name for tool in self.tools]
 
     def is_disabled(self, tool: str) -> bool:
         return any(fnmatchcase(tool, pattern) for pattern in self.disabled)
@@ -191,8 +196,8 @@ class McpServers:
         """
         server = self._known(name)
         for pattern in patterns:
-            if server.tools and not any(fnmatchcase(tool.name, pattern) for tool in server.tools):
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {_listed(server)}.")
+            if server.tools and not any(fnmatchcase(tool, pattern) for tool in server.names):
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(server.names)}.")
         server.disabled = tuple(dict.fromkeys((*server.disabled, *patterns)))
         self._listeners.tell(None)
 
@@ -348,7 +353,7 @@ def _state(server: _ListedServer) -> ServerState:
         clean((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
         offered,
         connection.config.allow,
-        tuple(tool.name for tool in server.tools),
+        tuple(server.names),
     )
 
 
@@ -356,10 +361,6 @@ def _same_file(server: _ListedServer, config: ServerConfig) -> bool:
     """Return whether two entries are of the same file, in which one replaced the other."""
     known = server.connection.config.origin
     return known is not None and config.origin is not None and known.file == config.origin.file
-
-
-def _listed(server: _ListedServer) -> str:
-    return ", ".join(tool.name for tool in server.tools[:20]) or "none"
 
 
 def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":
