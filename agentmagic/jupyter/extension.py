@@ -20,6 +20,7 @@ from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message, user
+from agentmagic.providers.registry import preload
 from agentmagic.runtime.engine import engine
 
 RESUMED = "Go on with the plan."
@@ -138,6 +139,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     panel.load(shell, namespace, magics.agent, magics.commands)
     _attach(shell)
     undo.callback(_detach)
+    preload()
     log.keep()
     undo.callback(log.stop)
     for words in (namespace.bind_default(), magics.commands.hint()):
