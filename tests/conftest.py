@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentmagic import secrets
+from agentmagic.providers.registry import providers
 
 HERE = Path(__file__).parent
 
@@ -34,13 +35,8 @@ NEEDS = {
 
 # A developer's own keys, servers and choices must not reach a test.
 PERSONAL = (
-    "AGENTMAGIC_MODEL",
-    "AGENTMAGIC_PERMISSION",
-    "AGENTMAGIC_SECRETS",
-    "OPENAI_",
-    "GEMINI_",
-    "GOOGLE_",
-    "ANTHROPIC_",
+    *("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS"),
+    *{f"{name.partition('_')[0]}_" for row in providers().values() for name in (*row.keys, row.base_url) if name},
 )
 
 

@@ -4,6 +4,7 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 `object` instead yields plain dicts, and keeps the SDK's authentication and errors.
 """
 
+import json
 import re
 from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import contextmanager
@@ -111,7 +112,7 @@ class Anthropic:
             return await client.post(
                 "/v1/messages",
                 cast_to=object,
-                body=body,
+                content=json.dumps(body, ensure_ascii=False).encode(),  # the SDK would copy a dict first, item by item
                 options={"headers": {"anthropic-beta": BINDING}} if binding else {},
                 stream=True,
                 stream_cls=AsyncStream[object],
