@@ -22,6 +22,8 @@ from agentmagic.serialization import same_json
 from agentmagic.settings import Permission
 from agentmagic.tools.base import Tool, check_arguments
 
+TEST_SECONDS = 5.0
+"""How long the functions of a policy's rules may take for one call."""
 EDITS = 3
 """How often the user is asked again after giving arguments that do not fit."""
 LONGEST_DIFF = 40
@@ -188,16 +190,17 @@ class Gate:
         *,
         asks: bool,
         code: bool = False,
-        said: Permission | None = None,
+        voices: tuple[Voice, ...] | None = None,
     ) -> Decision:
-        """Return what becomes of a call, without asking. `said` is what the policy's hook answered.
+        """Return what becomes of a call, without asking. `voices` are what the policy says, if that is known.
 
         `asks` and `code` are those of the `Tool`. Raises UsageError for a bad `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
-        voices = self.policy.strictest(tool, arguments, said)
+        if voices is None:
+            voices = self.policy.strictest(tool, arguments)
         default = not voices
         if default:
             # The variable replaces every default but deny, and no default lets code run.
@@ -218,9 +221,22 @@ class Gate:
         return Decision("ask", why, questions, default=default)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
-        """Return a function that decides a call, now and again after more was approved; the hook is asked once."""
+        """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
         said = await self._hook(tool, call)
-        return partial(self.decide, tool.definition, call.arguments, asks=tool.ask, code=tool.code, said=said)
+        voices = await self._voices(tool.definition, call.arguments, said)
+        return partial(self.decide, tool.definition, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
+
+    async def _voices(self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
+        """Return what the policy says of a call. Raises _HookFailed if the tests of its rules take too long."""
+        listen = partial(self.policy.strictest, tool, arguments, said)
+        if not any(callable(rule.when) for rule in self.policy.rules):
+            return listen()
+        try:
+            async with asyncio.timeout(TEST_SECONDS):
+                return await engine().in_pool(listen)  # the user's functions may block
+        except TimeoutError:
+            message = f"the test of a rule took longer than {TEST_SECONDS:g} s."
+            raise _HookFailed(message) from None
 
     async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
         """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""
@@ -316,7 +332,7 @@ class Gate:
 
 
 class _HookFailed(Exception):
-    """The policy's hook raised an error, or returned something that is no verdict."""
+    """The policy's hook raised an error or returned something that is no verdict, or a rule took too long."""
 
 
 # -- messages ----------------------------------------------------------------------------------

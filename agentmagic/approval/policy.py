@@ -10,7 +10,9 @@ from typing import Any, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.messages import ToolCall, ToolDef
+from agentmagic.secrets import redact
 from agentmagic.settings import PERMISSIONS, Permission
+from agentmagic.text import clip
 
 Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
 """What a rule looks for in the arguments: patterns by name, all of which must fit, or a function of the arguments."""
@@ -28,9 +30,9 @@ class Rule:
     `tool` and `server` are names or `fnmatch` patterns, upper and lower case told apart; a function's server is
     "notebook", and a server's tool is known by the name the model sees and by its own. `when` narrows the rule to
     arguments: {"path": "/etc/*"} fits calls whose argument `path` fits the pattern. Of a list, however deep, one
-    item has to fit if the rule denies or asks, and every item if it allows. A function is called on the engine
-    with a copy of the arguments; if it fails, that counts against the call. `reason` is shown to the user who is
-    asked, and told to the model if the rule denies.
+    item has to fit if the rule denies or asks, and every item if it allows. A function is called in a thread with a
+    copy of the arguments; if it fails, or takes more than 5 s, the call is denied. `reason` is shown to the user who
+    is asked, and told to the model if the rule denies.
 
     Raises UsageError for an invalid verdict, pattern or test.
     """
@@ -55,22 +57,23 @@ class Rule:
             raise UsageError(message)
 
     def fits(self, tool: ToolDef, arguments: Mapping[str, Any]) -> bool:
-        """Whether the rule fits a call."""
+        """Whether the rule fits a call. Raises what its test raises."""
         names = {tool.name, tool.own_name or tool.name}
         if not _matches(tool.server, self.server) or not any(_matches(name, self.tool) for name in names):
             return False
-        try:
-            return self._holds(arguments)
-        except BaseException:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
-            return self.verdict != "allow"
-
-    def _holds(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether the arguments pass the rule's test."""
         if self.when is None:
             return True
         if callable(self.when):
             return bool(self.when(deepcopy(dict(arguments))))  # a copy: a test must not change what runs
         return all(self._is_like(arguments.get(name), pattern) for name, pattern in self.when.items())
+
+    def voice(self, tool: ToolDef, arguments: Mapping[str, Any]) -> "Voice | None":
+        """Return what the rule says of a call, or None. If its test fails, it says no."""
+        try:
+            return Voice(self.verdict, repr(self), _by_rule(self)) if self.fits(tool, arguments) else None
+        except BaseException as error:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
+            why = redact(f"The test of a rule failed: {type(error).__name__}: {error}")
+            return Voice("deny", repr(self), f"{clip(why, 300)}.")
 
     def _is_like(self, value: Any, pattern: str) -> bool:
         """Whether an argument fits a pattern. A missing argument and an empty list fit none."""
@@ -115,7 +118,7 @@ class Policy:
         self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None
     ) -> tuple[Voice, ...]:
         """Return the strictest of what the rules and the hook, which answered `said`, say of a call, () for nothing."""
-        voices = [Voice(rule.verdict, repr(rule), _by_rule(rule)) for rule in self.rules if rule.fits(tool, arguments)]
+        voices = [voice for rule in self.rules if (voice := rule.voice(tool, arguments)) is not None]
         if said is not None:
             voices.append(Voice(said, "hook", f"The user's permission hook says {said}."))
         most = max((_STRICTNESS[one.verdict] for one in voices), default=None)

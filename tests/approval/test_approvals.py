@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
+from agentmagic.approval import approvals
 from agentmagic.approval.policy import Policy, Rule
 from agentmagic.errors import UsageError
 from agentmagic.events import Approve, Deny
@@ -126,6 +127,26 @@ def test_arguments_that_a_rule_denies_cannot_be_given_either():
     outcome = answered(session, lambda asked: Approve(asked.id, arguments={"path": left.pop(0)}))
     assert asked_of(outcome)[1].reason == "The arguments you gave cannot be used: Nothing of /etc."
     assert texts(outcome)[0].endswith("the text of b.txt")
+
+
+def test_a_rule_that_takes_too_long_denies_the_call_and_holds_no_other_session_up(monkeypatch):
+    monkeypatch.setattr(approvals, "TEST_SECONDS", 0.3)
+    begun, end = threading.Event(), threading.Event()
+
+    def wait(_arguments):
+        begun.set()
+        return end.wait(10)
+
+    policy = Policy([Rule("allow", when=wait)])
+    run = scripted(calls(("read", {"path": "a.txt"})), "Done.", tools=[Files()], permission=policy).start("a prompt")
+    try:
+        assert begun.wait(10)
+        assert scripted("Meanwhile.").ask("hello").final_text == "Meanwhile."
+        assert not run.done
+        outcome = run.wait()
+    finally:
+        end.set()
+    assert texts(outcome)[0] == "read was not run: the test of a rule took longer than 0.3 s."
 
 
 def test_nobody_is_asked_about_arguments_that_cannot_run():

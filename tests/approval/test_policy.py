@@ -39,7 +39,8 @@ def test_what_becomes_of_a_call(monkeypatch, default, override, asks, verdict):
 
 def decided(policy=None, tool=FETCH, arguments=None, *, approvals=None, **how):
     gate = Gate(policy or Policy(), approvals or Approvals())
-    return gate.decide(tool, arguments or {}, **{"asks": True, **how}).verdict
+    voices = gate.policy.strictest(tool, arguments or {}, how.pop("said", None))
+    return gate.decide(tool, arguments or {}, **{"asks": True, "voices": voices, **how}).verdict
 
 
 async def an_async_test(_arguments):
@@ -95,9 +96,11 @@ def test_of_a_list_of_values_one_is_enough_to_deny_and_all_are_needed_to_allow()
     assert decided(Policy([Rule("allow", when={"paths": "/data/*"})]), arguments={"paths": []}) == "ask"
 
 
-@pytest.mark.parametrize(("verdict", "becomes"), [("allow", "ask"), ("deny", "deny")])
-def test_a_test_that_fails_counts_against_the_call(verdict, becomes):
-    assert decided(Policy([Rule(verdict, when=lambda arguments: arguments["missing"])])) == becomes
+@pytest.mark.parametrize("verdict", ["allow", "ask", "deny"])
+def test_a_test_that_fails_denies_the_call_and_says_why(verdict):
+    gate = Gate(Policy([Rule("allow"), Rule(verdict, when=lambda arguments: arguments["missing"])]))
+    decision = gate.decide(FETCH, {}, asks=True)
+    assert (decision.verdict, decision.why) == ("deny", "The test of a rule failed: KeyError: 'missing'.")
 
 
 def test_a_rule_fits_a_servers_tool_under_its_own_name_too():
@@ -311,7 +314,7 @@ def test_always_to_one_rule_leaves_another_rule_asking():
 def test_always_to_a_rule_leaves_the_hook_asking():
     gate = Gate(Policy([Rule("ask", "fetch")]))
     always(gate)
-    assert gate.decide(FETCH, {}, asks=True, said="ask").verdict == "ask"
+    assert gate.decide(FETCH, {}, asks=True, voices=gate.policy.strictest(FETCH, {}, "ask")).verdict == "ask"
 
 
 # -- what a rule may be about ------------------------------------------------------------------------
@@ -335,18 +338,18 @@ def test_upper_and_lower_case_are_told_apart():
 
 
 @pytest.mark.parametrize("verdict", ["allow", "deny"])
-def test_a_test_that_would_end_the_program_counts_against_the_call(verdict):
+def test_a_test_that_would_end_the_program_denies_the_call(verdict):
     def leave(_arguments):
         raise SystemExit
 
-    assert decided(Policy([Rule(verdict, when=leave)])) == {"allow": "ask", "deny": "deny"}[verdict]
+    assert decided(Policy([Rule(verdict, when=leave)])) == "deny"
 
 
-def test_arguments_too_deep_to_be_written_count_against_the_call():
+def test_arguments_too_deep_to_be_written_are_denied():
     deep = []
     for _ in range(100_000):
         deep = {"a": deep}
-    assert decided(Policy([Rule("allow", when={"x": "*"})]), arguments={"x": deep}) == "ask"
+    assert decided(Policy([Rule("allow", when={"x": "*"})]), arguments={"x": deep}) == "deny"
     assert decided(Policy([Rule("deny", when={"x": "no"})]), arguments={"x": deep}) == "deny"
 
 
