@@ -47,6 +47,7 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    Working,
 )
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
 
@@ -150,10 +151,14 @@ class Transcript:
                     self._compact(event)
                 case TurnStarted():
                     self._start_turn(event)
+                case Working():
+                    self._enter(event.text)
                 case StepStarted():
                     self._start_step()
+                    self._enter("waiting for the model")
                 case StepRetried():
                     self._withdraw_step()
+                    self._enter("waiting to try again")
                     self._add(RetryBlock(event.attempt, event.delay, event.error))
                 case StepFinished():
                     self._finish_step(event)
@@ -172,13 +177,17 @@ class Transcript:
         self._turn = len(self.blocks)
         self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
-        self.running = FooterBlock(event.model, open=True, price_told=self.price_told)
+        self.running = FooterBlock(event.model, open=True, price_told=self.price_told, phase="listing the tools")
         self._start_step()
 
     def _start_step(self) -> None:
         self._step = len(self.blocks)
         self._parts = {}
         self._cards = {}
+
+    def _enter(self, phase: str) -> None:
+        if self.running:
+            self.running.phase = phase
 
     def _withdraw_step(self) -> None:
         """Take back what the step had shown; notices were not the model's and stay."""

@@ -84,7 +84,7 @@ export interface State {
   cost?: string
   servers?: Server[]
   note?: string
-  running?: { figures: string[]; since: number } | null
+  running?: { figures: string[]; since: number; doing: [words: string, since: number] } | null
 }
 
 /** Text that a block grew by, fields that changed, or null for a block that is gone. */
