@@ -259,22 +259,8 @@ def _how_to_load(name: str) -> str:
     return f"-s {name} load" if is_free else f"load {shlex.quote(name)}"
 
 
-AGENT_COMMANDS: dict[str, Command] = {
-    "status": AgentCommands.status,
-    "history": AgentCommands.history,
-    "chat": AgentCommands.chat,
-    "tools": AgentCommands.tools,
-    "models": AgentCommands.models,
-    "cost": AgentCommands.cost,
-    "reset": AgentCommands.reset,
-    "undo": AgentCommands.undo,
-    "sessions": AgentCommands.sessions,
-    "load": AgentCommands.load,
-    "save": AgentCommands.save,
-    "fork": AgentCommands.fork,
-    "export": AgentCommands.export,
-    "debug": AgentCommands.debug,
-}
+_WORDS = "status history chat tools models cost reset undo sessions load save fork export debug"
+AGENT_COMMANDS: dict[str, Command] = {word: getattr(AgentCommands, word) for word in _WORDS.split()}
 
 
 def agent_magic(name: str = "agent") -> LineMagic:

@@ -12,20 +12,11 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from markupsafe import Markup
 
+from agentmagic import events
 from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import Block, PromptBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.events import (
-    ApprovalAsked,
-    Event,
-    Intent,
-    PartDelta,
-    PartStarted,
-    QuestionAsked,
-    ToolFinished,
-    ToolStarted,
-    TurnStarted,
-)
+from agentmagic.events import Event, Intent
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream
 from agentmagic.widgets.commands import INTENTS
@@ -40,7 +31,7 @@ FRAME = 0.1
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
 
-MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
+MILESTONES = (events.ApprovalAsked, events.QuestionAsked, events.ToolStarted, events.ToolFinished)
 """Events at which the HTML is updated even if no page shows it, so that a notebook saved now holds them."""
 
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
@@ -131,15 +122,15 @@ class TerminalScreen(TurnScreen):
         """Take an event in, and print what is new."""
         self.transcript.feed(event)
         match event:
-            case PartDelta():
+            case events.PartDelta():
                 if event.index == self._text_part:
                     self._print_words(self._words.feed(event.text))
-            case PartStarted():
+            case events.PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
                 self._words = ShownStream() if event.kind == "text" else self._words
             case _:
                 self._print_new()
-        if isinstance(event, TurnStarted) and self._erases:
+        if isinstance(event, events.TurnStarted) and self._erases:
             self._tick()
         elif self._erases:
             self._tell()
