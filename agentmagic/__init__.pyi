@@ -56,6 +56,7 @@ from agentmagic.events import ToolProgress as ToolProgress
 from agentmagic.events import ToolStarted as ToolStarted
 from agentmagic.events import TurnFinished as TurnFinished
 from agentmagic.events import TurnStarted as TurnStarted
+from agentmagic.events import Working as Working
 from agentmagic.messages import Example as Example
 from agentmagic.messages import Media as Media
 from agentmagic.messages import Message as Message

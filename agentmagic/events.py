@@ -1,8 +1,8 @@
 """The events of a turn in the order in which the loop emits them, the user's answers, and the fold into messages.
 
-The order within a turn: `TurnStarted`; for each step `StepStarted`, then for each part `PartStarted`,
-`PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step (`ApprovalAsked`,
-`ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
+The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
+each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
+(`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
 `StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted` also
 comes within a step, if its request did not fit. A log without its deltas folds to the same messages.
 """
@@ -29,6 +29,14 @@ class TurnStarted:
     type: ClassVar[str] = "turn_started"
     prompt: Message
     model: str
+
+
+@value_class
+class Working:
+    """The turn does something that no other event tells, until the next event: `text` says what."""
+
+    type: ClassVar[str] = "working"
+    text: str
 
 
 @value_class
@@ -372,6 +380,7 @@ class HistoryCut:
 
 Event = (
     TurnStarted
+    | Working
     | StepStarted
     | PartStarted
     | PartDelta
@@ -438,7 +447,7 @@ Intent = Approve | Deny | Reply | Stop
 
 def is_delta(event: object) -> bool:
     """Return whether an event only shows progress: the finishing event that follows it carries the whole."""
-    return isinstance(event, (PartStarted, PartDelta, ToolProgress))
+    return isinstance(event, (Working, PartStarted, PartDelta, ToolProgress))
 
 
 def without_deltas(events: Iterable[Event]) -> tuple[Event, ...]:

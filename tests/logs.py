@@ -74,6 +74,7 @@ whole_messages = st.builds(
 usages = st.builds(messages.Usage, *[st.integers(0, 99)] * 5, st.none() | st.floats(0, 9))
 some_events = st.one_of(
     st.builds(events.TurnStarted, whole_messages, words),
+    st.builds(events.Working, words),
     st.builds(events.PartDelta, st.integers(0, 9), words),
     st.builds(events.PartFinished, st.integers(0, 9), parts),
     st.builds(events.StepFinished, st.integers(1, 9), usages, words, st.floats(0, 9), st.booleans()),

@@ -92,8 +92,8 @@ def test_the_public_names_are_these():
         RetrySettings Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy StepFinished
         StepRetried StepStarted Stop StreamBroken TaskComplete Text Tool ToolCall ToolContext ToolDef ToolError
         ToolFinished ToolProgress ToolResult ToolStarted Toolset TurnFinished TurnOptions TurnStarted
-        TurnTimeout Unavailable UnknownModel Usage UsageError call_tool decode_log info preview priced reader
-        register_model register_secret result tool user
+        TurnTimeout Unavailable UnknownModel Usage UsageError Working call_tool decode_log info preview priced
+        reader register_model register_secret result tool user
     """
     assert agentmagic.__all__ == names.split()
 

@@ -608,8 +608,8 @@ def test_the_environment_can_allow_what_would_ask(monkeypatch):
 def test_the_environment_can_deny_everything(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
     outcome = play(calls("look"), "Sorry.", tools=[look], permission="allow")
-    (told,) = texts(outcome)
-    assert told.startswith("look was not run: the user's permission setting denies every tool call.")
+    words = "the variable AGENTMAGIC_PERMISSION denies every tool call. %env AGENTMAGIC_PERMISSION=ask ends that."
+    assert texts(outcome) == [f"look was not run: {words}"]
 
 
 def test_time_spent_waiting_for_a_person_does_not_count():

@@ -357,11 +357,8 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     if code:
         rule = f'Rule("allow", "{tool.name}", server="{tool.server}")'
         return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
-    rule = (
-        ""
-        if tool.server == NOTEBOOK
-        else f'with %mcp allow {tool.server} {tool.own_name or tool.name} or an "allow" entry for that server, '
-    )
+    command = f"%mcp allow {tool.server} {tool.own_name or tool.name}"
+    rule = "" if tool.server == NOTEBOOK else f'with {command} or an "allow" entry for that server, '
     return (
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."

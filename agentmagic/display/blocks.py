@@ -242,7 +242,8 @@ class RetryBlock(Block):
 class FooterBlock(Block):
     """What the turn took; `stop_reason` is None while it is under way.
 
-    `price_told` says that the footer of an earlier turn has said that the price is unknown.
+    `price_told` says that the footer of an earlier turn has said that the price is unknown. `phase` is what a turn
+    under way does while no block is open.
     """
 
     model: str
@@ -250,6 +251,7 @@ class FooterBlock(Block):
     seconds: float = 0.0
     stop_reason: StopReason | None = None
     price_told: bool = False
+    phase: str = field(default="", compare=False)
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

@@ -108,7 +108,7 @@ class HtmlRenderer:
         )
         if self._live and transcript.running:
             if not any(block.open for block in transcript.blocks):
-                html.append(_paragraph("Waiting for the model…", style=MUTED))
+                html.append(_paragraph(f"{transcript.running.phase.capitalize()}…", style=MUTED))
             html.append(self._renderer(transcript.running).update(transcript.running))
         return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(html))
 

@@ -1,7 +1,9 @@
 """Blocks to plain text, for terminals and for the `text/plain` of an output."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TextIO
 from unicodedata import east_asian_width
 
 from agentmagic.display import words
@@ -26,6 +28,7 @@ from agentmagic.text import one_line, shown
 LONGEST = 1_200
 """Characters of a result or of reasoning that are printed."""
 
+RESULT_ON_A_LINE = 120
 MOST_LINES = 12
 WIDEST_COLUMN = 40
 WIDEST_LINE = 120
@@ -92,6 +95,42 @@ class TextRenderer:
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
         return " · ".join(words.footer(block, times=self.times))
+
+
+class LineRenderer(TextRenderer):
+    """Returns a call on one line, with the first line of its result; other blocks as text."""
+
+    __slots__ = ()
+
+    def card(self, card: ToolCard) -> str:
+        """Return the call and the start of its result."""
+        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
+        told = one_line(shown(result), RESULT_ON_A_LINE)
+        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
+
+
+def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
+    """Return a function that prints Markdown in colours into a terminal, or None if rich is not installed."""
+    if find_spec("rich") is None:
+        return None
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(file=stream, highlight=False)
+    # An address is written out: a terminal may hide where a link leads.
+    return lambda text: console.print(Markdown(text, hyperlinks=False))
+
+
+def split_paragraphs(text: str) -> tuple[str, str]:
+    """Return the part of growing Markdown that ends with an empty line outside a block of code, and the rest."""
+    end, is_code, position = 0, False, 0
+    for line in text.splitlines(keepends=True):
+        position += len(line)
+        if line.lstrip().startswith(("```", "~~~")):
+            is_code = not is_code
+        elif not is_code and line == "\n":
+            end = position
+    return text[:end], text[end:]
 
 
 def gap(before: Block | None, block: Block) -> str:

@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from agentmagic import events
 from agentmagic.display.blocks import (
     SETTLED,
     Block,
@@ -26,36 +27,7 @@ from agentmagic.display.blocks import (
     TextBlock,
     ToolCard,
 )
-from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Clarified,
-    Compacted,
-    Event,
-    Notice,
-    PartDelta,
-    PartFinished,
-    PartKind,
-    PartStarted,
-    Planned,
-    PlanRejected,
-    PromptAdded,
-    QuestionAnswered,
-    QuestionAsked,
-    Routed,
-    Sampled,
-    StepFinished,
-    StepRetried,
-    StepStarted,
-    TaskFinished,
-    TaskJudged,
-    TaskStarted,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnFinished,
-    TurnStarted,
-)
+from agentmagic.events import Event, PartKind
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
 from agentmagic.plan import Checklist
 
@@ -90,18 +62,18 @@ class Transcript:
     the price is unknown: later ones do not. Feeding a delta takes constant time.
     """
 
-    def __init__(self, events: Iterable[Event] = ()) -> None:
+    def __init__(self, log: Iterable[Event] = ()) -> None:
         # Reentrant, so that a reader can hold it over several steps.
         self.lock = threading.RLock()
         self._keys = 0  # never reset, so that the blocks of a new history have other keys
-        self.replace(events)
+        self.replace(log)
 
-    def replace(self, events: Iterable[Event]) -> None:
+    def replace(self, log: Iterable[Event]) -> None:
         """Begin anew with other events: the session was cleared, cut or forked."""
         with self.lock:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
-            self.asked: dict[str, ApprovalAsked] = {}
+            self.asked: dict[str, events.ApprovalAsked] = {}
             self.price_told = False
             self._turns = 0
             self._turn = 0
@@ -111,7 +83,7 @@ class Transcript:
             self._questions: dict[str, QuestionBlock] = {}
             self._checklist = Checklist()
             self._plan: ChecklistBlock | None = None
-            for event in events:
+            for event in log:
                 self.feed(event)
 
     def snapshot(self, before: "Snapshot | None" = None, *, finished: bool = False) -> "Snapshot":
@@ -125,58 +97,62 @@ class Transcript:
             blocks = [_copied(block, known.get(block.key)) for block in self.blocks[:end]]
             return Snapshot(blocks, None if finished else copy(self.running))
 
-    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912  (one arm for each event, in one place)
+    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
         """Take one event in."""
         with self.lock:
             match event:
-                case PartDelta():
+                case events.PartDelta():
                     self._extend_part(event)
-                case PartStarted():
+                case events.PartStarted():
                     self._start_part(event)
-                case PartFinished():
+                case events.PartFinished():
                     self._finish_part(event)
-                case ToolProgress():
+                case events.ToolProgress():
                     self._tell_progress(event)
-                case ToolStarted():
+                case events.ToolStarted():
                     self._change(self._card(event.call, event.server), "running")
-                case ToolFinished():
+                case events.ToolFinished():
                     self._finish_call(event)
-                case ApprovalAsked():
+                case events.ApprovalAsked():
                     self.asked[event.id] = event
                     self._change(self._card(event.call, event.server), "waiting", ask=event.id)
-                case ApprovalGiven():
+                case events.ApprovalGiven():
                     self._settle_approval(event)
-                case QuestionAsked():
+                case events.QuestionAsked():
                     self._questions[event.id] = QuestionBlock(
                         event.text, ask=event.id, suggested=event.suggested, open=True
                     )
                     self._add(self._questions[event.id])
-                case QuestionAnswered():
+                case events.QuestionAnswered():
                     self._answer(event)
-                case Notice():
+                case events.Notice():
                     self._add(NoticeBlock(event.level, event.text))
-                case PromptAdded():
+                case events.PromptAdded():
                     self._add(PromptBlock(event.prompt))
-                case Sampled():
+                case events.Sampled():
                     self._sample(event)
-                case Routed() | PlanRejected():
+                case events.Routed() | events.PlanRejected():
                     self._spend(event.usage)
-                case Clarified():
+                case events.Clarified():
                     pass  # the question's block shows both
-                case Planned() | TaskStarted() | TaskJudged() | TaskFinished():
+                case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():
                     self._change_plan(event)
-                case Compacted():
+                case events.Compacted():
                     self._compact(event)
-                case TurnStarted():
+                case events.TurnStarted():
                     self._start_turn(event)
-                case StepStarted():
+                case events.Working():
+                    self._enter(event.text)
+                case events.StepStarted():
                     self._start_step()
-                case StepRetried():
+                    self._enter("waiting for the model")
+                case events.StepRetried():
                     self._withdraw_step()
+                    self._enter("waiting to try again")
                     self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
-                case StepFinished():
+                case events.StepFinished():
                     self._finish_step(event)
-                case TurnFinished():
+                case events.TurnFinished():
                     self._finish_turn(event)
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
@@ -187,12 +163,12 @@ class Transcript:
 
     # -- turns and steps -----------------------------------------------------------------------
 
-    def _start_turn(self, event: TurnStarted) -> None:
+    def _start_turn(self, event: events.TurnStarted) -> None:
         self._turn = len(self.blocks)
         self._plan = None
         self._add(PromptBlock(event.prompt, self._turns))
         self._turns += 1
-        self.running = FooterBlock(event.model, open=True, price_told=self.price_told)
+        self.running = FooterBlock(event.model, open=True, price_told=self.price_told, phase="listing the tools")
         self._start_step()
 
     def _start_step(self) -> None:
@@ -200,13 +176,17 @@ class Transcript:
         self._parts = {}
         self._cards = {}
 
+    def _enter(self, phase: str) -> None:
+        if self.running:
+            self.running.phase = phase
+
     def _withdraw_step(self) -> None:
         """Take back what the step had shown; notices were not the model's and stay."""
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, NoticeBlock)]
         self._parts = {}
         self._cards = {}
 
-    def _finish_step(self, event: StepFinished) -> None:
+    def _finish_step(self, event: events.StepFinished) -> None:
         for block in self._parts.values():
             if block.open and not (isinstance(block, ToolCard) and block.call):
                 self._give_up(block)
@@ -215,7 +195,7 @@ class Transcript:
             self._step = len(self.blocks)
         self._spend(event.usage)
 
-    def _finish_turn(self, event: TurnFinished) -> None:
+    def _finish_turn(self, event: events.TurnFinished) -> None:
         result = event.result
         for block in self.blocks[self._turn :]:
             if block.open:
@@ -256,7 +236,7 @@ class Transcript:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _start_part(self, event: PartStarted) -> _Part:
+    def _start_part(self, event: events.PartStarted) -> _Part:
         match event.kind:
             case "text":
                 block = TextBlock(open=True)
@@ -267,17 +247,17 @@ class Transcript:
         self._parts[event.index] = block
         return self._add(block)
 
-    def _extend_part(self, event: PartDelta) -> None:
+    def _extend_part(self, event: events.PartDelta) -> None:
         block = self._parts.get(event.index)
         if block:
             block.pieces.append(event.text)
             block.version += 1
 
-    def _finish_part(self, event: PartFinished) -> None:
+    def _finish_part(self, event: events.PartFinished) -> None:
         part = event.part
         if not isinstance(part, Text | Reasoning | ToolCall):
             return
-        block = self._parts.get(event.index) or self._start_part(PartStarted(event.index, _KINDS[type(part)]))
+        block = self._parts.get(event.index) or self._start_part(events.PartStarted(event.index, _KINDS[type(part)]))
         block.version += 1
         if not isinstance(part, ToolCall):
             block.pieces = Pieces(part.text)
@@ -305,13 +285,13 @@ class Transcript:
         card.open = state not in SETTLED
         card.version += 1
 
-    def _tell_progress(self, event: ToolProgress) -> None:
+    def _tell_progress(self, event: events.ToolProgress) -> None:
         card = self._cards.get(event.call_id)
         if card and card.open:
             card.progress = event
             card.version += 1
 
-    def _finish_call(self, event: ToolFinished) -> None:
+    def _finish_call(self, event: events.ToolFinished) -> None:
         result = event.result
         card = self._cards.get(result.call_id) or self._card(ToolCall(result.call_id, result.name, {}))
         card.result = result
@@ -319,20 +299,22 @@ class Transcript:
         card.progress = None
         self._change(card, _ENDS[result.status])
 
-    def _settle_approval(self, event: ApprovalGiven) -> None:
+    def _settle_approval(self, event: events.ApprovalGiven) -> None:
         asked = self.asked.get(event.id)
         card = self._cards.get(asked.call.id) if asked else None
         if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
             self._change(card, "pending" if event.approved else "denied")
 
-    def _compact(self, event: Compacted) -> None:
+    def _compact(self, event: events.Compacted) -> None:
         what = "Older turns were summarised" if event.summary else "Older results were shortened"
         text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 
-    def _change_plan(self, event: Planned | TaskStarted | TaskJudged | TaskFinished) -> None:
+    def _change_plan(
+        self, event: events.Planned | events.TaskStarted | events.TaskJudged | events.TaskFinished
+    ) -> None:
         self._spend(event.usage)
         self._checklist.feed(event)
         if self._plan is None:
@@ -342,7 +324,7 @@ class Transcript:
         self._plan.open = self._checklist.open
         self._plan.version += 1
 
-    def _sample(self, event: Sampled) -> None:
+    def _sample(self, event: events.Sampled) -> None:
         spent = event.usage.input_tokens + event.usage.output_tokens
         text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
         self._add(NoticeBlock("info", text))
@@ -353,7 +335,7 @@ class Transcript:
             self.running.usage += usage
             self.running.version += 1
 
-    def _answer(self, event: QuestionAnswered) -> None:
+    def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
         if question:
             question.answer = event.text

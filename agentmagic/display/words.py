@@ -3,11 +3,22 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
 from typing import Any, cast
 
-from agentmagic.display.blocks import ChecklistBlock, FooterBlock, PromptBlock, RetryBlock, State, ToolCard
+from agentmagic.display.blocks import (
+    Block,
+    ChecklistBlock,
+    FooterBlock,
+    PromptBlock,
+    QuestionBlock,
+    ReasoningBlock,
+    RetryBlock,
+    State,
+    TextBlock,
+    ToolCard,
+)
 from agentmagic.events import StopReason, TaskState, ToolProgress
 from agentmagic.messages import Resource, Usage
 from agentmagic.plan import TaskProgress
@@ -204,6 +215,25 @@ def retry(block: RetryBlock, *, times: bool) -> str:
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
     return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
+
+
+def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
+    """Say what a turn under way does, by its blocks; "" while it waits for the user."""
+    opened = [block for block in blocks if block.open]
+    cards = [block for block in opened if isinstance(block, ToolCard)]
+    if any(isinstance(block, QuestionBlock) for block in opened) or any(card.state == "waiting" for card in cards):
+        return ""
+    if names := [shown(card.name) for card in cards if card.state == "running"]:
+        return one_line(f"waiting for {', '.join(dict.fromkeys(names))}", SHORT_ARGUMENTS)
+    match opened[-1:]:
+        case [TextBlock()]:
+            return "writing"
+        case [ReasoningBlock()]:
+            return "thinking"
+        case [ToolCard(call=None)]:
+            return "choosing a tool"
+        case _:
+            return running.phase
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:

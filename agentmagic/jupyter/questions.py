@@ -5,18 +5,9 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from agentmagic import events
 from agentmagic.display.words import restored, written_out
-from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Approve,
-    Deny,
-    Event,
-    Intent,
-    QuestionAsked,
-    Reply,
-    TurnFinished,
-)
+from agentmagic.events import Approve, Deny, Event, Intent, Reply
 from agentmagic.jupyter.screens import BROKEN
 from agentmagic.log import logger
 from agentmagic.run import Run
@@ -56,19 +47,19 @@ class Questions:
     def feed(self, event: Event) -> None:
         """Take an event of the run, and ask if it is an approval or a question."""
         match event:
-            case ApprovalGiven():
+            case events.ApprovalGiven():
                 self._settled.setdefault(event.id, asyncio.Event()).set()
-            case ApprovalAsked() | QuestionAsked():
+            case events.ApprovalAsked() | events.QuestionAsked():
                 task = asyncio.get_running_loop().create_task(self._put(event))
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
-            case TurnFinished():
+            case events.TurnFinished():
                 for task in self._open:
                     task.cancel()
             case _:
                 pass
 
-    async def _put(self, event: ApprovalAsked | QuestionAsked) -> None:
+    async def _put(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
         """Ask when the questions before this one are settled; deny if that fails."""
         try:
             await self._put_in_turn(event)
@@ -76,7 +67,7 @@ class Questions:
             logger.exception("a question could not be put")
             self._run.send(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
-    async def _put_in_turn(self, event: ApprovalAsked | QuestionAsked) -> None:
+    async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked) -> None:
         settled = self._settled.setdefault(event.id, asyncio.Event())
         async with self._turn:
             why = await self._is_typed()
@@ -84,13 +75,13 @@ class Questions:
             if settled.is_set() or why is None:
                 return
             self._run.send(await engine().main.run(lambda: self._answer(event, why)))
-            if isinstance(event, ApprovalAsked):
+            if isinstance(event, events.ApprovalAsked):
                 await settled.wait()  # until the gate has taken the answer, which may settle later questions
 
-    def _answer(self, event: ApprovalAsked | QuestionAsked, why: str) -> Intent:
+    def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str) -> Intent:
         before = f"({why})\n" if why and not self._told else ""
         self._told = True
-        if isinstance(event, QuestionAsked):
+        if isinstance(event, events.QuestionAsked):
             suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
             typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
             return Reply(event.id, typed or event.suggested)
@@ -103,7 +94,7 @@ class Questions:
             if (edited := self._edited(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=edited)
 
-    def _edited(self, event: ApprovalAsked, typed: str) -> dict[str, Any] | None:
+    def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
         """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
         typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}\n{EDIT}").strip()
         while typed:
@@ -129,7 +120,7 @@ class Questions:
             return ""
 
 
-def describe(event: ApprovalAsked, *, brief: bool = False) -> str:
+def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: the reason, the tool, its arguments unless brief, the choices."""
     lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
     # A reason that lists changes in a definition has several lines.

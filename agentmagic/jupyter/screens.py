@@ -3,27 +3,22 @@
 A screen is fed the turn's events, and leaves its static output when the turn is over.
 """
 
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from markupsafe import Markup
 
-from agentmagic.display import html, terminal
+from agentmagic import events
+from agentmagic.display import html, terminal, words
 from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.events import (
-    ApprovalAsked,
-    Event,
-    Intent,
-    PartDelta,
-    PartStarted,
-    QuestionAsked,
-    ToolFinished,
-    ToolStarted,
-    TurnFinished,
-)
+from agentmagic.events import Event, Intent
 from agentmagic.log import logger
+from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.commands import INTENTS
 from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle
@@ -37,13 +32,15 @@ FRAME = 0.1
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
 
-MILESTONES = (ApprovalAsked, QuestionAsked, ToolStarted, ToolFinished)
+MILESTONES = (events.ApprovalAsked, events.QuestionAsked, events.ToolStarted, events.ToolFinished)
 """Events at which the HTML is updated even if no page shows it, so that a notebook saved now holds them."""
 
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
 UNREACHED = "It is typed: this page sends no clicks to a running cell."
 """Why an answer is typed in a front end that shows buttons elsewhere."""
 BROKEN = "It is typed: the output of this cell has failed; %agent debug says why."
+
+ERASE_LINE = "\r\x1b[2K"
 
 Answer = Callable[[Intent], None]
 """Takes what the user does in a screen."""
@@ -96,7 +93,7 @@ class FallbackScreen(TurnScreen):
 
     def feed(self, event: Event) -> None:
         """Take the next event of the turn."""
-        if isinstance(event, TurnFinished):
+        if isinstance(event, events.TurnFinished):
             self._answer = event.result.final_text
         self._try(self._screen.feed, event)
 
@@ -145,12 +142,20 @@ class BatchScreen(TurnScreen):
 
 
 class TerminalScreen(TurnScreen):
-    """Printed text: words as they come, other blocks when they are done."""
+    """Printed text: one line for each call, other blocks when they are done, words as they come.
+
+    In a terminal that can erase a line, a last line says what the turn does, and Markdown is rendered paragraph by
+    paragraph if rich is installed.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._erases = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._draw = terminal.markdown_printer(stream) if self._erases else None
         self._in_line = False
         self._last: Block | None = None
+        self._status = ""
+        self._doing = ("", 0.0)
         self.restart()
 
     def restart(self) -> None:
@@ -158,75 +163,131 @@ class TerminalScreen(TurnScreen):
         self.transcript = Transcript()
         self._begun: set[int] = set()
         self._printed: set[int] = set()
+        self._planned: set[int] = set()
         self._text_part = -1
         self._words = ShownStream()
+        self._undrawn = ""
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
         self.transcript.feed(event)
         match event:
-            case PartDelta():
+            case events.PartDelta():
                 if event.index == self._text_part:
-                    self._print_words(event.text)
-            case PartStarted():
+                    self._print_words(self._words.feed(event.text))
+            case events.PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
                 self._words = ShownStream() if event.kind == "text" else self._words
             case _:
                 self._print_new()
+        if isinstance(event, events.TurnStarted) and self._erases:
+            self._tick()
+        elif self._erases:
+            self._tell()
 
     def finish(self) -> None:
         """Print what is left."""
         self._print_new()
         self._end_line()
-        self._stream.flush()
+        self._show("")
 
     def _print_words(self, piece: str) -> None:
-        """Print a piece of text, but hold an end that may be the beginning of a secret."""
+        """Print a piece of text, in which no end is that may be the beginning of a secret."""
+        if not piece:
+            return
         block = self.transcript.blocks[-1]
-        if block.key not in self._begun:
+        if self._draw is None:
             self._begin(block)
-        self._write(self._words.feed(piece))
+            self._write(piece)
+            return
+        self._undrawn += piece
+        whole, self._undrawn = terminal.split_paragraphs(self._undrawn)
+        self._draw_text(block, whole)
+
+    def _draw_text(self, block: Block, text: str) -> None:
+        if self._draw is not None and text.strip():
+            self._begin(block)
+            self._show("")
+            self._draw(text)
 
     def _print_new(self) -> None:
         for block in self.transcript.blocks:
-            begun = block.key in self._begun
-            if not block.open and block.key not in self._printed:
-                self._printed.add(block.key)
-                self._print_rest() if begun and isinstance(block, TextBlock) else self._print(block)
-            # A plan, and a call that runs, are printed at once and again at their end: no line can be changed.
-            elif not begun and (
-                isinstance(block, ChecklistBlock) or (isinstance(block, ToolCard) and block.state == "running")
-            ):
-                self._print(block)
+            if isinstance(block, ChecklistBlock) and block.open and block.key not in self._planned:
+                self._planned.add(block.key)  # printed at once, and again at its end: no line can be changed
+                self._print_block(block)
+            if block.open or block.key in self._printed:
+                continue
+            self._printed.add(block.key)
+            if block.key in self._begun:
+                self._print_rest(block)
+            elif self._draw is not None and isinstance(block, TextBlock):
+                self._draw_text(block, terminal.TextRenderer().text(block))
+            elif not isinstance(block, PromptBlock):
+                self._print_block(block)
 
-    def _print(self, block: Block) -> None:
-        if not isinstance(block, PromptBlock) and (lines := block.render(terminal.TextRenderer())):
-            self._begin(block)
-            self._write(lines + "\n")
+    def _print_block(self, block: Block) -> None:
+        if lines := block.render(terminal.LineRenderer()):
+            self._end_line()
+            self._write(terminal.gap(self._last, block) + lines + "\n")
+            self._last = block
 
-    def _print_rest(self) -> None:
+    def _print_rest(self, block: Block) -> None:
         """Print the end that was held, and end a text that was printed as it came."""
-        self._write(self._words.finish())
-        self._end_line()
+        rest = self._words.finish()
+        if self._draw is None:
+            self._write(rest)
+            self._end_line()
+        self._draw_text(block, self._undrawn + rest)
+        self._undrawn = ""
 
     def _begin(self, block: Block) -> None:
-        """Begin a block: behind an empty line, but a card directly below a card."""
+        """Begin a block that was not begun: behind an empty line, but a card directly below a card."""
+        if block.key in self._begun:
+            return
         self._begun.add(block.key)
         self._end_line()
-        self._stream.write(terminal.gap(self._last, block))
+        self._write(terminal.gap(self._last, block))
         self._last = block
 
     def _write(self, piece: str) -> None:
         if not piece:
             return
+        self._show("")
         self._stream.write(piece)
         self._stream.flush()
         self._in_line = not piece.endswith("\n")
 
     def _end_line(self) -> None:
         if self._in_line:
-            self._stream.write("\n")
-            self._in_line = False
+            self._write("\n")
+
+    # -- the last line -------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """Count the seconds, but not in a line in which a tool may be printing."""
+        if self.transcript.running is None:
+            return
+        if not any(isinstance(block, ToolCard) and block.open for block in self.transcript.blocks):
+            self._tell()
+        engine().loop.call_later(1.0, self._tick)
+
+    def _tell(self) -> None:
+        running = self.transcript.running
+        # A turn in the background must not write into the line of the prompt.
+        doing = words.doing(running, self.transcript.blocks) if running and engine().main.serving else ""
+        if doing != self._doing[0]:
+            self._doing = doing, time.monotonic()
+        seconds = int(time.monotonic() - self._doing[1])
+        self._show(f"◐ {doing} ({seconds} s) " if seconds else f"◐ {doing} " if doing else "")
+
+    def _show(self, status: str) -> None:
+        """Show a text in the last line, in the place of the one that is shown there."""
+        if not self._erases or self._in_line or status == self._status:
+            return
+        self._status = status
+        columns = get_terminal_size().columns - 1
+        self._stream.write(f"{ERASE_LINE}{status[:columns]}")
+        self._stream.flush()
 
 
 class LiveHtml:

@@ -14,7 +14,7 @@ from agentmagic.context import tokens
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
-from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted
+from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted, Working
 from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.tool_calls import Emit
@@ -36,6 +36,13 @@ from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
 
 Messages = tuple[Message, ...]
+DECIDING = {
+    "route": "choosing the route",
+    "plan": "planning",
+    "parameters": "settling the parameters of a task",
+    "judgement": "judging the result of a task",
+}
+"""What a screen says while the model makes a decision of a planned turn."""
 
 
 class BudgetExhausted(Exception):
@@ -165,6 +172,7 @@ class Steps:
         text, which may not fit. Raises ProviderError and BudgetExhausted.
         """
         messages = await self._fitting()
+        self._emit(Working(DECIDING[what.kind]))
         asked = user(f"{prompt}\n\n{schema.instructions}")
         if what.tool is not None:
             request = Request((asked,), self._turn.agent.instructions, output=schema, decision=what)

@@ -28,6 +28,7 @@ from agentmagic.events import (
     StopReason,
     TurnFinished,
     TurnStarted,
+    Working,
 )
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
@@ -117,7 +118,9 @@ class _TurnLoop:
         error: Exception | None = None
         try:
             if isinstance(model, Preparing):
+                self.emit(Working("loading the local model"))
                 await model.prepare()  # outside the deadline: the first use may fetch a gigabyte
+                self.emit(Working("listing the tools"))
             async with self.deadline:
                 reason = await self._steps()
         except BudgetExhausted as spent:

@@ -122,6 +122,7 @@ class Feed:
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
         self._since = 0.0
+        self._doing = ("", 0.0)
         self.replace(events)
 
     def feed(self, event: Event) -> None:
@@ -202,12 +203,21 @@ class Feed:
             yield grown
 
     def _changed_state(self) -> dict[str, Any]:
-        running = self.transcript.running
-        figures = list(words.footer(running, times=False)) if running else []
-        now = self._state | {"running": {"figures": figures, "since": self._since} if running else None}
+        now = self._state | {"running": self._running()}
         changed = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}
         self._told = now
         return changed
+
+    def _running(self) -> Fields | None:
+        """Return what is shown of the turn under way: its figures, what it does, and since when."""
+        running = self.transcript.running
+        if running is None:
+            return None
+        doing = words.doing(running, self.transcript.blocks[self._settled :])
+        if doing != self._doing[0]:
+            self._doing = doing, self._clock()
+        figures = list(words.footer(running, times=False))
+        return {"figures": figures, "since": self._since, "doing": list(self._doing)}
 
 
 def _grown(sent: _Sent) -> str | None:

@@ -14,7 +14,10 @@ const OTHER = "other"
 /** Characters of arguments that a line has room for. */
 const LONGEST_ARGUMENTS = 160
 
-/** The line of a turn under way: what it has taken so far, what it waits for, and Stop. */
+/** Seconds after which it is said how long something takes. */
+const LONG = 2
+
+/** The line of a turn under way: what it does, what it has taken so far, what it waits for, and Stop. */
 export class Running {
   #icon = h("span", { class: "am-state" })
   #words = h("span", { class: "am-word" })
@@ -57,7 +60,12 @@ export class Running {
   }
 
   tick() {
-    say(this.#time, this.#running && !this.#waits ? elapsed(this.desk.now() - this.#running.since) : "")
+    const running = this.#waits ? null : this.#running
+    say(this.#time, running ? elapsed(this.desk.now() - running.since) : "")
+    if (!running) return
+    const [words, since] = running.doing
+    const seconds = this.desk.now() - since
+    say(this.#words, words && seconds >= LONG ? `${words} (${elapsed(seconds)})` : words)
   }
 
   /** Says what waits; where that is out of sight, with what is needed to answer it here. @param {Waits | null} waits */
@@ -68,7 +76,7 @@ export class Running {
     const words = hidden ? `${said(hidden.block)}${more}` : "waits for you"
     const answers = [this.#show, this.#approve]
     const inside = answers.some(isFocused)
-    say(this.#words, waits ? words : "")
+    if (waits) say(this.#words, words)
     say(this.#arguments, whole ?? "")
     this.#figures.hidden = hidden !== null
     this.#show.hidden = !hidden

@@ -124,7 +124,7 @@ export interface State {
   names?: [name: string, about: string][]
   commands?: [name: string, about: string][]
   chats?: Chat[]
-  running?: { figures: string[]; since: number } | null
+  running?: { figures: string[]; since: number; doing: [words: string, since: number] } | null
 }
 
 /** Text that a block grew by, fields that changed, or null for a block that is gone. */

@@ -111,6 +111,23 @@ def test_an_approval_is_scrolled_into_sight_of_a_reader_who_looks_at_the_end_of_
     cell.finish("It comes.")
 
 
+def test_a_running_cell_says_what_it_does_and_how_long_and_a_stop_leaves_one_line(begun):
+    cell = begun("calls('nap')")
+    line = cell.view.locator(".am-running .am-word")
+    expect(line).to_have_text(re.compile(r"^waiting for nap \(\d+ s\)$"), timeout=20_000)
+    cell.notebook.interrupt(2)
+    cell.finish("Interrupted: the turn was cancelled; what was finished is kept.")
+    expect(line).to_be_hidden()
+
+
+def test_an_error_is_said_once_below_its_cell(begun):
+    cell = begun("*[RateLimited('The quota is used up.', retry_after=0.01)] * 5")
+    cell.finish("RateLimited: the turn failed; the output says why.")
+    expect(cell.view.get_by_text("The quota is used up.").last).to_be_visible()
+    assert cell.view.locator(".am-block", has_text="quota").count() == 1
+    assert "quota" not in cell.output.inner_text()  # which does not look into the view
+
+
 @EVERYWHERE
 def test_stop_is_in_sight_during_a_long_answer(begun):
     cell = begun(f"{LONG[:-1]} * 6, 'pace': 0.02}}")

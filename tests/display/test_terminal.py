@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from agentmagic.display import terminal as plain
 from agentmagic.display import words
-from agentmagic.display.blocks import FooterBlock
+from agentmagic.display.blocks import FooterBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
     ApprovalAsked,
@@ -180,6 +180,35 @@ def test_a_cost_is_said_with_the_figures_that_count(dollars, expected):
 )
 def test_a_duration_is_said_as_a_person_would(seconds, expected):
     assert words.duration(seconds) == expected
+
+
+def test_a_line_renderer_keeps_a_call_and_the_start_of_its_result_on_one_line():
+    table = ToolResult(CALL.id, CALL.name, (Text('[{"name": "Lamp", "total": 12480}, {"name": "Desk", "total": 9}]'),))
+    failed = ToolResult(CALL.id, CALL.name, (Text("No such table.\n" * 9),), "error")
+    for result, end in (
+        (table, "[31 ms] → name total Lamp 12480 Desk 9"),
+        (failed, "[failed · 31 ms] → No such table. No"),
+    ):
+        (card,) = [
+            one for one in Transcript([*started(), *carried_out(CALL, result)]).blocks if isinstance(one, ToolCard)
+        ]
+        line = card.render(plain.LineRenderer())
+        assert end in line
+        assert "\n" not in line
+        assert len(line) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("one", ""),
+        ("one\n\ntwo", "one\n\n"),
+        ("one\n\n```python\na\n\nb", "one\n\n"),
+        ("```\na\n\nb\n```\n\nend", "```\na\n\nb\n```\n\n"),
+    ],
+)
+def test_growing_markdown_is_cut_between_paragraphs(text, whole):
+    assert plain.split_paragraphs(text) == (whole, text[len(whole) :])
 
 
 def test_a_huge_argument_is_one_short_line_in_the_heading():

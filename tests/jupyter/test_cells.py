@@ -258,8 +258,8 @@ def test_a_console_gets_text(kernel):
     kernel.run(ADD + 'play({"text": "Let me see.", **calls("add", a=1, b=2)}, "It is 3.")')
     cell = kernel.run("%%agent\nWhat is 1 plus 2?", **CONSOLE)
     assert cell.displays == []
-    assert cell.stream.startswith("Let me see.\n\n◐ add (notebook) a: 1, b: 2 [running]\n✓ add (notebook) a: 1, b: 2")
-    assert "\nIt is 3.\n" in cell.stream
+    assert cell.stream.startswith("Let me see.\n\n✓ add (notebook) a: 1, b: 2 [")
+    assert "] → 3\n\nIt is 3.\n" in cell.stream
 
 
 def test_a_captured_cell_is_one_output(kernel):

@@ -1,4 +1,4 @@
-"""IPython in a terminal: text as it comes, typed answers, interrupts."""
+"""IPython in a terminal: rendered text, a line for each call, typed answers, interrupts."""
 
 import os
 import signal
@@ -23,14 +23,15 @@ def nap() -> str:
     time.sleep(60)
 def calls(name, **arguments):
     return {"calls": [{"name": name, "arguments": arguments}]}
-agent = Session(Agent(ScriptedModel([calls("act", what="a"), "It is done.", calls("nap"), "second answer"])))
+second = "A **second** answer.\\n\\n- one\\n- two"
+agent = Session(Agent(ScriptedModel([calls("act", what="a"), "It is done.", calls("nap"), second])))
 """
 
 
 @pytest.fixture
 def terminal(tmp_path):
     (tmp_path / "setup.py").write_text(SETUP)
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "dumb"}
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path / "ipython"), "TERM": "xterm"}
     arguments = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor"]
     child = pexpect.spawn(sys.executable, arguments, env=variables, cwd=str(tmp_path), encoding="utf-8", timeout=30)
     child.expect(r"In \[1\]: ")
@@ -51,16 +52,17 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
     terminal.expect_exact("what  a")
     terminal.expect_exact("[n]o and why: ")
     terminal.sendline("y")
-    terminal.expect_exact("acted: a")
+    terminal.expect(r"✓ act \(notebook\) what: a \[.* ms\] → acted: a")
     terminal.expect_exact("It is done.")
     terminal.expect(r"In \[\d+\]: ")
     ask(terminal, "sleep")
-    terminal.expect_exact("nap (notebook) [running]")
+    terminal.expect_exact("◐ waiting for nap")
     terminal.kill(signal.SIGINT)
     terminal.expect_exact("Interrupted: the turn was cancelled")
     terminal.expect(r"In \[\d+\]: ")
     ask(terminal, "again")
-    terminal.expect_exact("second answer")
+    terminal.expect_exact("A \x1b[1msecond\x1b[0m answer.")
+    terminal.expect(r"• .*one")
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("exit()")
     terminal.expect(pexpect.EOF)

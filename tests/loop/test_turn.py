@@ -211,6 +211,19 @@ def test_a_model_that_can_handle_few_tools_chooses_and_the_rest_are_named():
     assert notices(outcome) == ["scripted:script can handle 1 tools. Left out: look."]
 
 
+def test_a_model_that_is_made_ready_says_so_for_that_time():
+    seen = []
+
+    class Slow(ScriptedModel):
+        async def prepare(self):
+            seen.append(session.running.events[-1].text)
+
+    session = Session(Agent(Slow(["Hello."])))
+    assert run(session, "a prompt").final_text == "Hello."
+    assert seen == ["loading the local model"]
+    assert "working" not in [event.type for turn in session.turns for event in turn.events]
+
+
 def test_a_model_that_cannot_be_made_ready_fails_the_turn():
     class Missing(ScriptedModel):
         async def prepare(self):

@@ -16,13 +16,15 @@ from agentmagic.events import (
     PartStarted,
     QuestionAsked,
     StepRetried,
+    StepStarted,
     ToolFinished,
     ToolStarted,
+    Working,
 )
 from agentmagic.messages import Media, Reasoning, Text, ToolCall, ToolResult
 from agentmagic.widgets.page_messages import read
 from agentmagic.widgets.sync import Feed, pieces
-from tests.display.logs import asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
+from tests.display.logs import MODEL, asked_for, carried_out, logs, one_call, one_text, over, started, step_over, text
 from tests.widgets.reader import Reader
 
 CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1"})
@@ -171,8 +173,28 @@ def test_prompts_carry_the_number_of_their_turn():
 
 def test_the_footer_of_a_turn_under_way_is_part_of_the_state():
     feed = Feed(started(), clock)
-    assert told(feed)["state"]["running"] == {"figures": ["scripted:lesson"], "since": 1000.0}
+    running = {"figures": ["scripted:lesson"], "since": 1000.0, "doing": ["waiting for the model", 1000.0]}
+    assert told(feed)["state"]["running"] == running
     assert told(feed, *over())["state"] == {"running": None}
+
+
+def test_a_turn_under_way_says_what_it_does_and_since_when():
+    times = iter(range(100))
+    feed = Feed([started()[0]], lambda: next(times))
+    other = ToolCall("c2", "clock", {})
+    steps = {
+        "loading the local model": [Working("loading the local model")],
+        "waiting for the model": [StepStarted(1, MODEL)],
+        "thinking": [PartStarted(0, "reasoning")],
+        "writing": [PartFinished(0, Reasoning("so")), PartStarted(1, "text")],
+        "choosing a tool": [PartFinished(1, Text("I look.")), PartStarted(2, "tool_call", "run_query")],
+        "waiting for run_query": [*asked_for(CALL, 2), *step_over(), ToolStarted(CALL, "shop")],
+        "waiting for run_query, clock": [ToolStarted(other, "time")],
+        "": [ApprovalAsked("a1", ToolCall("c3", "fetch", {}), "web")],
+    }
+    seen = [told(feed, *events)["state"]["running"]["doing"] for events in steps.values()]
+    assert [words for words, _ in seen] == list(steps)
+    assert [since for _, since in seen] == sorted({since for _, since in seen})
 
 
 def test_a_view_that_missed_nothing_is_told_so_without_a_snapshot():
