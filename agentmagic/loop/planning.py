@@ -35,7 +35,7 @@ from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import Checklist, PlanOptions, TaskProgress
-from agentmagic.providers.base import Decision, OutputSchema
+from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import clip
@@ -216,7 +216,7 @@ class Planner:
         tools = ", ".join(self.executor.tools) or "none"
         for _ in range(MOST_QUESTIONS):
             text, usage = await self.steps.decide(
-                ROUTE.format(tools=tools), ROUTE_FORM, Decision("route", self.request)
+                ROUTE.format(tools=tools), ROUTE_FORM, PlanQuestion("route", self.request)
             )
             try:
                 decided = ROUTE_FORM.read(text)
@@ -257,7 +257,7 @@ class Planner:
         prompt, problem = PLAN.format(tools=", ".join(self.executor.tools)), ""
         for _ in range(TRIES):
             wrong = f"\n\nYour last plan could not be used: {problem} Write the whole plan again." if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, Decision("plan", self.request))
+            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, PlanQuestion("plan", self.request))
             try:
                 tasks = self._tasks(PLAN_FORM.read(text)["tasks"])
             except ValueError as error:
@@ -368,7 +368,7 @@ class Planner:
             parameters=_json(row.parameters),
             results=self._results(row),
         )
-        decision = Decision("parameters", self.request, tool, self._made(row))
+        decision = PlanQuestion("parameters", self.request, tool, self._made(row))
         for _ in range(TRIES):
             wrong = f"\n\nYour last arguments could not be used: {problem}" if problem else ""
             text, usage = await self.steps.decide(prompt + wrong, form, decision)
@@ -410,7 +410,7 @@ class Planner:
         )
         tool = self.executor.tools[row.task.tool].definition
         call = ToolCall(row.call_id, tool.name, row.parameters)
-        decision = Decision("judgement", self.request, tool, (*self._made(row), (call, result)))
+        decision = PlanQuestion("judgement", self.request, tool, (*self._made(row), (call, result)))
         spent, problem = Usage(), ""
         for _ in range(TRIES - 1):
             wrong = f"\n\nYour last judgement could not be used: {problem}" if problem else ""

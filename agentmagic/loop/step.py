@@ -23,10 +23,10 @@ from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import (
     KINDS,
     SETTINGS,
-    Decision,
     Model,
     ModelFinished,
     OutputSchema,
+    PlanQuestion,
     Request,
     honoured,
 )
@@ -165,7 +165,7 @@ class Steps:
         self._emit(StepFinished(self.number, Usage()))
         self._call_ids.update(call.id for call in self._fold.unanswered)
 
-    async def decide(self, prompt: str, schema: OutputSchema, what: Decision) -> tuple[str, Usage]:
+    async def decide(self, prompt: str, schema: OutputSchema, what: PlanQuestion) -> tuple[str, Usage]:
         """Have the model answer a question of the loop, which does not join the conversation, as JSON of a form.
 
         For a route and a plan the model sees the conversation and the tools, else the question alone. Returns its

@@ -122,7 +122,7 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PlanQuestion:
     """A question of a planned turn, for a model that has prompts of its own for it.
 
     Other models read the last message of the request, which asks the same in words. `kind` is the name of the
@@ -152,7 +152,7 @@ class Request:
     tool_choice: str = "auto"
     output: OutputSchema | None = None
     settings: ModelSettings = ModelSettings()
-    decision: Decision | None = None
+    decision: PlanQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentmagic.errors import UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
-from agentmagic.providers.base import Decision, ModelEvent, ModelFinished, Request
+from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request
 from agentmagic.providers.local import downloads, llama, prompts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
@@ -137,7 +137,7 @@ class LocalModel:
         # A cut-off plan may hold no whole name, and a finished plan has no next step.
         return (steps or kept)[-1] if required and tool is None else tool
 
-    async def _decide(self, replies: "_Replies", request: Request, decision: Decision) -> str:
+    async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
         """Return the JSON that a planned turn asks for, by the same constrained steps as a turn without a plan."""
         if decision.tool is None:
             # The last message asks for the decision, in words for other models.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Decision, OutputSchema, Request
+from agentmagic.providers.base import OutputSchema, PlanQuestion, Request
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.wire import read_arguments
 from agentmagic.text import clip
@@ -264,7 +264,7 @@ def repeats(talk: Talk, call: ToolCall) -> bool:
     return any(made.name == call.name and json.loads(made.arguments) == dict(call.arguments) for made in talk.made)
 
 
-def talk_of(decision: Decision) -> Talk:
+def talk_of(decision: PlanQuestion) -> Talk:
     """Return the question and the calls of a planned turn."""
     made = (_made_of(call, result) for call, result in decision.made)
     return Talk(decision.question, tuple(made))
