@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentmagic import secrets
+from agentmagic.providers.registry import providers
 
 HERE = Path(__file__).parent
 
@@ -20,6 +21,7 @@ NEEDS = {
     "jupyter": "ipykernel",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
+    "providers/anthropic": "anthropic",
     "providers/gemini": "google.genai",
     "providers/test_local.py": "xllamacpp",
     "providers/test_strict.py": "openai",
@@ -32,7 +34,10 @@ NEEDS = {
 }
 
 # A developer's own keys, servers and choices must not reach a test.
-PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS", "OPENAI_", "GEMINI_", "GOOGLE_")
+PERSONAL = (
+    *("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS"),
+    *{f"{name.partition('_')[0]}_" for row in providers().values() for name in (*row.keys, row.base_url) if name},
+)
 
 
 def _installed(module: str) -> bool:

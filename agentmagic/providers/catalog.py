@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo as Row
     from genai_prices.types import ModelPrice
 
-# Open models, which any server may run. `claude-` is here until agentmagic has a provider for it.
-OPEN_FAMILIES = (Family(re.compile(r"claude-|gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
+# Open models, which any server may run.
+OPEN_FAMILIES = (Family(re.compile(r"gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
 UNKNOWN = Family(re.compile(""))
 
 # By the part of a media type before the slash; PDF is an exception.

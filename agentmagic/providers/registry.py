@@ -13,7 +13,7 @@ from typing import cast
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers import catalog, gemini, local, openai, scripted
+from agentmagic.providers import anthropic, catalog, gemini, local, openai, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
@@ -41,6 +41,7 @@ ENTRY_POINTS = "agentmagic.providers"
 _OURS: tuple[Provider, ...] = (
     *openai.PROVIDERS,
     *gemini.PROVIDERS,
+    *anthropic.PROVIDERS,
     *local.PROVIDERS,
     *scripted.PROVIDERS,
 )

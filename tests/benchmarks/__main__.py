@@ -18,7 +18,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from tests.benchmarks import long
 from tests.benchmarks.floor import Floor
 
-PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench")
+PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench")
 CHUNKS = 20_000
 REPEATS = 20
 PROMPT = "stream 10"
@@ -39,7 +39,7 @@ def server() -> Iterator[str]:
         assert process.stdout is not None
         base = f"http://127.0.0.1:{int(process.stdout.readline())}"
         os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": "bench", "GEMINI_API_KEY": "bench"}
-        os.environ["GOOGLE_GEMINI_BASE_URL"] = base
+        os.environ |= {"GOOGLE_GEMINI_BASE_URL": base, "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "bench"}
         yield f"{base}/v1"
         process.stdin.close()
 

@@ -1,4 +1,4 @@
-"""A loopback server that speaks as much of the three APIs as the benchmarks need: `python -m tests.benchmarks.server`.
+"""A loopback server that speaks as much of the APIs as the benchmarks need: `python -m tests.benchmarks.server`.
 
 It answers a request whose last message is a user's with one call of `echo`, and a tool's result with a short
 text. A prompt of "stream N" is answered with N chunks of text. The first line it prints is its port.
@@ -90,6 +90,30 @@ def gemini(body: dict[str, Any]) -> Chunks:
         yield chunk({"functionCall": call}, finishReason="STOP")
 
 
+def anthropic(body: dict[str, Any]) -> Chunks:
+    """Answer in the manner of Anthropic's Messages."""
+    content = body["messages"][-1]["content"]
+
+    def block(empty: dict[str, Any], *deltas: dict[str, Any]) -> Chunks:
+        yield {"type": "content_block_start", "index": 0, "content_block": empty}
+        yield from ({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas)
+        yield {"type": "content_block_stop", "index": 0}
+
+    def text(words: list[str]) -> Chunks:
+        return block({"type": "text", "text": ""}, *({"type": "text_delta", "text": word} for word in words))
+
+    yield {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 9, "output_tokens": 1}}}
+    if content[0]["type"] == "tool_result":
+        yield from text(["It ", "says ", "hello."])
+    elif (count := stream_length(content)) is not None:
+        yield from text(["word "] * count)
+    else:
+        call = {"type": "tool_use", "id": f"toolu_{len(body['messages'])}", "name": "echo", "input": {}}
+        yield from block(call, {"type": "input_json_delta", "partial_json": '{"text": "hello"}'})
+    yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}
+    yield {"type": "message_stop"}
+
+
 def stream_length(content: Any) -> int | None:
     """Read N out of a prompt "stream N", whichever form the API gives it."""
     text = content if isinstance(content, str) else content[0].get("text", "")
@@ -102,6 +126,8 @@ def answer(path: str, body: dict[str, Any]) -> tuple[Chunks, bytes]:
         return chat(body), b"data: [DONE]\n\n"
     if "responses" in path:
         return responses(body), b""
+    if "messages" in path:
+        return anthropic(body), b""
     return gemini(body), b""
 
 

@@ -22,12 +22,11 @@ import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
+from tests.conftest import PERSONAL
+
 ROOT = Path(__file__).parent.parent.parent
 CHROMIUM = "AGENTMAGIC_CHROMIUM"
 """The environment variable that names the browser, where it is not `chromium` on the path."""
-
-PERSONAL = ("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "OPENAI_", "GEMINI_", "GOOGLE_")
-"""Variables of the developer's own that must not reach a kernel."""
 
 TIMEOUT = 30.0
 """Seconds that the slowest thing may take."""

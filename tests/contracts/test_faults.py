@@ -145,7 +145,7 @@ def test_a_refusal_raises_its_error_at_once(conversation, api, fault, kind):
         talk.goes_on()
 
 
-@pytest.mark.parametrize("api", [api_case("openai"), api_case("openai-chat")])
+@pytest.mark.parametrize("api", [api_case(name) for name in ("openai", "openai-chat", "anthropic")])
 def test_a_used_up_quota_is_not_tried_again(conversation, api):
     with conversation(api, NO_QUOTA) as talk:
         _, error = talk.ask()
@@ -450,6 +450,7 @@ def test_the_reasoning_and_the_signatures_go_back_as_they_came(conversation, api
         "openai": "-A secret thought.",
         "openai-chat": "A secret thought.",
         "gemini": "c2lnbmF0dXJl",
+        "anthropic": "c2lnbmF0dXJl",
     }  # "signature"
     assert secret[api] in sent
     assert "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I" not in sent  # "skip_thought_signature_validator"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from agentmagic.providers.base import Model, ModelFinished, Request, honoured
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, invalid_history, run
+from tests.contracts.conversing import api_case
 from tests.providers.loopback import Exchange, Loopback, sse
 from tests.turns import AT_ONCE, texts
 
@@ -40,13 +40,14 @@ class Case:
     """A model behind HTTP: how it is made for an address, and its answers, one event of the stream each.
 
     `calling` says WORDS and calls the clock for each zone; `speaking` says WORDS only. `settings` are the fields of a
-    request with SETTINGS.
+    request with SETTINGS. Without its last `closing` events an answer has no end.
     """
 
     make: Callable[[str], Model]
     calling: list[str]
     speaking: list[str]
     settings: dict[str, Any]
+    closing: int = 1
 
 
 def responses_case() -> Case:
@@ -105,6 +106,7 @@ def chat_case() -> Case:
         [*spoken, *called, chunk({}, "tool_calls"), usage, sse(done=True)],
         [*spoken, chunk({}, "stop"), usage, sse(done=True)],
         {"temperature": 0.5, "max_tokens": 900, "reasoning_effort": "low", "seed": 7},
+        closing=3,
     )
 
 
@@ -130,21 +132,39 @@ def gemini_case() -> Case:
     return Case(make, [spoken, *called, closing], [spoken, closing], {"generationConfig": config})
 
 
-CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case}
-SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "google.genai"}
+def anthropic_case() -> Case:
+    from agentmagic.providers.anthropic.anthropic_model import Anthropic
+
+    def event(kind, **more):
+        return f"event: {kind}\n{sse({'type': kind, **more})}"
+
+    def block(place, empty, **delta):
+        return [
+            event("content_block_start", index=place, content_block=empty),
+            event("content_block_delta", index=place, delta=delta),
+            event("content_block_stop", index=place),
+        ]
+
+    start = event("message_start", message={"id": "msg_1", "usage": {"input_tokens": 5, "output_tokens": 1}})
+    spoken = [start, *block(0, {"type": "text", "text": ""}, type="text_delta", text=WORDS)]
+    called = []
+    for place, zone in enumerate(ZONES, 1):
+        empty = {"type": "tool_use", "id": f"toolu_{place}", "name": "clock", "input": {}}
+        called += block(place, empty, type="input_json_delta", partial_json=f'{{"zone": "{zone}"}}')
+
+    def closing(reason):
+        ended = event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": 7})
+        return [ended, event("message_stop")]
+
+    def make(url):
+        return Anthropic("claude-sonnet-5-5", base_url=url, api_key=KEY)
+
+    settings = {"max_tokens": 900, "output_config": {"effort": "low"}, "temperature": None}
+    return Case(make, [*spoken, *called, *closing("tool_use")], [*spoken, *closing("end_turn")], settings)
 
 
-def _installed(module):
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package above it
-        return False
-
-
-HTTP = [
-    pytest.param(name, marks=pytest.mark.skipif(not _installed(sdk), reason=f"{sdk} is not installed"))
-    for name, sdk in SDKS.items()
-]
+CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case, "anthropic": anthropic_case}
+HTTP = [api_case(name) for name in CASES]
 
 
 @contextmanager
@@ -317,8 +337,7 @@ def test_cancelling_ends_a_script_at_once():
 def test_a_stream_that_ends_before_its_closing_event_is_broken(name, answer):
     case = CASES[name]()
     chunks = getattr(case, answer)
-    closing = {"openai": 1, "openai-chat": 3, "gemini": 1}[name]
-    for length in range(1, len(chunks) - closing + 1):
+    for length in range(1, len(chunks) - case.closing + 1):
         with Loopback([Exchange("".join(chunks[:length]))]) as server, pytest.raises(StreamBroken):
             events_of(case.make(server.url))
 
@@ -327,7 +346,7 @@ def test_a_stream_that_ends_before_its_closing_event_is_broken(name, answer):
 def test_a_connection_that_breaks_within_the_stream_is_broken(name):
     case = CASES[name]()
     whole = "".join(case.calling)
-    closing_event_begins = len("".join(case.calling[: -1 if name != "openai-chat" else -3]))
+    closing_event_begins = len("".join(case.calling[: -case.closing]))
     for cut in range(10, closing_event_begins, closing_event_begins // 9):
         with Loopback([Exchange(whole, cut_at=cut)]) as server, pytest.raises(StreamBroken) as caught:
             events_of(case.make(server.url))

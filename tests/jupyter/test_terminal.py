@@ -67,7 +67,7 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
 
 
 def test_an_input_that_has_ended_declines_the_local_model(terminal):
-    hidden = ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
+    hidden = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
     terminal.sendline(f"import os; os.environ |= dict.fromkeys({hidden!r}, ''); agent = Session(Agent())")
     terminal.expect(r"In \[\d+\]: ")
     ask(terminal, "hello")

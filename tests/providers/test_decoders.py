@@ -14,6 +14,8 @@ from agentmagic import serialization
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Text, ToolCall, ToolResult, user
+from agentmagic.providers.anthropic import anthropic_encoder
+from agentmagic.providers.anthropic.anthropic_decoder import Decoder as Anthropic
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.providers.gemini import gemini_encoder
 from agentmagic.providers.gemini.gemini_decoder import Decoder as Gemini
@@ -90,6 +92,34 @@ def gemini_chunks() -> list[Any]:
     ]
 
 
+def anthropic_chunks() -> list[Any]:
+    def of(kind: str, place: int, **more: Any) -> dict[str, Any]:
+        return {"type": f"content_block_{kind}", "index": place, **more}
+
+    def block(place: int, empty: dict[str, Any], *deltas: dict[str, Any]) -> list[Any]:
+        return [
+            of("start", place, content_block=empty),
+            *(of("delta", place, delta=delta) for delta in deltas),
+            of("stop", place),
+        ]
+
+    call = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}, "caller": {"type": "direct"}}
+    thought = {"type": "thinking", "thinking": "", "signature": ""}
+    thinks = {"type": "thinking_delta", "thinking": "Hm."}
+    cites = {"type": "citations_delta", "citation": {"cited_text": "x"}}
+    return [
+        {"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 9, "output_tokens": 1}}},
+        *block(0, thought, thinks, {"type": "signature_delta", "signature": SIGNED}),
+        *block(1, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Let me "}, cites),
+        *block(2, {"type": "redacted_thinking", "data": SIGNED}),
+        *block(3, call, *({"type": "input_json_delta", "partial_json": half} for half in ('{"zone": ', '"UTC"}'))),
+        *block(4, call | {"id": "toolu_2", "input": {"zone": "CET"}}),
+        *block(5, {"type": "server_tool_use", "name": "web_search", "input": {}}),
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}},
+        {"type": "message_stop"},
+    ]
+
+
 @dataclass(frozen=True)
 class Case:
     chunks: list[Any]
@@ -101,10 +131,22 @@ CASES = {
     "openai": Case(responses_chunks(), Responses, responses.encode),
     "openai-chat": Case(chat_chunks(), Chat, chat_completions.encode),
     "gemini": Case(gemini_chunks(), lambda: Gemini("gemini-3.5-flash"), gemini_encoder.encode),
+    "anthropic": Case(anthropic_chunks(), lambda: Anthropic("claude-sonnet-5-5"), anthropic_encoder.encode),
 }
 
 WORDS = st.sampled_from(
-    ["", "x", "\ud800", "length", "content_filter", "MAX_TOKENS", "MALFORMED_FUNCTION_CALL", "message"]
+    [
+        "",
+        "x",
+        "\ud800",
+        "length",
+        "content_filter",
+        "MAX_TOKENS",
+        "MALFORMED_FUNCTION_CALL",
+        "message",
+        "refusal",
+        "pause_turn",
+    ]
 )
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | WORDS,

@@ -32,7 +32,14 @@ def make(model):
 
 
 def test_the_providers_are_these():
-    assert list(registry.providers())[:5] == ["openai", "openai-chat", "gemini", "local", "scripted"]
+    assert list(registry.providers())[:6] == [
+        "openai",
+        "openai-chat",
+        "gemini",
+        "anthropic",
+        "local",
+        "scripted",
+    ]
 
 
 def test_a_script_is_a_model(tmp_path):

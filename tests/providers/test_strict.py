@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.providers.loopback import recorded
+from tests.providers.strict.anthropic import Anthropic
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import MODEL, Gemini
 from tests.providers.strict.responses import Responses
@@ -64,7 +65,22 @@ def gemini():
     return api, {"contents": copy.deepcopy(contents), "tools": [{"functionDeclarations": [declaration]}]}
 
 
-VALID = {"openai": responses, "openai-chat": chat, "gemini": gemini}
+def anthropic():
+    """An API and a request it accepts within a turn: 0 prompt, 1 answer, 2 prompt, 3 calls, 4 results."""
+    api = Anthropic()
+    user = {"role": "user", "content": [TEXT]}
+    tool = {"name": "clock", "description": "Tell the time.", "input_schema": SCHEMA}
+    messages = [user, {"role": "assistant", "content": api.output(say("Hello."))}, user]
+    body = {"model": "m", "max_tokens": 9, "messages": messages, "tools": [tool], "system": [TEXT]}
+    api.check(api.path, body)
+    wrote = api.output(CALLING)
+    results = [{"type": "tool_result", "tool_use_id": block["id"], "content": [TEXT]} for block in wrote[2:]]
+    messages += [{"role": "assistant", "content": wrote}, {"role": "user", "content": results}]
+    return api, copy.deepcopy(body)
+
+
+TEXT = {"type": "text", "text": "What time is it?"}
+VALID = {"openai": responses, "openai-chat": chat, "gemini": gemini, "anthropic": anthropic}
 
 # Each mutation changes a request that is accepted in one place; beside it a piece of the refusal's words.
 RESPONSES = {
@@ -281,18 +297,108 @@ GEMINI = {
     "an unknown parameter": (lambda b: b.update(messages=[]), 'Unknown name "messages"'),
     "no contents": (lambda b: b.update(contents=[]), "contents is not specified"),
 }
+UNANSWERED = "`tool_use` ids were found without `tool_result` blocks"
+ANTHROPIC = {
+    "a call without its result": (lambda b: b["messages"][4]["content"].pop(), UNANSWERED),
+    "a result without its call": (lambda b: b["messages"][3]["content"].pop(), "unexpected `tool_use_id` found"),
+    "results after words": (lambda b: b["messages"][4]["content"].insert(0, TEXT), UNANSWERED),
+    "results after another prompt": (lambda b: b["messages"].insert(4, b["messages"][0]), UNANSWERED),
+    "a result twice": (
+        lambda b: b["messages"][4]["content"].append(b["messages"][4]["content"][0]),
+        "each tool_use must have a single result",
+    ),
+    "a call's id twice": (
+        lambda b: b["messages"][3]["content"][3].update(id=b["messages"][3]["content"][2]["id"]),
+        "`tool_use` ids must be unique",
+    ),
+    "calls without their thought": (lambda b: b["messages"][3]["content"].pop(0), "cannot be modified"),
+    "a thought that was changed": (
+        lambda b: b["messages"][3]["content"][0].update(thinking="Hm?"),
+        "Invalid `signature` in `thinking` block",
+    ),
+    "a thought of nobody": (
+        lambda b: b["messages"][3]["content"][0].update(signature="AAAA"),
+        "Invalid `signature` in `thinking` block",
+    ),
+    "a thought after another prompt": (
+        lambda b: b["messages"][0].update(content=[{"type": "text", "text": "Hi."}]),
+        "bound to a different conversation",
+    ),
+    "a thought with other tools": (lambda b: b.pop("tools"), "bound to a different conversation"),
+    "a thought at the end": (
+        lambda b: b["messages"][1].update(content=[b["messages"][3]["content"][0]]),
+        "The final block in an assistant message cannot be `thinking`",
+    ),
+    "a message without content": (lambda b: b["messages"][1].update(content=[]), "must have non-empty content"),
+    "an empty text": (lambda b: b["system"][0].update(text=""), "must be non-empty"),
+    "a blank text": (lambda b: b["messages"][1]["content"][0].update(text=" "), "must contain non-whitespace text"),
+    "an answer first": (lambda b: b["messages"].pop(0), 'first message must use the "user" role'),
+    "an answer last": (lambda b: b.update(messages=b["messages"][:2]), "does not support assistant message prefill"),
+    "a picture in an answer": (
+        lambda b: b["messages"][1]["content"].append({"type": "image"}),
+        "Input tag 'image' found",
+    ),
+    "a picture of no type": (
+        lambda b: b["messages"][0].update(content=[{"type": "image", "source": {"type": "base64", "data": "AA"}}]),
+        "media_type: Input should be image/jpeg",
+    ),
+    "a picture in a failed result": (
+        lambda b: b["messages"][4]["content"][0].update(
+            is_error=True,
+            content=[{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}],
+        ),
+        'all content must be type "text" if `is_error` is true',
+    ),
+    "a failed result without content": (
+        lambda b: b["messages"][4]["content"][0].update(is_error=True, content=[]),
+        "content cannot be empty if `is_error` is true",
+    ),
+    "a role of no API": (lambda b: b["messages"][0].update(role="tool"), "Unexpected role"),
+    "a call of a name with a dot": (
+        lambda b: b["messages"][3]["content"][2].update(name="a.b"),
+        "should match pattern",
+    ),
+    "a call of an id with a dot": (lambda b: b["messages"][3]["content"][2].update(id="a.b"), "should match pattern"),
+    "arguments that are no object": (
+        lambda b: b["messages"][3]["content"][2].update(input="UTC"),
+        "Input should be an object",
+    ),
+    "a tool of a long name": (lambda b: b["tools"][0].update(name="c" * 129), "should match pattern"),
+    "a tool twice": (lambda b: b["tools"].append(b["tools"][0]), "Tool names must be unique"),
+    "a tool that takes a list": (lambda b: b["tools"][0].update(input_schema={"type": "array"}), "Field required"),
+    "a tool with alternatives": (
+        lambda b: b["tools"][0].update(input_schema={**SCHEMA, "anyOf": []}),
+        "not supported at the top level",
+    ),
+    "a forced tool": (
+        lambda b: b.update(tool_choice={"type": "tool", "name": "clock"}),
+        'type "tool" and "any" are not supported',
+    ),
+    "an open form": (
+        lambda b: b.update(output_config={"format": {"type": "json_schema", "schema": SCHEMA}}),
+        "'additionalProperties' must be explicitly set to false",
+    ),
+    "a temperature": (lambda b: b.update(temperature=1.0), "temperature: Extra inputs are not permitted"),
+    "thoughts within a budget": (lambda b: b.update(thinking={"type": "enabled"}), '"thinking.type.enabled" is not'),
+    "too long an answer": (lambda b: b.update(max_tokens=128_001), "128001 > 128000"),
+    "no limit of the answer": (lambda b: b.pop("max_tokens"), "max_tokens: Field required"),
+    "five marks of the cache": (
+        lambda b: b["tools"].extend({**b["tools"][0], "name": f"c{n}", "cache_control": {}} for n in range(5)),
+        "A maximum of 4 blocks with cache_control",
+    ),
+}
 MUTATIONS = [
     pytest.param(name, mutate, words, id=f"{name}: {what}")
-    for name, table in (("openai", RESPONSES), ("openai-chat", CHAT), ("gemini", GEMINI))
+    for name, table in (("openai", RESPONSES), ("openai-chat", CHAT), ("gemini", GEMINI), ("anthropic", ANTHROPIC))
     for what, (mutate, words) in table.items()
 ]
-SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "json"}
+SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "json", "anthropic": "anthropic"}
 every_api = pytest.mark.parametrize("name", APIS)
 
 
 @pytest.fixture(autouse=True)
 def sdk(request):
-    """The two OpenAI APIs take the names of their parameters from the SDK."""
+    """All but Gemini take the names of their parameters from the SDK."""
     if "name" in request.fixturenames:
         pytest.importorskip(SDKS[request.getfixturevalue("name")])
 
@@ -460,7 +566,12 @@ def test_odd_answers_are_what_they_say(name):
         assert server.refusals == []
 
 
-CLOSING = {"openai": "response.completed", "openai-chat": 'finish_reason": "', "gemini": "finishReason"}
+CLOSING = {
+    "openai": "response.completed",
+    "openai-chat": 'finish_reason": "',
+    "gemini": "finishReason",
+    "anthropic": "message_stop",
+}
 
 
 @every_api
@@ -509,6 +620,11 @@ def send_back(api, body, wrote):
             results = [{"functionResponse": {"id": e["id"], "name": e["name"], "response": {}}} for e in named]
             body["contents"] += [{"role": "model", "parts": wrote}]
             body["contents"] += [{"role": "user", "parts": results or [{"text": "And now?"}]}]
+        case Anthropic():
+            calls = [block["id"] for block in wrote if block["type"] == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": call_id} for call_id in calls]
+            answer = {"role": "assistant", "content": wrote}
+            body["messages"] += [answer, {"role": "user", "content": results or [TEXT]}]
 
 
 def test_the_model_that_gemini_is_asked_for_is_one_that_signs():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agentmagic.providers.base import Model
 from tests.providers.loopback import Exchange, Loopback, Received
+from tests.providers.strict.anthropic import Anthropic
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import Gemini
 from tests.providers.strict.responses import Responses
@@ -18,7 +19,7 @@ PAGE = "<!doctype html><html><body><h1>Please log in to the network</h1></body><
 
 
 class Api(Protocol):
-    """One of the three APIs, with what it remembers of its own answers."""
+    """One of the APIs, with what it remembers of its own answers."""
 
     name: str
     path: str
@@ -31,10 +32,11 @@ class Api(Protocol):
     def failure(self, fault: Fault) -> Json: ...
 
 
-APIS: dict[str, type[Responses] | type[Chat] | type[Gemini]] = {
+APIS: dict[str, type[Responses | Chat | Gemini | Anthropic]] = {
     "openai": Responses,
     "openai-chat": Chat,
     "gemini": Gemini,
+    "anthropic": Anthropic,
 }
 
 

@@ -1,0 +1,24 @@
+"""Anthropic's Messages API (`anthropic:`), and servers that speak it."""
+
+import re
+
+from agentmagic.providers.base import READS, Family, Provider
+
+KEY = "ANTHROPIC_API_KEY"
+BASE_URL = "ANTHROPIC_BASE_URL"
+
+PROVIDERS = (
+    Provider(
+        name="anthropic",
+        make="agentmagic.providers.anthropic.anthropic_model:Anthropic",
+        about="Anthropic Claude, and any server that speaks its Messages API (ANTHROPIC_BASE_URL)",
+        default="claude-sonnet-5-5",
+        keys=(KEY,),
+        base_url=BASE_URL,
+        package="anthropic",
+        extra="anthropic",
+        prices="anthropic",
+        # https://platform.claude.com/docs/en/about-claude/models/overview
+        families=(Family(re.compile(r"claude-"), READS, 200_000, "anthropic"),),
+    ),
+)

@@ -1,0 +1,273 @@
+"""Encodes a request as the JSON body of Anthropic's Messages API.
+
+https://platform.claude.com/docs/en/api/messages and, under https://platform.claude.com/docs/en/build-with-claude,
+the pages thinking, preserved-thinking, prompt-caching, structured-outputs and pdf-support.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.providers.base import Memo, ModelSettings, Request, merged
+from agentmagic.providers.wire import Json, clean, fit_id, fit_name
+
+PROVIDER = "anthropic"
+"""The provider's name in the data that the history keeps for it."""
+
+BINDING = "thinking-binding-controls-2026-08-01"
+"""The beta that lets a request say what becomes of thoughts whose conversation has changed since."""
+
+FORCED, FORM, THINKING = "tool_choice", "output_config", "thinking"
+"""The fields that a server may refuse, so that they are left out of later requests."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""A legal name of a tool, and a legal id of a call."""
+
+_LONGEST_ID = 64
+_TITLE = 200
+"""Characters of a document's title."""
+
+_NOTHING = "(no words)"
+"""Sent in place of a message or a result without content: the API refuses empty and blank texts."""
+
+# https://platform.claude.com/docs/en/build-with-claude/thinking: models up to Claude 4.5 do not decide by themselves
+# how long they think, and think only if they get a budget. Some of the newer ones cannot be told not to think.
+_CLAUDE = r"(?:.*[./])?claude-"
+_OLD = r"\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-5])?(?:$|[-@]\d{6}))"
+_ADAPTIVE = re.compile(rf"{_CLAUDE}(?!{_OLD})[a-z]+-")
+_ALWAYS_THINKS = re.compile(rf"{_CLAUDE}(?:fable|mythos|opus-(?:5-[1-9](?!\d)|[6-9]|\d\d))")
+_THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
+_FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
+"""Models that bind a thought to all that came before it, and that cannot be forced to call a tool."""
+
+_LONGEST_ANSWER = 64_000
+"""Tokens of an answer with its thoughts; models from Claude 4.5 on write as many, some write twice as many."""
+_LONGEST_OLD_ANSWER = 32_000
+
+_CACHED: Json = {"cache_control": {"type": "ephemeral"}}
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_PDF = "application/pdf"
+
+# What a form of an answer may consist of; the loop checks the answer against the whole schema.
+_KEYWORDS = frozenset({"type", "title", "description", "enum", "const", "required", "$ref"})
+_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf"})
+_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs"})
+_ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
+"""The keywords one of which every schema of a form needs."""
+
+
+def memo_for() -> Memo:
+    """Return a memo that encodes each message of a growing history once."""
+    return Memo(lambda message: map(clean, _messages(message)))
+
+
+def encode(request: Request, model: str, memo: Memo | None = None, without: frozenset[str] = frozenset()) -> Json:
+    """Return the body of a request; a memo saves encoding a message twice.
+
+    The model's name decides which features are used, except those that the server refused before. Blocks that Claude
+    made go back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
+    """
+    adaptive = _ADAPTIVE.match(model) is not None
+    body: Json = {
+        "model": model,
+        "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
+        "messages": _cached((memo or memo_for())(request.messages)),
+        "stream": True,
+    }
+    if adaptive and THINKING not in without:
+        body["thinking"] = _thinking(model, request.settings)
+    system = [request.instructions] if request.instructions.strip() else []
+    if request.tools:
+        body["tools"] = [clean(_tool(tool)) for tool in request.tools]
+        body["tools"][-1] |= _CACHED
+        if request.tool_choice not in ("auto", "none") and (FORCED in without or _FROM_5_1.match(model)):
+            system.append(_demand(request.tool_choice))
+        elif request.tool_choice != "auto":
+            body["tool_choice"] = _choice(request.tool_choice)
+    if system:
+        body["system"] = [{"type": "text", "text": clean(text)} for text in system]
+        body["system"][0] |= _CACHED
+    if request.output and FORM not in without and (schema := _form(request.output.schema)):
+        body["output_config"] = {"format": {"type": "json_schema", "schema": clean(schema)}}
+    return _with_settings(body, request.settings)
+
+
+def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+    """Return the names of the settings that a model takes. No model of Anthropic takes a temperature any more."""
+    refused = {"seed"}
+    if re.match(_CLAUDE, model):
+        refused.add("temperature")
+    always = settings.reasoning == "none" and _ALWAYS_THINKS.match(model)
+    if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
+        refused.add("reasoning")
+    return set(settings.given) - refused
+
+
+def _with_settings(body: Json, settings: ModelSettings) -> Json:
+    if settings.max_output_tokens is not None:
+        body["max_tokens"] = settings.max_output_tokens
+    if settings.temperature is not None:
+        body["temperature"] = settings.temperature
+    if settings.reasoning not in (None, "none"):
+        body = merged(body, {"output_config": {"effort": settings.reasoning}})
+    return merged(body, settings.extra)
+
+
+def encode_answer(parts: Iterable[Part]) -> list[Json]:
+    """Return the message for an answer, none if nothing of it can be sent; no answer may end in a thought."""
+    blocks = [block for part in parts for block in _answered(part)]
+    while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
+        blocks.pop()
+    return [{"role": "assistant", "content": blocks}] if blocks else []
+
+
+def _thinking(model: str, settings: ModelSettings) -> Json:
+    if settings.reasoning == "none":
+        return {"type": "between_tools" if _THINKS_BETWEEN_TOOLS.match(model) else "disabled"}
+    thinking: Json = {"type": "adaptive", "display": "summarized"}
+    if _FROM_5_1.match(model):
+        # Else a request is refused after a turn was undone, a tool was added, or the history was compacted.
+        thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+    return thinking
+
+
+def _cached(messages: list[Json]) -> list[Json]:
+    """Return the messages with a cache mark on the last block; the messages of a memo must not be changed."""
+    *before, last = messages
+    *blocks, block = last["content"]
+    return [*before, {**last, "content": [*blocks, block | _CACHED]}]
+
+
+def _demand(tool_choice: str) -> str:
+    """Return a tool choice in words, for models of which no call can be forced."""
+    which = "one of the tools" if tool_choice == "required" else f"the tool {tool_choice}"
+    return f"Call {which} before you answer."
+
+
+def _choice(tool_choice: str) -> Json:
+    match tool_choice:
+        case "none":
+            return {"type": "none"}
+        case "required":
+            return {"type": "any"}
+        case name:
+            return {"type": "tool", "name": name}
+
+
+def _tool(tool: ToolDef) -> Json:
+    # No alternatives are taken at the top of a schema. The loop checks the arguments against the whole schema.
+    schema = {keyword: value for keyword, value in tool.parameters.items() if keyword not in _LISTS_OF_SCHEMAS}
+    return {"name": tool.name, "description": tool.description, "input_schema": {"type": "object", **schema}}
+
+
+def _messages(message: Message) -> Iterator[Json]:
+    match message.role:
+        case "tool":
+            results = [part for part in message.parts if isinstance(part, ToolResult)]
+            beside = [block for result in results for block in _beside(result)]
+            yield {"role": "user", "content": [*map(_result, results), *beside]}
+        case "user":
+            spoken = [block for part in message.parts for block in _spoken(part)]
+            yield {"role": "user", "content": spoken or [_text(_NOTHING)]}
+        case "assistant":
+            yield from encode_answer(message.parts)
+
+
+def _answered(part: Part) -> Iterator[Json]:
+    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
+    data: Json = own.data if own is not None and own.provider == PROVIDER else {}
+    if isinstance(part, ToolCall):
+        call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
+        yield {**data, "type": "tool_use", "id": call_id, "name": name, "input": dict(part.arguments)}
+    elif data:
+        yield data
+    elif isinstance(part, Text) and part.text.strip():
+        yield _text(part.text)
+    elif isinstance(part, Media):  # a picture that another model made; answers take none
+        yield _text(as_text(part))
+
+
+def _spoken(part: Part) -> Iterator[Json]:
+    if not isinstance(part, Text | Media | Resource):
+        return
+    if isinstance(part, Media) and (block := _media(part)):
+        yield block
+    elif text := as_text(part).strip() and as_text(part):
+        yield _text(text)
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _media(media: Media) -> Json | None:
+    """Return a blob that Claude reads as a block, None for others."""
+    kind = media.media_type.lower().partition(";")[0].strip()
+    if kind in _IMAGES or kind == _PDF:
+        source = {"type": "base64", "media_type": kind, "data": b64encode(media.data).decode()}
+    elif kind.startswith("text/") and (text := media.data.decode(errors="replace")).strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        return None
+    if kind in _IMAGES:
+        return {"type": "image", "source": source}
+    return {"type": "document", "source": source} | ({"title": media.name[:_TITLE]} if media.name.strip() else {})
+
+
+def _result(result: ToolResult) -> Json:
+    """Return the result of a call. A failed one may hold nothing but text, which names its media."""
+    if result.is_error:
+        content = [_text(result.text)] if result.text.strip() else []
+    else:
+        content = [block for part in result.content for block in _spoken(part)]
+    return {
+        "type": "tool_result",
+        "tool_use_id": _fit_call_id(result.call_id),
+        "content": content or [_text(_NOTHING)],
+        "is_error": result.is_error,
+    }
+
+
+def _beside(result: ToolResult) -> Iterator[Json]:
+    """Yield the media of a failed call."""
+    for part in result.content if result.is_error else ():
+        if isinstance(part, Media) and (block := _media(part)):
+            yield _text(f"From the result of {result.name}: {as_text(part)}")
+            yield block
+
+
+def _fit_call_id(call_id: str) -> str:
+    return fit_id(call_id, _LONGEST_ID if _NAME.fullmatch(call_id) else 0)
+
+
+def _form(schema: Mapping[str, Any]) -> Json | None:
+    """Return a schema as the API takes it for an answer, None if it is open where the API wants it closed."""
+    try:
+        return _closed(schema)
+    except ValueError:
+        return None
+
+
+def _closed(schema: object) -> Json:
+    known = cast("Json", schema) if isinstance(schema, Mapping) else {}
+    closed = {keyword: value for keyword, value in known.items() if keyword in _KEYWORDS}
+    for keyword in _MAPS_OF_SCHEMAS & known.keys():
+        closed[keyword] = {name: _closed(child) for name, child in known[keyword].items()}
+    for keyword in _LISTS_OF_SCHEMAS & known.keys():
+        closed["anyOf" if keyword == "oneOf" else keyword] = [_closed(child) for child in known[keyword]]
+    if "items" in known:
+        closed["items"] = _closed(known["items"])
+    if known.get("type") == "object":
+        closed["additionalProperties"] = False
+    if not _can_be_closed(known):
+        message = "the schema allows any value"
+        raise ValueError(message)
+    return closed
+
+
+def _can_be_closed(schema: Json) -> bool:
+    if schema.get("type") == "object" and ("properties" not in schema or schema.get("additionalProperties")):
+        return False
+    return bool(schema.keys() & _ALLOWS_VALUES) and not isinstance(schema.get("type"), list)

@@ -1,0 +1,361 @@
+"""Anthropic's Messages API, as strict as the real one: what it refuses, and how it answers.
+
+Rules: https://platform.claude.com/docs/en/api/messages, and under https://platform.claude.com/docs/en the pages
+agents-and-tools/tool-use/handle-tool-calls, build-with-claude/thinking and build-with-claude/preserved-thinking. Words
+of its refusals: anthropics/claude-code#1237 (results), #63265 (changed thoughts), anomalyco/opencode#48637 (thoughts of
+another conversation), can1357/oh-my-pi#12939 (forced tools), posit-dev/chatlas#10 (empty content).
+"""
+
+import json
+import re
+from base64 import b64encode
+from itertools import count
+from typing import Any
+
+from agentmagic.providers.base import Model
+from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.script import Answer, Call, Fault, Part, Say, Think, halves
+
+MODEL = "claude-sonnet-5-5"
+LONGEST_ANSWER = 128_000
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+THOUGHTS = ("thinking", "redacted_thinking")
+BLOCKS = {
+    "user": ("text", "image", "document", "tool_result"),
+    "assistant": ("text", "tool_use", *THOUGHTS),
+    "system": ("text",),
+    "tool_result": ("text", "image", "document"),
+}
+TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+
+
+class Anthropic:
+    """One account: it remembers the thoughts that it signed, and what stood before each."""
+
+    name = "anthropic"
+    path = "/v1/messages"
+
+    def __init__(self) -> None:
+        self._signed: dict[str, tuple[Json, str]] = {}
+        self._thoughts_of: dict[str, list[Json]] = {}
+        self._arguments: dict[str, str] = {}
+        self._asked = ""
+        self._numbers = count(1)
+
+    def model(self, url: str, key: str) -> Model:
+        """Return the provider under test, pointed at a server."""
+        from agentmagic.providers.anthropic.anthropic_model import Anthropic as Provider
+
+        return Provider(MODEL, base_url=url, api_key=key)
+
+    # -- what it refuses -----------------------------------------------------------------------
+
+    def check(self, path: str, body: Json) -> None:
+        """Raise Refused for a request that the API would not take."""
+        from anthropic.types.message_create_params import MessageCreateParamsBase
+
+        refuse_unless(path == self.path, "Not Found", status=404)
+        for name in body:
+            known = {*MessageCreateParamsBase.__annotations__, "stream"}
+            refuse_unless(name in known, f"{name}: Extra inputs are not permitted")
+        _check_head(body)
+        _check_tools(body)
+        messages = body.get("messages")
+        refuse_unless(isinstance(messages, list) and messages, "messages: Field required")
+        for place, message in enumerate(messages):
+            _check_message(message, f"messages.{place}")
+        turns = _turns(messages)
+        _check_turns(turns)
+        self._check_thoughts(body, turns)
+        self._asked = _prefix(body, turns)
+
+    def _check_thoughts(self, body: Json, turns: list[Json]) -> None:
+        binding = body.get("thinking", {}).get("block_binding", {}).get("prefix_mismatch_behavior")
+        for place, turn in enumerate(turns):
+            for number, block in enumerate(turn["content"]):
+                if block["type"] in THOUGHTS:
+                    before = _prefix(body, turns[:place])
+                    self._check_thought(block, f"messages.{place}.content.{number}", "" if binding else before)
+        latest = next((turn for turn in reversed(turns) if turn["role"] == "assistant"), {"content": []})
+        thoughts = [block for block in latest["content"] if block["type"] in THOUGHTS]
+        for block in latest["content"]:
+            words = "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+            wanted = self._thoughts_of.get(block.get("id", ""), [])
+            refuse_unless(all(_plain(thought) in map(_plain, thoughts) for thought in wanted), words)
+
+    def _check_thought(self, block: Json, where: str, before: str) -> None:
+        key = block.get("signature") or block.get("data") or ""
+        wrote, asked = self._signed.get(key, ({}, ""))
+        words = f"{where}: Invalid `signature` in `thinking` block"
+        refuse_unless(_plain(block) == wrote, words)
+        bound = f"{words}. The block is bound to a different conversation. Remove the block."
+        refuse_unless(not before or not asked or before == asked, bound)
+
+    # -- what it answers -----------------------------------------------------------------------
+
+    def output(self, answer: Answer) -> list[Json]:
+        """Write the content of an answer, and remember its thoughts; one that follows a call comes redacted."""
+        blocks: list[Json] = []
+        for part in answer.parts:
+            blocks.append(self._block(part, redacted=any(block["type"] == "tool_use" for block in blocks)))
+        thoughts = [block for block in blocks if block["type"] in THOUGHTS]
+        for block in thoughts:
+            self._signed[block.get("signature") or block["data"]] = (block, self._asked)
+        self._asked = ""
+        for place, block in enumerate(blocks):
+            if block["type"] == "tool_use":
+                self._thoughts_of[block["id"]] = [thought for thought in blocks[:place] if thought in thoughts]
+        return blocks
+
+    def _block(self, part: Part, *, redacted: bool) -> Json:
+        signature = b64encode(b"signature %d" % next(self._numbers)).decode()
+        match part:
+            case Think() if redacted:
+                return {"type": "redacted_thinking", "data": signature}
+            case Think(text):
+                return {"type": "thinking", "thinking": text, "signature": signature}
+            case Say(text):
+                return {"type": "text", "text": text}
+            case Call(name, arguments):
+                call_id = f"toolu_{next(self._numbers):07}"
+                self._arguments[call_id] = arguments
+                block = {"type": "tool_use", "id": call_id, "name": name, "input": _object(arguments)}
+                return block | {"caller": {"type": "direct"}}
+
+    def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
+        """Return the events of an answer: all up to the middle of its last block, and the rest."""
+        blocks = self.output(answer)
+        reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
+        events = [_START, event({"type": "ping"})]
+        ends: list[str] = []
+        for place, block in enumerate(blocks):
+            begin, ends = _streamed(place, block, self._arguments.get(block.get("id", ""), ""))
+            events += [*begin, *(ends if place < len(blocks) - 1 else ())]
+        if answer.ending == "length":  # what would have come after the middle never comes
+            ends, reason = [event({"type": "content_block_stop", "index": len(blocks) - 1})], "max_tokens"
+        return events, [*ends, *closing(reason)]
+
+    def midway_failure(self) -> str:
+        """Return an event that reports a failure of the server."""
+        return event(_error("overloaded_error", "Overloaded"))
+
+    def refusal(self, refused: Refused) -> Json:
+        """Write why a request was refused."""
+        return _error(TYPES[refused.status], str(refused))
+
+    def failure(self, fault: Fault) -> Json:
+        """Write the body of a fault: https://platform.claude.com/docs/en/api/errors."""
+        kind = TYPES.get(fault.status, "api_error")
+        match fault.kind:
+            case "too_long":
+                return _error(kind, "prompt is too long: 1000010 tokens > 1000000 maximum")
+            case "no_model":
+                return _error(kind, f"model: {MODEL}")
+            case "quota":
+                return _error(kind, "Your limit is reached.", details={"error_code": "enforced_spend_limit_reached"})
+            case _:
+                return _error(kind, f"The request failed with {fault.status}.")
+
+
+def event(data: Json) -> str:
+    """Write one server-sent event."""
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
+
+
+def closing(reason: str, **delta: Any) -> list[str]:
+    """Return the events that end a response."""
+    usage = {"output_tokens": 20, "output_tokens_details": {"thinking_tokens": 5}, "input_tokens": None}
+    delta |= {"stop_reason": reason, "stop_sequence": None}
+    return [event({"type": "message_delta", "delta": delta, "usage": usage}), event({"type": "message_stop"})]
+
+
+_USAGE = {"input_tokens": 20, "cache_creation_input_tokens": 10, "cache_read_input_tokens": 20, "output_tokens": 1}
+_MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "content": [], "stop_reason": None}
+_START = event({"type": "message_start", "message": {**_MESSAGE, "usage": _USAGE}})
+
+
+def _object(arguments: str) -> Json:
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _streamed(place: int, block: Json, arguments: str) -> tuple[list[str], list[str]]:
+    """Return the events of a block: those up to its middle, and the rest."""
+    kind = block["type"]
+    field, delta, key = {
+        "text": ("text", "text_delta", "text"),
+        "thinking": ("thinking", "thinking_delta", "thinking"),
+        "tool_use": ("input", "input_json_delta", "partial_json"),
+        "redacted_thinking": ("data", "", ""),
+    }[kind]
+    empty = {"input": {}} if kind == "tool_use" else {} if not delta else {field: ""}
+    start = {**block, **empty, **({"signature": ""} if kind == "thinking" else {})}
+    deltas = [{"type": delta, key: half} for half in halves(arguments or block[field])] if delta else []
+    if kind == "thinking":
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+    pieces = [event({"type": "content_block_delta", "index": place, "delta": delta}) for delta in deltas]
+    begin = [event({"type": "content_block_start", "index": place, "content_block": start}), *pieces[:1]]
+    return begin, [*pieces[1:], event({"type": "content_block_stop", "index": place})]
+
+
+def _error(kind: str, message: str, **more: Any) -> Json:
+    return {"type": "error", "error": {"type": kind, "message": message, **more}, "request_id": "req_1"}
+
+
+def _plain(block: Json) -> Json:
+    return {name: value for name, value in block.items() if name != "cache_control"}
+
+
+def _prefix(body: Json, turns: list[Json]) -> str:
+    """Return all that stands before an answer: what its thoughts are bound to."""
+    head = [[_plain(block) for block in body.get(name, ())] for name in ("system", "tools")]
+    return json.dumps([*head, *([_plain(block) for block in turn["content"]] for turn in turns)])
+
+
+def _check_head(body: Json) -> None:
+    for name in ("model", "max_tokens"):
+        refuse_unless(body.get(name), f"{name}: Field required")
+    words = f"max_tokens: {body['max_tokens']} > {LONGEST_ANSWER}, which is the maximum allowed number of output tokens"
+    refuse_unless(body["max_tokens"] <= LONGEST_ANSWER, f"{words} for {body['model']}")
+    kind = body.get("thinking", {}).get("type", "adaptive")
+    words = f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive"'
+    refuse_unless(kind in ("adaptive", "between_tools"), words)
+    for block in body.get("system", ()):
+        _check_block(block, "system", "system")
+    schema = body.get("output_config", {}).get("format", {}).get("schema")
+    if schema is not None:
+        _check_form(schema)
+    marks = json.dumps(body).count('"cache_control"')
+    refuse_unless(marks <= 4, f"A maximum of 4 blocks with cache_control may be provided. Found {marks}.")
+
+
+def _check_form(schema: Any) -> None:
+    words = "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false"
+    refuse_unless(schema.get("type") != "object" or schema.get("additionalProperties") is False, words)
+    for keyword in ("minimum", "maximum", "minLength", "maxLength", "pattern", "maxItems"):
+        words = f"output_config.format.schema: For '{schema.get('type')}' type, property '{keyword}' is not supported"
+        refuse_unless(keyword not in schema, words)
+    for child in (*(schema.get("properties") or {}).values(), *schema.get("anyOf", ())):
+        _check_form(child)
+
+
+def _check_tools(body: Json) -> None:
+    tools = body.get("tools", [])
+    for place, tool in enumerate(tools):
+        _check_name(tool.get("name"), f"tools.{place}.custom.name")
+        schema = tool.get("input_schema") or {}
+        words = f"tools.{place}.custom.input_schema.type: Field required"
+        refuse_unless(schema.get("type") == "object", words)
+        words = f"tools.{place}.custom.input_schema: oneOf, allOf and anyOf are not supported at the top level"
+        refuse_unless(not schema.keys() & {"oneOf", "allOf", "anyOf"}, words)
+    names = [tool["name"] for tool in tools]
+    refuse_unless(len(set(names)) == len(names), "tools: Tool names must be unique.")
+    choice = body.get("tool_choice", {"type": "auto"})
+    words = 'tool_choice: type "tool" and "any" are not supported for this model.'
+    refuse_unless(choice.get("type") in ("auto", "none"), words)
+    refuse_unless(tools or "tool_choice" not in body, "tool_choice may only be specified while providing tools.")
+
+
+def _check_name(name: object, where: str) -> None:
+    words = f"{where}: String should match pattern '^{NAME.pattern}$'"
+    refuse_unless(isinstance(name, str) and NAME.fullmatch(name), words)
+
+
+def _check_message(message: Any, where: str) -> None:
+    role = message.get("role") if isinstance(message, dict) else None
+    refuse_unless(role in ("user", "assistant"), f'{where}.role: Unexpected role "{role}".')
+    content = message.get("content")
+    words = f"{where}: all messages must have non-empty content except for the optional final assistant message"
+    refuse_unless(isinstance(content, list) and content, words)
+    for place, block in enumerate(content):
+        _check_block(block, role, f"{where}.content.{place}")
+    last = content[-1]["type"]
+    words = f"{where}: The final block in an assistant message cannot be `{last}`."
+    refuse_unless(last not in THOUGHTS, words)
+
+
+def _check_block(block: Any, role: str, where: str) -> None:
+    kind = block.get("type") if isinstance(block, dict) else None
+    refuse_unless(
+        kind in BLOCKS[role], f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+    )
+    match kind:
+        case "text":
+            refuse_unless(block.get("text"), f"{where}: text content blocks must be non-empty")
+            refuse_unless(block["text"].strip(), f"{where}: text content blocks must contain non-whitespace text")
+        case "tool_use":
+            _check_name(block.get("id"), f"{where}.tool_use.id")
+            _check_name(block.get("name"), f"{where}.tool_use.name")
+            refuse_unless(isinstance(block.get("input"), dict), f"{where}.tool_use.input: Input should be an object")
+        case "tool_result":
+            _check_result(block, where)
+        case "image" | "document":
+            _check_source(block.get("source") or {}, kind, where)
+
+
+def _check_source(source: Json, kind: str, where: str) -> None:
+    types = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}[kind]
+    types = ("text/plain",) if source.get("type") == "text" else types
+    words = f"{where}.{kind}.source.{source.get('type')}.media_type: Input should be {' or '.join(types)}"
+    refuse_unless(source.get("media_type") in types and source.get("data"), words)
+
+
+def _check_result(block: Json, where: str) -> None:
+    content = block.get("content", [])
+    for place, inner in enumerate(content):
+        _check_block(inner, "tool_result", f"{where}.tool_result.content.{place}")
+    if block.get("is_error"):
+        words = f"{where}.tool_result: content cannot be empty if `is_error` is true"
+        refuse_unless(content, words)
+        words = f'{where}.tool_result: all content must be type "text" if `is_error` is true'
+        refuse_unless(all(inner["type"] == "text" for inner in content), words)
+
+
+def _turns(messages: list[Json]) -> list[Json]:
+    """Return the messages with those of one role in a row combined, as the API reads them."""
+    turns: list[Json] = []
+    for message in messages:
+        if turns and turns[-1]["role"] == message["role"]:
+            turns[-1] = {**message, "content": [*turns[-1]["content"], *message["content"]]}
+        else:
+            turns.append(message)
+    return turns
+
+
+def _check_turns(turns: list[Json]) -> None:
+    refuse_unless(turns[0]["role"] == "user", 'messages: first message must use the "user" role')
+    words = "This model does not support assistant message prefill. The conversation must end with a user message."
+    refuse_unless(turns[-1]["role"] == "user", words)
+    ids = [block["id"] for turn in turns for block in turn["content"] if block["type"] == "tool_use"]
+    refuse_unless(len(set(ids)) == len(ids), "messages: `tool_use` ids must be unique")
+    waiting: list[str] = []
+    for place, turn in enumerate(turns):
+        kinds = [block["type"] for block in turn["content"]]
+        results = [block["tool_use_id"] for block in turn["content"] if block["type"] == "tool_result"]
+        first = results if kinds[: len(results)] == ["tool_result"] * len(results) else []
+        missing = [call_id for call_id in waiting if call_id not in first]
+        words = (
+            f"messages.{place - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+            f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block."
+        )
+        refuse_unless(not missing, words)
+        words = (
+            f"messages.{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id"
+        )
+        refuse_unless(len(set(results)) == len(results), words)
+        strange = [call_id for call_id in results if call_id not in waiting]
+        words = f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(strange)}"
+        refuse_unless(not strange, words)
+        waiting = [block["id"] for block in turn["content"] if block["type"] == "tool_use"]
