@@ -98,8 +98,7 @@ class Chat:
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
-            self.view.replace(self._log())
-            engine().loop.call_soon_threadsafe(self._turn_over)
+            engine().loop.call_soon_threadsafe(self._begin_anew)
             return
         self.view.feed(event)
         if isinstance(event, TurnFinished):
@@ -107,6 +106,10 @@ class Chat:
             asyncio.get_running_loop().call_soon(self._turn_over)
         elif isinstance(event, TurnStarted):
             self.refresh()
+
+    def _begin_anew(self) -> None:
+        self.view.replace(self._log())  # in one step of the engine's loop, as in `_begin`
+        self._turn_over()
 
     def _turn_over(self) -> None:
         self.refresh()
