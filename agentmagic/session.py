@@ -5,7 +5,8 @@ import inspect
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from inspect import Parameter
@@ -110,6 +111,7 @@ class Session:
         self._run: Run | None = None
         self._listeners = Listeners[Event | HistoryCut]()
         self._starting = threading.RLock()
+        self._changing = False
         engine().at_close(self._connections.aclose)
         weakref.finalize(self, self._connections.close_later).atexit = False
 
@@ -245,14 +247,14 @@ class Session:
 
     def clear(self) -> None:
         """Forget the conversation, until `undo` brings it back; connections, approvals and the recipe stay."""
-        self._refuse_while_running()
-        self.history.clear()
+        with self._between_turns():
+            self.history.clear()
         self._tell_cut()
 
     def undo(self) -> Message | None:
         """Forget the last turn and return its prompt; without turns, bring back the cleared ones and return None."""
-        self._refuse_while_running()
-        prompt = self.history.undo()
+        with self._between_turns():
+            prompt = self.history.undo()
         self._tell_cut()
         return prompt
 
@@ -294,11 +296,11 @@ class Session:
 
         Raises UsageError if the file exists or cannot be written.
         """
-        self._refuse_while_running()
         if Path(path).exists():
             message = f"{path} is there already, and was left as it is. Name another file."
             raise UsageError(message)
-        self.history.save(self._journal(path), self.in_doubt)
+        with self._between_turns():
+            self.history.save(self._journal(path), self.in_doubt)
 
     def restore(self, path: str | Path | None = None) -> None:
         """Take up the conversation saved at `path`, by default the session's own, and go on saving there.
@@ -306,11 +308,15 @@ class Session:
         Raises JournalError if there is no file that can be read, and UsageError if an unsaved conversation would be
         lost.
         """
-        self._refuse_while_running()
         place = self.path if path is None else Path(path)
         if place is None:
             message = "This session is saved nowhere. Name the file to take up."
             raise UsageError(message)
+        with self._between_turns():
+            self._restore(place)
+        self._tell_cut()
+
+    def _restore(self, path: Path) -> None:
         if self.turns and not self.history.is_saved:
             message = (
                 "This session has a conversation that is saved nowhere, and would be lost. Save it with save(FILE) "
@@ -318,14 +324,13 @@ class Session:
             )
             raise UsageError(message)
         self.history.close()
-        journal = self._journal(place)
+        journal = self._journal(path)
         saved = journal.resume()
         self.history = History.of(saved.turns, journal)
         self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
         self.in_doubt.update(saved.in_doubt)
         self._spent = saved.spent
         self._notices.extend(Notice("warning", problem) for problem in saved.problems)
-        self._tell_cut()
 
     # -- on the engine -------------------------------------------------------------------------
 
@@ -343,7 +348,7 @@ class Session:
         message = as_prompt(prompt)
         learn_secrets()
         with self._starting:
-            self._refuse_while_running()
+            self._refuse_while_busy()
             plan = self._plan(options, keep)
             self._facts = facts
             self._notices.extend(Notice("info", words) for words in overrides(model.name))
@@ -401,9 +406,21 @@ class Session:
         self._listed = outcome.tools or self._listed
         return outcome
 
-    def _refuse_while_running(self) -> None:
-        if self.running:
-            message = "A turn is running. Wait for it, or cancel it, and try again."
+    @contextmanager
+    def _between_turns(self) -> Generator[None]:
+        """Let no turn begin while the history is changed or read, possibly for seconds. Raises SessionBusy."""
+        with self._starting:
+            self._refuse_while_busy()
+            self._changing = True
+        try:
+            yield
+        finally:
+            self._changing = False
+
+    def _refuse_while_busy(self) -> None:
+        if self.running or self._changing:
+            what = "The history is being changed" if self._changing else "A turn is running"
+            message = f"{what}. Wait for it, or cancel it, and try again."
             raise SessionBusy(message)
 
     def _tell_cut(self) -> None:

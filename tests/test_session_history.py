@@ -11,6 +11,9 @@ from IPython.lib.pretty import pretty
 from agentmagic import Agent, Policy, Rule, Session, ToolContext, register_secret, tool
 from agentmagic.errors import JournalError, SessionBusy, UsageError
 from agentmagic.events import TurnFinished, is_delta
+from agentmagic.history.history import History
+from agentmagic.history.journal import Journal
+from agentmagic.history.journal_reader import Saved
 from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.session import TurnOptions
@@ -35,6 +38,36 @@ def spoken(*words):
     for number, _ in enumerate(words):
         session.ask(f"prompt {number}")
     return session
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Session.clear, Session.undo, lambda session: session.save("other.jsonl"), lambda session: session.restore()],
+    ids=["clear", "undo", "save", "restore"],
+)
+def test_no_turn_begins_while_the_history_is_changed(change, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    session = Session(recipe("one", "two", "three"), path="talk.jsonl")
+    session.ask("first")
+    begun, end = threading.Event(), threading.Event()
+
+    def wait(*_):
+        begun.set()
+        assert end.wait(DEAD)
+        return Saved(())
+
+    for owner, name in ((History, "clear"), (History, "undo"), (History, "save"), (Journal, "resume")):
+        monkeypatch.setattr(owner, name, wait)
+    changing = threading.Thread(target=change, args=(session,))
+    changing.start()
+    assert begun.wait(DEAD)
+    with pytest.raises(SessionBusy, match=r"The history is being changed\. Wait for it"):
+        session.start("second")
+    with pytest.raises(SessionBusy, match="The history is being changed"):
+        session.undo()
+    end.set()
+    changing.join(DEAD)
+    assert session.ask("second").final_text == "two"
 
 
 # -- saving and loading ----------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class Journal:
         self._left_at = 0
         self._incomplete = False
         self._guard = threading.RLock()
+        self._process = os.getpid()
 
     def write(self, record: Record) -> None:
         """Append a record; the first one begins the file.
@@ -66,6 +67,8 @@ class Journal:
         If the file holds a conversation that was not resumed, that file is kept under the next free name, for
         example `NAME.1.jsonl`. Of a record that is too large, only a part is written.
         """
+        if self._process != os.getpid():
+            self._leave_to_parent()
         if self.problem or is_delta(record):
             return
         line = self._line(record)
@@ -210,6 +213,12 @@ class Journal:
             self._incomplete = True
             self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {lost[0]}.")
         return line
+
+    def _leave_to_parent(self) -> None:
+        """Stop writing in a forked child, which has the file and the lock of its parent."""
+        self._process, self._guard = os.getpid(), threading.RLock()  # a thread of the parent may hold the guard
+        self._file = self._lock = self._closing = None
+        self._stop(_Taken(f"{self.path} belongs to the process that this one was forked from."))
 
     def _not_written(self, error: OSError) -> JournalError:
         return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")

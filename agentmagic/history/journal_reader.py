@@ -133,7 +133,8 @@ def _is_cleared(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-min(LONGEST_HEADER, path.stat().st_size), os.SEEK_END)
         lines = file.read().splitlines()
-    return bool(lines) and decode_record(lines[-1]) == HistoryCut(0)
+    last = decode_record(lines[-1]) if lines else None
+    return isinstance(last, HistoryCut) and not last.turns
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -48,8 +48,11 @@ class Job:
                 value = self.function()
             finally:
                 self.interruptible = False
-        except StopIteration as error:  # which no asyncio future can carry
-            self.future.set_exception(RuntimeError(f"StopIteration: {error}"))
+        except (
+            StopIteration,
+            GeneratorExit,
+        ) as error:  # which no asyncio future can carry
+            self.future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
         else:

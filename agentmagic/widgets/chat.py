@@ -109,8 +109,7 @@ class Chat:
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if isinstance(event, HistoryCut):  # comes in any thread, events of turns on the engine's
-            self.view.replace(self._log())
-            engine().loop.call_soon_threadsafe(self._turn_over)
+            engine().loop.call_soon_threadsafe(self._begin_anew)
             return
         self.view.feed(event)
         if isinstance(event, TurnFinished):
@@ -125,6 +124,10 @@ class Chat:
             return ""
         name, turns = self._notebook.name_of(self.session), commands.count_turns(len(self.session.turns))
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
+
+    def _begin_anew(self) -> None:
+        self.view.replace(self._log())  # in one step of the engine's loop, as in `_begin`
+        self._turn_over()
 
     def _turn_over(self) -> None:
         self.refresh()

@@ -536,3 +536,30 @@ def test_a_conversation_that_cannot_be_begun_leaves_nothing(path, monkeypatch):
         made.begin(ADDED)
     assert "memory" not in str(why.value)
     assert (told, made.begun, list(path.parent.iterdir())) == ([], False, [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_leaves_the_file_to_its_parent(tmp_path):
+    code = """
+import os, warnings
+warnings.simplefilter("ignore")
+from agentmagic import Agent, ScriptedModel, Session
+session = Session(Agent(ScriptedModel(["one", "two"])), path="talk.jsonl")
+session.ask("of the parent")
+child = os.fork()
+if child == 0:
+    told = [event.text for event in session.ask("of the child").events if event.type == "notice"]
+    session.close()
+    os._exit(0 if "kept in memory only" in told[0] and "was forked from" in told[0] else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+session.ask("of the parent again")
+session.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "0\n"
+    assert [turn[0].prompt.text for turn in read(tmp_path / "talk.jsonl").turns] == [
+        "of the parent",
+        "of the parent again",
+    ]

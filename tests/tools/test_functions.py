@@ -134,7 +134,9 @@ def test_a_function_whose_value_cannot_be_written_fails_alone():
     assert failed.is_error
 
 
-@pytest.mark.parametrize("error", [StopIteration("the end"), SystemExit(2), KeyboardInterrupt("by itself")])
+@pytest.mark.parametrize(
+    "error", [StopIteration("the end"), GeneratorExit(), SystemExit(2), KeyboardInterrupt("by itself")]
+)
 def test_no_exception_of_a_function_stops_the_turn_or_the_engine(error):
     def fail() -> None:
         raise error

@@ -119,6 +119,23 @@ def test_a_panel_that_opens_in_the_middle_of_a_turn_shows_all_of_it_once():
     assert turn.wait().stop_reason == "cancelled"
 
 
+def test_the_log_is_read_where_no_event_can_come_before_it_is_shown():
+    threads = []
+
+    class Watched(Chat):
+        def _log(self):
+            threads.append(threading.current_thread())
+            return super()._log()
+
+    session = session_of("one")
+    chat = Watched(session, Desk(), Outputs().write)
+    run(session, "first")
+    session.clear()
+    settled()
+    assert threads == [engine().thread] * 2
+    assert not chat.view.transcript.blocks
+
+
 @pytest.mark.parametrize("forget", [Session.undo, Session.clear], ids=["undo", "clear"])
 def test_what_code_forgets_leaves_the_panel(forget):
     session = session_of("one")
