@@ -140,7 +140,7 @@ class Prompt {
       this.desk.act({ type: "retry", turn })
     }
     if (!this.desk.later(turn)) return run()
-    put(this.element, this.#words, h("div", { class: "am-rewrite" }, ...this.#last(turn, run)))
+    put(this.element, h("div", { class: "am-rewrite" }, this.#words, ...this.#last(turn, run)))
     this.element.querySelector("button")?.focus()
   }
 

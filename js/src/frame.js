@@ -117,7 +117,8 @@ export class Head {
     this.#free.addEventListener("keydown", (event) => this.#named(event))
     this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
-    this.element = h("header", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs, this.#sure)
+    this.element = h("header", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs)
+    pages[0]?.append(this.#sure)
     this.show(0)
   }
 
@@ -207,11 +208,12 @@ export class Head {
 
   /** Asks before the conversation is cleared. @param {HTMLElement} from where the focus goes back to */
   #askSure(from) {
-    const close = () => ((this.#sure.hidden = true), from.focus())
+    const close = () => ((this.#sure.hidden = true), from.focus({ preventScroll: true }))
     const clear = button("Clear all", () => (close(), this.desk.act({ type: "clear" })), "small")
     put(this.#sure, "Clear this conversation? It can be undone until the next message.", clear, button("Keep", close, "small"))
     this.#sure.onkeydown = ({ key }) => void (key === "Escape" && close())
     this.#sure.hidden = false
+    this.show(0)
     clear.focus()
   }
 

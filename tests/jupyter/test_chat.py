@@ -92,11 +92,13 @@ def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
         prompt = pasted if answer == "one" else f"again {pasted}"
         assert paged.value("agent.turns[0].prompt.text") == repr(prompt)
         assert paged.value("agent.model().requests[-1].messages[-1].text") == repr(prompt)
-    assert paged.value("ran, page.said, page.problems") == "([], [], [])"
+    assert paged.value("ran, page.problems") == "([], [])"
+    assert paged.value("[fork.turns[0].answer for fork in (agent_2, agent_3)]") == "['one', 'two']"
     paged.run("page.act('send', text='{x}')\npage.turns(2)")
     assert paged.value("agent.turns[1].prompt.text") == "'{x}'"
     assert paged.run("%%agent\nIs it {x}?").ok  # a cell is the user's own code, and its values are put in
     assert paged.value("agent.turns[-1].prompt.text") == "'Is it 2026?'"
+    paged.run("del agent_2, agent_3")
 
 
 def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
@@ -110,7 +112,7 @@ def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
     paged.run("page.act('rewrite', turn=0, text='{x}')\npage.until(lambda: page.texts('text') == ['three'])")
     paged.run("page.turns(1)")
     assert paged.value(parts) == "['text']"
-    paged.run("%mcp remove obliging")
+    paged.run("del agent_2, agent_3\n%mcp remove obliging")
 
 
 def test_the_servers_of_the_notebook_are_there_and_their_tools_are_offered(paged):
