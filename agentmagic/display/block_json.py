@@ -71,6 +71,7 @@ class JsonRenderer:
             "progress": _progress(card.progress),
             "reason": shown(card.reason),
             "result": _result(card.result),
+            "traceback": shown(card.traceback),
         }
 
     def question(self, block: QuestionBlock) -> Fields:
