@@ -180,11 +180,15 @@ class ToolProgress:
 
 @value_class
 class ToolFinished:
-    """A call has its result, from the tool or instead of it (denied, unknown, interrupted)."""
+    """A call has its result, from the tool or instead of it (denied, unknown, interrupted).
+
+    `traceback` is that of an exception of the user's function: for the user, no model reads it.
+    """
 
     type: ClassVar[str] = "tool_finished"
     result: ToolResult
     seconds: float = 0.0
+    traceback: str = ""
 
 
 @value_class

@@ -130,7 +130,8 @@ def recent(number: int) -> list[LogEntry]:
 
 def event(happened: Event) -> None:
     """Log an event of a turn in a line, deltas excepted; never above INFO, since a screen shows it too."""
-    level = logging.INFO if isinstance(happened, _MILESTONES) else logging.DEBUG
+    raised = isinstance(happened, events.ToolFinished) and happened.traceback
+    level = logging.INFO if raised or isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):
         logger.log(level, "%s %s", happened.type, _words(happened))
 
@@ -181,7 +182,8 @@ def _words(happened: Event) -> str:  # noqa: PLR0911  (one arm for each event wi
         case events.ApprovalAsked() | events.ToolStarted():
             return f"{happened.server}: {_part(happened.call)}"
         case events.ToolFinished():
-            return f"{_part(happened.result)} after {happened.seconds:.3f} s"
+            end = f"{_part(happened.result)} after {happened.seconds:.3f} s"
+            return f"{end}\n{happened.traceback}" if happened.traceback else end
         case events.PromptAdded():
             return _short(happened.prompt.text)
         case events.TurnFinished(result):

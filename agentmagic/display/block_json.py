@@ -80,6 +80,7 @@ class JsonRenderer:
             "progress": _progress(card.progress),
             "reason": shown(card.reason),
             "result": _result(card.result),
+            "traceback": shown(card.traceback),
         }
 
     def checklist(self, block: ChecklistBlock) -> Fields:

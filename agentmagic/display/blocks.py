@@ -154,8 +154,8 @@ class ToolCard(Block):
     """A tool call, from its first letter to its result.
 
     `call` is None while the arguments are still being written; `raw` is their JSON text so far. `reason`
-    is why the call was denied, `seconds` how long it ran. `ask` is the id to answer the approval with, while the
-    card waits for one.
+    is why the call was denied, `seconds` how long it ran, `traceback` that of a function that raised. `ask` is the id
+    to answer the approval with, while the card waits for one.
     """
 
     name: str
@@ -166,6 +166,7 @@ class ToolCard(Block):
     progress: ToolProgress | None = None
     result: ToolResult | None = None
     seconds: float = 0.0
+    traceback: str = ""
     reason: str = ""
     ask: str = ""
 

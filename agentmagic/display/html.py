@@ -283,7 +283,7 @@ def _bar(card: ToolCard) -> Markup:
 def _body(card: ToolCard) -> Markup:
     sections = [*_section("Arguments", words.all_arguments(card))]
     if card.result:
-        sections += _result(card.result)
+        sections += [*_result(card.result), *_traceback(card)]
     else:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
@@ -318,6 +318,12 @@ def _section(heading: str, text: str) -> Iterator[Markup]:
 def _result(result: ToolResult) -> Iterator[Markup]:
     yield _heading("Error" if result.is_error else "Result")
     yield from [_form(form) for form in forms(result)] or (_paragraph(element("em", "nothing"), style=MUTED),)
+
+
+def _traceback(card: ToolCard) -> Iterator[Markup]:
+    if card.traceback:
+        summary = element("summary", element("small", element("b", "Traceback")), style="cursor:pointer")
+        yield element("details", summary, element("pre", shown(card.traceback), style=PRE), style=HEADING)
 
 
 def _heading(text: str) -> Markup:

@@ -144,6 +144,8 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(words.all_arguments(card))
     if card.result:
         yield from _result(card.result)
+        if card.traceback:
+            yield _indented("%tb shows where it was raised.")
     elif card.reason:
         yield _indented(shown(card.reason))
 

@@ -296,6 +296,7 @@ class Transcript:
         card = self._cards.get(result.call_id) or self._card(ToolCall(result.call_id, result.name, {}))
         card.result = result
         card.seconds = event.seconds
+        card.traceback = event.traceback
         card.progress = None
         self._change(card, _ENDS[result.status])
 

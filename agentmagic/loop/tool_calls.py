@@ -27,11 +27,21 @@ from agentmagic.events import (
     ToolStarted,
 )
 from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
-from agentmagic.runtime.engine import running_loop
+from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import listed
-from agentmagic.tools.base import Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
+from agentmagic.tools.base import (
+    Completion,
+    Tool,
+    ToolContext,
+    Toolset,
+    call_tool,
+    failure,
+    list_source,
+    own_traceback,
+    traceback_text,
+)
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
@@ -130,7 +140,7 @@ class ToolExecutor:
         finally:
             entry.seconds = time.monotonic() - began
         entry.outcome = result.status
-        self._finish_call(result, began)
+        self._finish_call(result, began, self._traceback(tool, context))
 
     def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
         count = self._streaks.get(_same(call), 0)
@@ -142,11 +152,19 @@ class ToolExecutor:
         )
         return replace(result, content=(*result.content, Text(words)))
 
-    def _finish_call(self, result: ToolResult, began: float) -> None:
+    def _traceback(self, tool: Tool, context: ToolContext) -> str:
+        """Return the traceback of a function of the user that raised, and leave it for `%tb` too."""
+        if context.error is None or tool.definition.server != NOTEBOOK:
+            return ""
+        if text := traceback_text(context.error):
+            engine().main.leave(context.error.with_traceback(own_traceback(context.error)))
+        return text
+
+    def _finish_call(self, result: ToolResult, began: float, traceback: str = "") -> None:
         if result.done is not None and self._done is None:
             self._done = result.done
         self._running.discard(result.call_id)
-        self.emit(ToolFinished(result, time.monotonic() - began))
+        self.emit(ToolFinished(result, time.monotonic() - began, traceback))
 
     def _unknown(self, name: str) -> str:
         if close := get_close_matches(name, self.tools, n=3, cutoff=0.5):

@@ -5,6 +5,7 @@ A cell that blocks works it off, and between cells the kernel's event loop does.
 
 import asyncio
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -107,6 +108,11 @@ class MainThread:
     def attach(self, wake: Callable[[Callable[[], None]], object] | None) -> None:
         """Set the function that schedules a callback on the main thread's event loop, for when no cell blocks it."""
         self._wake = wake
+
+    def leave(self, error: BaseException) -> None:
+        """Leave an exception in which `%tb` and `%debug` of a notebook look for the last one."""
+        if self.holds_tools:
+            sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
     async def run(
         self, function: Callable[[], T], on_start: Callable[[], None] | None = None, *, wait: bool = True

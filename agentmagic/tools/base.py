@@ -1,8 +1,13 @@
 """The seam between the loop and the tools: the tool, its context, the toolset, and one call as one result."""
 
 import asyncio
+import concurrent.futures
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from traceback import TracebackException
+from types import TracebackType
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from agentmagic import json_schema
@@ -22,6 +27,7 @@ from agentmagic.messages import (
 from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
+from agentmagic.text import cut_middle
 
 TIMEOUT = 60.0
 """Seconds that a call may take by default."""
@@ -215,6 +221,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
             context.cancel()
             fate = f"was given up. {context.left}" if context.left else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
+        context.error = error
         return failure(call, _sentence(error))
 
 
@@ -265,3 +272,35 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, ToolError):
         return words or "The tool failed without saying why."
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+# -- tracebacks ----------------------------------------------------------------------------------------------
+
+LONGEST_TRACEBACK = 20_000
+"""Characters of a traceback that are kept."""
+
+_CELL = re.compile(r'File "(?:[^"\n]*ipykernel_\d+[^"\n]*|<ipython-input-[^"\n]*>)"')
+_CALLING = tuple(
+    str(Path(file).parent) for file in (json_schema.__file__, asyncio.__file__, concurrent.futures.__file__)
+)
+"""The folders of the code that calls tools."""
+
+
+def own_traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception from the tool's own code on, or None if only other code raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CALLING):
+        trace = trace.tb_next
+    return trace
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of what a tool raised, or "" for a ToolError, which is said on purpose.
+
+    Secrets are blanked. Paths are written as Jupyter writes them: the home folder as ~, cells without a file.
+    """
+    if isinstance(error, ToolError) or (trace := own_traceback(error)) is None:
+        return ""
+    text = "".join(TracebackException(type(error), error, trace, compact=True).format())
+    text = _CELL.sub("Cell", text).replace(str(Path.home()), "~")
+    return cut_middle(redact(text), LONGEST_TRACEBACK, lambda start, end: f"\n({end - start:,} characters left out)\n")

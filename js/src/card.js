@@ -205,12 +205,14 @@ function argument(name, text) {
 }
 
 /** @param {CardBlock} block */
-function outcome({ result, reason, state }) {
+function outcome({ result, reason, state, traceback }) {
   if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
   if (!result) return []
   const forms = result.forms.map(drawn)
   const title = heading(result.error ? "Error" : "Result")
-  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")])]
+  const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
+  const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
+  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")]), raised]
 }
 
 /** Says a running time, to the second. @param {number} seconds */

@@ -35,6 +35,7 @@ export interface CardBlock {
   progress: { text: string; share: number | null } | null
   reason: string
   result: { error: boolean; forms: Form[] } | null
+  traceback: string
 }
 
 export interface PromptBlock {

@@ -49,8 +49,8 @@ def step_over(step: int = 1, *, interrupted: bool = False) -> list[Event]:
     return [StepFinished(step, Usage(10, 0, 5, 0, 1, 0.0), "stop", 0.5, interrupted)]
 
 
-def carried_out(call: ToolCall, result: ToolResult, server: str = "shop") -> list[Event]:
-    return [ToolStarted(call, server), ToolFinished(result, 0.031)]
+def carried_out(call: ToolCall, result: ToolResult, server: str = "shop", traceback: str = "") -> list[Event]:
+    return [ToolStarted(call, server), ToolFinished(result, 0.031, traceback)]
 
 
 def answered(call: ToolCall, *content: Text, server: str = "shop") -> list[Event]:

@@ -75,6 +75,14 @@ def test_a_card_reads_in_order_without_any_style():
     )
 
 
+def test_a_traceback_is_folded_in_its_card():
+    failed = ToolResult(CALL.id, CALL.name, (Text("ValueError: <no>"),), "error")
+    fragment = rendered([*started(), *asked_for(CALL), *carried_out(CALL, failed, traceback="File <a>"), *over()])
+    assert "Error ValueError: <no> Traceback File <a>" in words(fragment)
+    assert fragment.count("<details") == 2
+    assert "<details open" not in fragment
+
+
 def test_cards_open_without_a_script():
     fragment = rendered(one_call(CALL, Text("3 rows")))
     assert "<details><summary" in fragment

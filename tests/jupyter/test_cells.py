@@ -1,5 +1,7 @@
 """Cells in a real kernel: turns, their output, their order, their failures."""
 
+import re
+
 from tests.jupyter.harness import BATCH, CONSOLE
 
 ADD = """
@@ -15,10 +17,11 @@ def unmarked() -> str:
     return "unmarked"
 """
 GATE = """
-gate = asyncio.Event()
+import threading
+gate = threading.Event()
 async def wait() -> str:
     "Wait."
-    await gate.wait()
+    await asyncio.to_thread(gate.wait, 30)
     return "opened"
 """
 DRAW = """
@@ -212,9 +215,7 @@ def test_a_turn_in_the_background_streams_into_its_own_cell(kernel):
     kernel.run(GATE + "play(calls('wait'), 'all done', tools=[wait])")
     cell = kernel.run("%%agent --bg\nhello")
     assert cell.ok
-    later = kernel.run(
-        "from agentmagic.runtime.engine import engine\nprint('later')\nengine().loop.call_soon_threadsafe(gate.set)"
-    )
+    later = kernel.run("print('later')\ngate.set()")
     kernel.wait(cell, lambda: "all done" in str(cell.displays) + str(later.displays))
     updates = [message for message in cell.messages + later.messages if message["msg_type"] == "update_display_data"]
     shown = [message for message in cell.messages + later.messages if message["msg_type"] == "display_data"]
@@ -350,3 +351,18 @@ def test_a_turn_that_reaches_its_limit_of_cost_shows_it_and_does_not_fail(kernel
     assert "stopped at the budget" in cell.text
     assert kernel.value("agent.usage.requests") == "1"
     assert "Give US dollars above 0" in kernel.run("%%agent --max-cost 0\nhello").error
+
+
+def test_the_traceback_of_a_function_is_for_the_user_alone(kernel):
+    kernel.run('@tool\ndef fail() -> str:\n    "Fail."\n    return {}["nothing"]\n\nplay(calls("fail"), "Sorry.")')
+    (shown,) = kernel.run("%%agent\nTry.").displays
+    assert "Traceback</b></small></summary>" in shown["text/html"]
+    assert "Cell, line 4, in fail\n    return {}[" in shown["text/html"]
+    assert "ipykernel" not in shown["text/html"]
+    assert "%tb shows where it was raised." in shown["text/plain"]
+    raised = re.sub(r"\x1b\[[\d;]*m", "", kernel.run("%tb").error)
+    assert "in fail()" in raised
+    assert raised.rstrip().endswith("KeyError: 'nothing'")
+    assert "agentmagic" not in raised
+    assert "Cell, line 4, in fail\n" in kernel.run("%agent debug").stream
+    assert kernel.run("assert 'Traceback' not in repr(agent.agent.model.requests)").ok

@@ -17,13 +17,19 @@ def nap() -> str:
 async def wait() -> str:
     "Wait as a coroutine does."
     await asyncio.sleep(60)
+
+@tool
+async def block() -> str:
+    "Block as a coroutine must not."
+    time.sleep(60)
 """
 
 GATE = """
-gate = asyncio.Event()
+import threading
+gate = threading.Event()
 async def wait() -> str:
     "Wait."
-    await gate.wait()
+    await asyncio.to_thread(gate.wait, 30)
     return "opened"
 """
 ACT = """
@@ -48,9 +54,10 @@ def interrupted(kernel, cell):
         ("agent = Session(Agent(Stalled()))", "half an"),
         (SLOW + "play(calls('nap'), 'second answer')", "running"),
         (SLOW + "play(calls('wait'), 'second answer')", "running"),
+        (SLOW + "play(calls('block'), 'second answer')", "running"),
         ("play(RateLimited('busy', retry_after=60), 'second answer')", "trying again"),
     ],
-    ids=["a stalled stream", "a function that sleeps", "a coroutine", "a retry wait"],
+    ids=["a stalled stream", "a function that sleeps", "a coroutine", "a coroutine that blocks", "a retry wait"],
 )
 def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
     assert kernel.run(setup).ok
@@ -110,6 +117,5 @@ def test_an_interrupt_ends_the_waiting_for_a_turn_in_the_background_but_not_that
     kernel.wait_for_text(cell, "queued")
     assert interrupted(kernel, cell) < SOON
     assert "busy" in cell.error
-    kernel.run("from agentmagic.runtime.engine import engine\nrun = agent.running")
-    kernel.run("engine().loop.call_soon_threadsafe(gate.set)\nresult = await run")
+    kernel.run("run = agent.running\ngate.set()\nresult = await run")
     assert kernel.value("result.final_text") == "'first answer'"

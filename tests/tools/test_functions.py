@@ -1,19 +1,21 @@
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from agentmagic import Done, Session, ToolContext, tool
-from agentmagic.errors import UsageError
+from agentmagic.errors import ToolError, UsageError
 from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE, Recorder
-from agentmagic.tools.base import STILL_RUNNING, Tool
+from agentmagic.tools.base import LONGEST_TRACEBACK, STILL_RUNNING, Tool
 from agentmagic.tools.functions import IN_THREAD, Functions, function_tool, is_tool, to_result
 from tests.turns import AT_ONCE, calls, notices, play, results, scripted, texts
 
@@ -153,6 +155,72 @@ def test_an_async_function_that_is_cancelled_by_its_own_doing_fails_alone():
 
     outcome = play(calls("fail"), "Sorry.", tools=[fail])
     assert (outcome.stop_reason, texts(outcome)) == ("answer", ["CancelledError"])
+
+
+# -- the traceback of one that raises --------------------------------------------------------------
+
+
+def traceback_of(function):
+    """The traceback that a user is shown of a tool, after a check that the model gets none."""
+    outcome = play(calls(function.__name__), "Sorry.", tools=[function])
+    (finished,) = (event for event in outcome.events if event.type == "tool_finished")
+    assert "Traceback" not in repr(outcome.history_delta)
+    return finished.traceback
+
+
+def fail() -> None:
+    raise ValueError("sk-" + "a1B2" * 8)
+
+
+async def fail_later() -> None:
+    fail()
+
+
+@pytest.mark.parametrize("function", [fail, fail_later])
+def test_a_traceback_begins_with_the_tool_s_own_code_and_holds_no_secret(function):
+    first, place, *_, last = traceback_of(function).splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert place.endswith(f"in {function.__name__}")
+    assert last == "ValueError: [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("{home}/shop.py", 'File "~/shop.py"'),
+        ("/tmp/ipykernel_17/4711.py", "Cell"),  # noqa: S108
+        ("<ipython-input-3-abcdef>", "Cell"),
+    ],
+)
+def test_a_traceback_has_the_paths_that_jupyter_prints(file, shown, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/ada"))
+    scope = {}
+    exec(compile("def sell():\n    return 1 / 0", file.format(home="/home/ada"), "exec"), scope)  # noqa: S102
+    assert f"  {shown}, line 2, in sell\n" in traceback_of(scope["sell"])
+
+
+def test_a_long_traceback_loses_its_middle():
+    def fail() -> None:
+        raise ValueError("x" * 10 * LONGEST_TRACEBACK)
+
+    told = traceback_of(fail)
+    assert len(told) <= LONGEST_TRACEBACK
+    assert told.startswith("Traceback")
+
+
+def test_what_a_tool_says_on_purpose_has_no_traceback():
+    def fail() -> None:
+        raise ToolError("Choose another.")
+
+    assert traceback_of(fail) == ""
+
+
+def test_what_a_function_of_the_notebook_raised_is_left_for_the_magic_tb(in_a_kernel, monkeypatch):
+    for name in ("last_type", "last_value", "last_traceback"):
+        monkeypatch.setattr(sys, name, None, raising=False)
+    traceback_of(fail)
+    assert sys.last_type is ValueError
+    assert sys.last_traceback.tb_frame.f_code is fail.__code__
 
 
 # -- where it runs -------------------------------------------------------------------------------

@@ -199,6 +199,16 @@ def test_a_step_that_is_withdrawn_leaves_its_group(stage):
     assert [one.is_visible() for one in stage.page.locator(".am-card").all()] == [True] * 4
 
 
+def test_the_traceback_of_a_failed_call_opens_by_key(stage):
+    failed = ToolResult("c1", "order", (Text("ValueError: no tea"),), "error")
+    stage.show(Feed([*started(), *asked_for(CALL), ToolFinished(failed, 0.5, "File 'shop.py', line 3")]))
+    card(stage).locator("summary").first.focus()
+    press(stage, "Enter", "Tab")
+    assert not card(stage).get_by_text("line 3").is_visible()
+    press(stage, "Enter")
+    assert card(stage).get_by_text("line 3").is_visible()
+
+
 def test_a_nested_result_is_a_tree_that_keeps_long_numbers(stage):
     result = (
         '{"deep": {"id": 12345678901234567890, "__proto__": {"x": true}}, "why": "long enough to need several lines"}'
