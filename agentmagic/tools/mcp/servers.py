@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import Listeners
+from agentmagic.runtime.engine import Listeners, void
 from agentmagic.text import clean, listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, names
@@ -308,7 +308,7 @@ class McpServers:
     def _make(self, name: str, config: ServerConfig) -> _ListedServer:
         names.check(name)
         connection = Connection(name, config, self._host, self._store)
-        connection.on_change = lambda: self._listeners.tell(None)
+        connection.on_change = lambda: void(self._listeners.tell(None))
         return _ListedServer(connection)
 
     def _known(self, name: str) -> _ListedServer:

@@ -276,7 +276,7 @@ def _check_name(name: object, where: str) -> None:
 def _check_message(message: Any, where: str) -> None:
     role = message.get("role") if isinstance(message, dict) else None
     refuse_unless(role in ("user", "assistant"), f'{where}.role: Unexpected role "{role}".')
-    content = message.get("content")
+    content = message.get("content") or []
     words = f"{where}: all messages must have non-empty content except for the optional final assistant message"
     refuse_unless(isinstance(content, list) and content, words)
     for place, block in enumerate(content):
