@@ -177,7 +177,7 @@ def attempts(row: TaskProgress) -> Iterator[str]:
     """Yield a line for each judgement of a task: what was found, and what was tried next."""
     for number, judged in enumerate(row.judgements, 1):
         found = "fine" if judged.success else "not what was needed"
-        why = shown(judged.reason or judged.summary).strip()
+        why = shown(judged.reason or judged.summary).strip().rstrip(".")
         then = f" Tried again{'' if judged.parameters is None else ' with other parameters'}." if judged.retry else ""
         yield f"Attempt {number}: {found}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 

@@ -57,8 +57,8 @@ class Cell:
 def begun(open_notebook):
     """Starts a turn that plays some steps, in the third cell; others may come behind it."""
 
-    def begin(steps, *cells, prepare="", kernel="python3"):
-        notebook = open_notebook(f"{prepare}play({steps})", "%%agent\nhello", *cells, kernel=kernel)
+    def begin(steps, *cells, prepare="", kernel="python3", line="%%agent"):
+        notebook = open_notebook(f"{prepare}play({steps})", f"{line}\nhello", *cells, kernel=kernel)
         notebook.run(1)
         return Cell(notebook, 2).start()
 
@@ -425,3 +425,48 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(ope
     cell.finish("not today")
     cell.view.locator(".am-card[data-state=denied]").wait_for()
     assert cell.button("Approve").count() == 0
+
+
+PLANNED = """
+import json
+@tool
+def find(word: str) -> str:
+    "Find a word."
+    if word != "two":
+        raise ValueError(f"there is no word {word!r}")
+    return "2"
+@tool(ask=True)
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+STEPS = [json.dumps(step) for step in (
+    {"route": "ask", "question": "Which word?"},
+    {"route": "tools"},
+    {"tasks": [
+        {"id": "t1", "tool": "find", "parameters": {"word": "too"}, "description": "find the number"},
+        {"id": "t2", "tool": "add", "parameters": {"a": 1, "b": 2}, "depends_on": ["t1"], "description": "add to it"},
+    ]},
+    {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
+)]
+"""
+
+
+@EVERYWHERE
+def test_a_plan_is_followed_in_the_cell_by_keys(begun):
+    cell = begun("*STEPS, 'It is 3.'", prepare=PLANNED, line="%%agent --plan")
+    question = cell.box("Your answer")
+    question.click()
+    cell.page.keyboard.type("two")
+    cell.page.keyboard.press("Enter")
+    tasks = cell.view.locator(".am-tasks > li")
+    expect(cell.view.locator(".am-plan-heading")).to_have_text("Plan: 1 of 2 done, 1 running")
+    expect(tasks.nth(0)).to_have_attribute("data-state", "done")
+    tasks.nth(0).locator("summary").focus()
+    cell.page.keyboard.press("Enter")
+    expect(tasks.nth(0).get_by_text("Attempt 1: not what was needed (It is spelt two)")).to_be_visible()
+    assert serious(cell.page, "agentmagic-view") == []
+    cell.button("Approve").focus()
+    cell.page.keyboard.press("Enter")
+    cell.finish("It is 3.")
+    expect(cell.view.locator(".am-plan-heading")).to_have_text("Plan: 2 of 2 done")
+    assert "Plan: 2 of 2 done" in cell.written()

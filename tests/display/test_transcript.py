@@ -251,7 +251,7 @@ def test_a_snapshot_of_a_checklist_does_not_change():
 
 def test_the_saved_html_of_a_task_opens_to_its_parameters_and_attempts():
     written = html.render(Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED)))
-    for part in ("Plan: 1 of 2 done", "word  two", "Attempt 1: not what was needed (It is spelt two.)", "<details"):
+    for part in ("Plan: 1 of 2 done", "word  two", "Attempt 1: not what was needed (It is spelt two)", "<details"):
         assert part in written
 
 
