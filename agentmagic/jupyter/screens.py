@@ -32,8 +32,8 @@ FRAME = 0.1
 GRACE = 0.4
 """Seconds until the first update: by then most pages have said hello, and need none."""
 
-MILESTONES = (events.ApprovalAsked, events.QuestionAsked, events.ToolStarted, events.ToolFinished)
-"""Events at which the HTML is updated even if no page shows it, so that a notebook saved now holds them."""
+WAITS = (events.ApprovalAsked, events.QuestionAsked)
+"""Events at which the HTML is updated even if a page shows the view: a notebook may be left while a turn waits."""
 
 OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
 UNREACHED = "It is typed: this page sends no clicks to a running cell."
@@ -293,8 +293,8 @@ class TerminalScreen(TurnScreen):
 class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
-    `aside` wraps it so that a page hides it while the widget is drawn. While `seen` returns True, it is updated at
-    milestones only: they are in the notebook if the page is reloaded, or the kernel ends, during the turn.
+    `aside` wraps it so that a page hides it while the widget is drawn. While `seen` returns True, it is updated only
+    when the turn begins to wait for the user: JupyterLab's work on an updated output is felt while others stream.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class LiveHtml:
 
     def look(self, event: Event) -> None:
         """Show at the next frame what an event has changed in the transcript."""
-        self._due |= isinstance(event, MILESTONES)
+        self._due |= isinstance(event, WAITS)
         if self._is_wanted():
             self._request()
 
@@ -340,7 +340,7 @@ class LiveHtml:
         return not self._over and (self._due or not self._seen())
 
     def _show(self) -> int:
-        self._due = False  # before the snapshot: a milestone that comes after it needs another update
+        self._due = False  # before the snapshot: a question that comes after it needs another update
         self._shown = self._transcript.snapshot(self._shown)
         page = self._renderer.update(self._shown)
         self._send({"text/html": self._aside(page), "text/plain": "The turn is under way."})

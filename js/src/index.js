@@ -81,7 +81,7 @@ export class View {
     this.running = [running]
     this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
     this.pinned.observe(end)
-    return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#problem, end, running.element))
+    return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#lost, this.#problem, end, running.element))
   }
 
   /** @param {string} name */
@@ -219,17 +219,19 @@ export class View {
   }
 
   /**
-   * A cell gives way to its saved HTML when the kernel is gone. A panel stays, for the words that are typed there.
+   * A cell whose turn is over gives way to its saved HTML when the kernel is gone. A turn under way stays, which is
+   * shown nowhere else, and a panel, for the words that are typed there.
    * @param {boolean} is whether the kernel answers
    */
   #answered(is) {
     this.attention.answered(is)
-    if (!this.composer || is) this.show(is)
-    if (this.composer && is === this.#isLost) this.#lose(!is)
+    const stays = Boolean(this.composer ?? this.#known.state.running)
+    if (is || !stays) this.show(is)
+    if (is === this.#isLost && (is || stays)) this.#lose(!is)
     this.#unheard = ""
   }
 
-  /** Says in a panel that its kernel is gone, and takes back what it did not hear. @param {boolean} is */
+  /** Says in a view that its kernel is gone, and takes back what it did not hear. @param {boolean} is */
   #lose(is) {
     this.#lost.hidden = !is
     door().typed.delete(this.#key)
@@ -244,6 +246,7 @@ export class View {
 
   /** What to do about a kernel that is gone. */
   #wayBack() {
+    if (!this.composer) return ["The kernel is gone. This is what the turn had shown by then."]
     const said = "The kernel that held this conversation is gone. What you type here is kept."
     if (!this.kernel || !/^\w+$/.test(this.#known.state.title ?? "")) return [`${said} Run this cell again to go on.`]
     return [`${said} Define your agent and its tools again, then go on with the saved conversation.`, button("Start again", () => this.#startAgain(), "small")]

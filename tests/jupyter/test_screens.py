@@ -10,7 +10,7 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
-from agentmagic.events import PartDelta, PartStarted, ToolStarted
+from agentmagic.events import ApprovalAsked, PartDelta, PartStarted, ToolStarted
 from agentmagic.jupyter.screens import FRAME, GRACE, BatchScreen, LiveHtml, TerminalScreen
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -121,24 +121,23 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
     asyncio.run(main())
 
 
-def test_what_stands_aside_is_brought_up_to_date_at_milestones_only():
+def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_the_user():
     cell = Cell()
     happened = events(CALL, "Three.")
-    milestone = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
+    called = next(place for place, event in enumerate(happened) if isinstance(event, ToolStarted))
 
     async def main():
         screen = Html(cell.publish, lambda: True)
         screen.begin()
-        for event in happened[:milestone]:
-            screen.feed(event)
-        await asyncio.sleep(GRACE * 1.5)
-        assert len(cell.published) == 1
-        screen.feed(happened[milestone])
-        await asyncio.sleep(GRACE * 1.5)
+        waits = ApprovalAsked("a1", happened[called].call, "notebook")
+        for part, sent in ((happened[:called], 1), ([waits], 2), (happened[called:], 2)):
+            for event in part:
+                screen.feed(event)
+            await asyncio.sleep(GRACE * 1.5)
+            assert len(cell.published) == sent
 
     asyncio.run(main())
     assert "Let me see." in cell.published[1][0]["text/html"]
-    assert len(cell.published) == 2
 
 
 def test_a_batch_screen_publishes_once_and_without_times():
