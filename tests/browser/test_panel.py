@@ -305,6 +305,164 @@ def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     panel.page.wait_for_function("index => !harness.cell(index).model.outputs.toJSON()[1].data['text/plain']", arg=2)
 
 
+def test_an_empty_panel_says_what_answers_and_its_examples_go_into_the_box(open_panel):
+    panel = open_panel("play('A table.')\nimport pandas as pd\nsales = pd.DataFrame({'name': ['Lamp'], 'total': [1]})")
+    panel.wait_for("Nothing asked yet.")
+    panel.wait_for("scripted:script answers.")
+    panel.box.get_by_role("button", name="What is in @sales").click()
+    expect(panel.message).to_have_value("What is in @sales, and what stands out?")
+    expect(panel.message).to_be_focused()
+    panel.page.keyboard.press("Enter")
+    panel.turns(1)
+    said = panel.box.locator(".am-said")
+    said.get_by_text("sales", exact=True).click()
+    assert "name  total\n0  Lamp      1" in said.locator("pre").inner_text()
+
+
+def test_the_up_key_brings_earlier_prompts_back_and_the_down_key_the_draft(open_panel):
+    panel = open_panel("play('one', 'two')")
+    for number, text in enumerate(("first", "second"), 1):
+        panel.send(text)
+        panel.turns(number)
+    keys = panel.page.keyboard
+    keys.type("a draft")
+    for key, text in [("Up", "second"), ("Up", "first"), ("Up", "first"), ("Down", "second"), ("Down", "a draft")]:
+        keys.press(f"Arrow{key}")
+        expect(panel.message).to_have_value(text)
+    keys.press("Shift+Enter")
+    keys.type("of two lines")
+    keys.press("ArrowUp")
+    expect(panel.message).to_have_value("a draft\nof two lines")
+    keys.press("ArrowUp")
+    expect(panel.message).to_have_value("second")
+
+
+@EVERYWHERE
+def test_keys_complete_variables_and_commands_and_a_command_answers_without_a_turn(open_panel):
+    panel = open_panel("play('one')\nsalary, sales = [1], [2]", "[part.text for part in agent.turns[0].prompt.parts]")
+    keys = panel.page.keyboard
+    panel.message.focus()
+    keys.type("look at @sal")
+    options = panel.box.get_by_role("listbox", name="Suggestions").get_by_role("option")
+    expect(options).to_have_text(["@salarylist", "@saleslist"])
+    keys.press("ArrowDown")
+    keys.press("Tab")
+    expect(panel.message).to_have_value("look at @sales ")
+    expect(options.first).to_be_hidden()
+    keys.type("{year}")
+    keys.press("Enter")
+    panel.turns(1)
+    keys.type("/co")
+    expect(options).to_have_count(1)
+    keys.press("Enter")
+    expect(panel.message).to_have_value("/cost ")
+    keys.press("Enter")
+    panel.box.locator(".am-told", has_text="request").wait_for()
+    assert panel.prompts() == ["look at @sales {year}\nsales"]
+    assert "['look at @sales {year}', '[2]']" in panel.notebook.run(3)
+
+
+def test_a_new_chat_begins_empty_and_the_list_leads_back(open_panel):
+    panel = open_panel("play('one', 'two')", "[len(agent.turns), len(agent_2.turns)]", "agent.chat()")
+    panel.send("first")
+    panel.turns(1)
+    panel.button("New chat").click()
+    title = panel.box.locator(".am-title")
+    expect(title).to_have_text("agent_2")
+    panel.wait_for("Nothing asked yet.")
+    panel.send("second")
+    panel.wait_for("two")
+    panel.turns(1)
+    assert panel.prompts() == ["second"]
+    assert "[1, 1]" in panel.notebook.run(3)
+    panel.box.locator(".am-chats summary").press("Enter")
+    panel.box.get_by_role("button", name="agent 1 turn").press("Enter")
+    expect(title).to_have_text("agent")
+    assert panel.prompts() == ["first"]
+    panel.notebook.run(4)
+    expect(Panel(panel.notebook, 4).box.locator(".am-said")).to_have_text(["first"])
+
+
+def test_a_conversation_is_not_left_while_its_turn_runs(open_panel):
+    panel = open_panel("agent = Session(Agent(Stalled('half an ans')))")
+    panel.send("hello")
+    panel.wait_for("half an")
+    panel.button("New chat").click()
+    panel.box.get_by_role("alert").get_by_text("under way").wait_for()
+    panel.button("Stop").click()
+    panel.turns(1)
+
+
+def test_a_saved_conversation_is_opened_in_the_panel_of_a_new_kernel_and_not_saved_twice(open_notebook):
+    notebook = open_notebook("agent.chat()")
+    panel_agent = "agent.agent = Agent(ScriptedModel(['an answer', 'another']))"
+    notebook.run(1)
+    panel = Panel(notebook, 1)
+    notebook.page.evaluate("async code => { await harness.kernel().requestExecute({code}).done }", panel_agent)
+    panel.send("kept where")
+    panel.turns(1)
+    notebook.page.wait_for_function(
+        "() => harness.cell(1).model.outputs.toJSON()[1].data['text/plain'].includes('1 turn')"
+    )
+    assert "kept where" not in str(notebook.outputs(1))
+    notebook.page.evaluate("async () => { await harness.panel().sessionContext.restartKernel() }")
+    notebook.page.wait_for_function("() => harness.ready()")
+    notebook.run(0)
+    notebook.run(1)
+    panel = Panel(notebook, 1)
+    panel.wait_for("Nothing asked yet.")
+    panel.box.locator(".am-chats summary").click()
+    panel.box.get_by_role("button", name="agent 1 turn, just now").click()
+    panel.turns(1)
+    assert panel.prompts() == ["kept where"]
+
+
+def test_a_model_of_any_name_is_chosen_by_keys(open_panel):
+    panel = open_panel("play('one')", "agent.agent.model")
+    choice = panel.box.get_by_label("Model", exact=True)
+    choice.select_option("Other model…")
+    keys = panel.page.keyboard
+    keys.type("openai-chat:my-model")
+    keys.press("Enter")
+    expect(choice).to_have_value("openai-chat:my-model")
+    assert "'openai-chat:my-model'" in panel.notebook.run(3)
+    choice.select_option("Other model…")
+    keys.type("nobody:x")
+    keys.press("Enter")
+    panel.box.get_by_role("alert").get_by_text("No provider answers to 'nobody:x'").wait_for()
+    expect(choice).to_have_value("openai-chat:my-model")
+
+
+def test_the_servers_tab_adds_a_server_describes_its_tools_and_always_allows_them(open_panel):
+    panel = open_panel("play(calls('raw_echo', text='tea'), 'Well then.')", "import sys; sys.executable")
+    python = panel.notebook.run(3).strip().strip("'").split("'")[-1]
+    panel.box.get_by_role("tab", name="Servers").click()
+    panel.box.get_by_label("Name of the server").press_sequentially("raw")
+    line = panel.box.get_by_label("Its command line or web address")
+    line.press_sequentially(f"{python} {SERVER}")
+    line.press("Enter")
+    panel.box.get_by_text("12 tools", exact=True).click()
+    panel.button("Always allow echo").click()
+    panel.box.get_by_text("runs without asking").wait_for()
+    panel.box.locator(".am-tool", has_text="echo").locator("summary").first.click()
+    panel.box.get_by_role("tab", name="Chat").click()
+    panel.send("hello")
+    panel.turns(1)
+    assert panel.box.get_by_role("button", name="Approve").count() == 0
+
+
+def test_a_panel_fills_an_output_view_of_its_own(open_panel):
+    panel = open_panel("play('one')")
+    panel.page.evaluate(
+        "async () => { harness.panel().content.activeCellIndex = 2;"
+        " await jupyterapp.commands.execute('notebook:create-output-view') }"
+    )
+    view = panel.page.locator(".jp-LinkedOutputView")
+    view.locator(".am-panel").wait_for()
+    seen, filled = view.bounding_box(), view.locator(".am-panel").bounding_box()
+    assert seen["height"] * 0.9 < filled["height"] <= seen["height"]
+
+
 def reopened(lab, panel):
     """The panel after the person has loaded the page anew, without having saved since the last word."""
     panel.notebook.save()

@@ -131,6 +131,41 @@ def test_a_cell_waits_for_a_turn_of_the_panel(paged):
     assert paged.value("[turn.prompt.text for turn in agent.turns]") == "['from the panel', 'from a cell']"
 
 
+def test_a_variable_that_is_named_in_the_panel_goes_along_with_its_value_and_others_stay_words(paged):
+    paged.run("opened('one', 'two')\nsales = [1, 2]")
+    paged.run("page.act('send', text='@sales, not a@sales, @nobody or @print')\npage.turns(1)")
+    assert paged.value("[part.text for part in agent.turns[0].prompt.parts]") == (
+        "['@sales, not a@sales, @nobody or @print', '[1, 2]']"
+    )
+    paged.run("class Rude:\n    def __repr__(self): raise OSError('no')\nrude = Rude()")
+    paged.run("page.act('send', text='@rude')\npage.until(lambda: page.problems)")
+    assert "@rude cannot be attached: OSError: no" in paged.value("page.problems[0]")
+
+
+def test_a_command_of_the_panel_acts_on_its_own_session_and_refuses_what_it_does_not_know(paged):
+    paged.run("opened('one')\nbob = agent\ndel agent")
+    paged.run("page.act('send', text='hello')\npage.turns(1)")
+    paged.run("page.act('command', line='undo')\npage.until(lambda: page.said)")
+    assert "Forgotten: hello" in paged.value("page.said[0]")
+    assert paged.value("len(bob.turns)") == "0"
+    paged.run("page.act('command', line='undoo')\npage.until(lambda: page.problems)")
+    assert "Did you mean undo" in paged.value("page.problems[0]")
+    paged.run("agent = bob")
+
+
+def test_the_panel_turns_to_a_new_conversation_and_back(paged):
+    paged.run("opened('one', 'two')")
+    paged.run("page.act('new')\npage.act('chats')\npage.until(lambda: page.state.get('chats'))")
+    assert paged.value("page.state['title']") == "'agent'"  # a conversation without turns is new already
+    paged.run("page.act('send', text='first')\npage.turns(1)\nbefore = set(globals())")
+    paged.run("page.act('new')\npage.until(lambda: page.state['title'] != 'agent')\nname = page.state['title']")
+    paged.run("page.act('send', text='second')\npage.turns(1)")
+    assert paged.value("[one.prompt.text for one in globals()[name].turns]") == "['second']"
+    assert paged.value("[one.prompt.text for one in agent.turns]") == "['first']"
+    paged.run("page.act('open', name='agent', saved=False)\npage.until(lambda: page.texts('prompt') == ['first'])")
+    assert paged.run("globals()[name].close()\ndel globals()[name]").ok
+
+
 def test_a_fork_becomes_a_variable_that_was_free(paged):
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, cast
 from urllib.parse import urlsplit
 
@@ -160,11 +160,13 @@ class Decoder(Protocol):
         ...
 
 
-class _Served(TypedDict):
+@dataclass(frozen=True, slots=True)
+class _Served:
     id: str
 
 
-class _ServedList(TypedDict):
+@dataclass(frozen=True, slots=True)
+class _ServedList:
     data: list[_Served]
 
 
@@ -185,10 +187,10 @@ def served_models() -> list[str]:
                 body += chunk
                 if len(body) > LIST_BYTES or time.monotonic() > until:
                     return []
-        listed = TypeAdapter(_ServedList).validate_json(body)["data"]
+        listed = TypeAdapter(_ServedList).validate_json(body).data
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         return []
-    names = (one["id"] for one in listed)
+    names = (one.id for one in listed)
     return [f"openai-chat:{name}" for name in names if name.isprintable() and len(name) <= LONGEST_ID][:LISTED]
 
 
