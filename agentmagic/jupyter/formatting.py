@@ -275,7 +275,9 @@ def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: boo
 
 def _tools(state: "ServerState") -> str:
     count = f"{state.tools} tool{'' if state.tools == 1 else 's'}"
-    return f"{count}, {len(state.left_out)} left out" if state.left_out else count
+    if not state.left_out:
+        return count
+    return f"{count}, {'more' if '...' in state.left_out else len(state.left_out)} left out"
 
 
 def server(state: "ServerState") -> str:

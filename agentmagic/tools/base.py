@@ -201,6 +201,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
     Raises ServerError if the tool's server cannot be reached again, and CancelledError.
     """
+    call = without_refused_nulls(tool.definition, call)
     if problem := check_arguments(tool.definition, call.arguments):
         return failure(call, problem)
     context.deadline = Deadline(tool.timeout)
@@ -223,6 +224,20 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
         context.error = error
         return failure(call, _sentence(error))
+
+
+def without_refused_nulls(definition: ToolDef, call: ToolCall) -> ToolCall:
+    """Return a call without the nulls for optional arguments that take none; models write them for "not given"."""
+    schema = definition.parameters
+    optional: dict[str, Any] = {**schema, "required": []}
+    kept = {
+        name: value
+        for name, value in call.arguments.items()
+        if value is not None
+        or name in schema.get("required", ())
+        or not json_schema.problem("", optional, {name: value})
+    }
+    return call if len(kept) == len(call.arguments) else replace(call, arguments=kept)
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:

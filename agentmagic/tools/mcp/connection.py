@@ -47,7 +47,7 @@ class Connection:
         self.error = ""
         self.failed_before = False
         self.tools: Sequence[types.Tool] | None = None
-        self._pending = PendingCallers(name, host or Host())
+        self.pending = PendingCallers(name, host or Host())
         self._configure(config)
         self._store = store or trust.TrustStore()
         self._approval = asyncio.Lock()
@@ -57,7 +57,7 @@ class Connection:
 
     def _configure(self, config: ServerConfig) -> None:
         self.config = config
-        self.requests = ServerRequests(self._pending, config.roots)
+        self.requests = ServerRequests(self.pending, config.roots)
         self._grant = grant_for(config.transport)
 
     @property
@@ -132,7 +132,7 @@ class Connection:
         deadline = Deadline(self.config.timeout)
         try:
             async with deadline:
-                with self._pending.caller(deadline):
+                with self.pending.caller(deadline):
                     return await send(session.client)
         except TimeoutError:
             raise session.unusable(f"it did not {what} within {self.config.timeout:g} s") from None
@@ -188,7 +188,7 @@ class Connection:
     def with_remedy(self, error: ServerError) -> str:
         """Return the words of an error of this server, with the commands that mend it."""
         words, name = str(error), shlex.quote(self.name)
-        retry = "" if self.state == "needs approval" else f"%mcp restart {name} tries again, "
+        retry = "" if self.state in ("needs approval", "starting") else f"%mcp restart {name} tries again, "
         return f"{words}{'' if words.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
@@ -196,7 +196,7 @@ class Connection:
         session = self._session
         if session is None or session.over:
             session = await self._renew(session)
-        with self._pending.caller():
+        with self.pending.caller():
             await session.until_ready()
         return session
 
@@ -229,7 +229,9 @@ class Connection:
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
         shown = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
-        if await self._pending.host.may_start(self.name, shown):
+        with self.pending.prompt():
+            agreed = await self.pending.host.may_start(self.name, shown)
+        if agreed:
             await asyncio.to_thread(self.approve)
             return
         self.state = "needs approval"

@@ -8,7 +8,7 @@ server object of this process gets no filter, because the user wrote or chose it
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -29,6 +29,10 @@ _KNOWN = frozenset(
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _COMPLETE = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+MORE = "..."
+"""The key in `left_out` that stands for the tools beyond the limit."""
+CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
 _SAID = frozenset({"description", "title"})
 _VALUES = frozenset({"default", "const", "enum", "examples"})
@@ -98,8 +102,9 @@ class MessageFilter:
                 self.left_out, self._listed = {}, 0
             result["tools"] = repair_tools(result["tools"], self.left_out, limits.TOOLS - self._listed)
             self._listed += len(result["tools"])
-            if self._listed >= limits.TOOLS:
-                result.pop("nextCursor", None)  # the SDK would ask for further pages
+            # Without the cursor the SDK asks for no further pages.
+            if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
+                self.left_out[MORE] = CUT
 
 
 @asynccontextmanager
@@ -108,7 +113,7 @@ async def filtered(
 ) -> AsyncGenerator["TransportStreams"]:
     """Enter a transport and yield its streams with a filter before them."""
     async with transport as (incoming, outgoing):
-        yield _IncomingStream(incoming, messages), _OutgoingStream(outgoing, messages)
+        yield _IncomingStream(incoming, messages, outgoing), _OutgoingStream(outgoing, messages)
 
 
 class _FilteredStream:
@@ -134,8 +139,11 @@ class _FilteredStream:
 class _IncomingStream(_FilteredStream):
     """Messages from a server; of notifications that come too fast, the last of each kind is held back, then sent on."""
 
-    def __init__(self, inner: "ReadStream[SessionMessage | Exception]", messages: MessageFilter) -> None:
+    def __init__(
+        self, inner: "ReadStream[SessionMessage | Exception]", messages: MessageFilter, outgoing: Any = None
+    ) -> None:
         super().__init__(inner, messages)
+        self._outgoing = outgoing
         self._notifications = limits.Rate(limits.BURST)
         self._log = limits.Rate(limits.LOG_BURST)
         self._requests = limits.Rate(limits.OPEN_REQUESTS)
@@ -160,7 +168,21 @@ class _IncomingStream(_FilteredStream):
                 continue
             if (passed := self._sift(item)) is not None:
                 return passed
+            await self._refuse(item)
             await self._brake.dropped()
+
+    async def _refuse(self, item: "SessionMessage | Exception") -> None:
+        """Answer a request that was dropped, if the server reads its input, so that it does not wait."""
+        from mcp import types
+        from mcp.shared.message import SessionMessage
+
+        request = None if isinstance(item, Exception) else item.message
+        if not isinstance(request, types.JSONRPCRequest) or _key(request.id) in self._filter.requests:
+            return
+        error = types.ErrorData(code=types.INTERNAL_ERROR, message="too many requests at once; this one was dropped")
+        with suppress(Exception):  # a server that does not read, or is gone, gets no answer
+            async with asyncio.timeout(limits.PAUSE):
+                await self._outgoing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
 
     def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
         """Return what goes on now: the message, a held one that belongs before it, or None."""
@@ -278,7 +300,7 @@ def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.T
     kept: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
         if len(kept) >= room:
-            left_out["..."] = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
+            left_out[MORE] = CUT
             break
         try:
             kept.append(_repaired_tool(entry))

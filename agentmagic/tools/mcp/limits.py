@@ -93,6 +93,8 @@ REDIRECT_BYTES = 16 * 1024  # of the browser's request, headers included
 REDIRECT_SECONDS = 5.0
 
 # Seconds of a connection.
+START_WAIT = 10.0  # that a turn waits for a server; one that takes longer goes on starting
+RETRY = 2.0  # the same for a server that failed before
 HTTP_SECONDS = 30.0  # to connect and to write; a read limit would let one silent call end the connection (mcp 2.3)
 CLOSE_SECONDS = 4.0  # to end a connection in good order; then it is cancelled
 CANCEL_SECONDS = 0.5  # that a cancelled connection may take to end

@@ -11,6 +11,7 @@ from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import Listeners, void
+from agentmagic.runtime.timeouts import Deadline
 from agentmagic.text import clean, listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, names
@@ -23,8 +24,6 @@ from agentmagic.tools.mcp.trust import TrustStore, describe, question
 
 if TYPE_CHECKING:
     from mcp import types
-
-RETRY = 2.0  # seconds that a turn waits for a server that could not be reached before
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +63,28 @@ class _ListedServer:
     away: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
-        """Return the usable tools, without making every turn wait for a server that never answers. Raises ServerError.
+        """Return the usable tools, without making a turn wait for a server that does not answer. Raises ServerError.
 
-        A server that failed before is given RETRY seconds, and goes on connecting after them. If the user did not
-        authorize us, it fails at once, so that the user is not asked again in every turn.
+        A server that is not ready in time goes on connecting. If the user did not authorize us, it fails at once, so
+        that the user is not asked again in every turn.
         """
         connection = self.connection
         if connection.failed_before and connection.declined:
             raise ServerError(connection.error)
-        if not connection.failed_before or connection.unauthorized:
-            return await self.list()
+        failed = connection.failed_before and not connection.unauthorized
+        seconds = limits.RETRY if failed else limits.START_WAIT
+        deadline = Deadline(seconds)
         try:
-            async with asyncio.timeout(RETRY):
-                return await self.list()
+            async with deadline:
+                with connection.pending.caller(deadline):
+                    return await self.list()
         except TimeoutError:
-            message = f"The MCP server {connection.name!r} failed before and has not answered within {RETRY:g} s now."
+            name = connection.name
+            message = (
+                f"The MCP server {name!r} is still starting after {seconds:g} s; its tools come with a later turn."
+            )
+            if failed:
+                message = f"The MCP server {name!r} failed before and has not answered within {seconds:g} s now."
             raise ServerError(message) from None
 
     async def list(self) -> "list[types.Tool]":

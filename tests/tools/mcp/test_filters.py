@@ -1,5 +1,6 @@
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -67,6 +68,43 @@ def test_a_request_that_the_server_takes_back_leaves_room_for_another():
     assert sift(takes_back(99)) is None
     assert [sift(asks(number)) is not None for number in range(20, 23)] == [True] * 3
     assert sift(asks(20)) is None, "it is still to be answered"
+
+
+def test_a_list_that_is_cut_between_two_pages_says_so(monkeypatch):
+    monkeypatch.setattr(limits, "TOOLS", 2)
+    door = MessageFilter()
+    page = [{"name": name, "inputSchema": {"type": "object"}} for name in "ab"]
+    answer = answered({"tools": page, "nextCursor": "2"})
+    door.sending(asked("tools/list"))
+    assert door.receiving(answer)
+    assert "nextCursor" not in answer.result
+    assert list(door.left_out) == ["..."]
+
+
+def test_a_request_of_the_server_that_is_dropped_gets_an_error():
+    async def main():
+        into, incoming = anyio.create_memory_object_stream(100)
+        outgoing, sent = anyio.create_memory_object_stream(100)
+
+        @asynccontextmanager
+        async def transport():
+            yield incoming, outgoing
+
+        async with filtered(transport(), MessageFilter()) as (stream, _):
+            for number in range(limits.OPEN_REQUESTS + 2):
+                request = types.JSONRPCRequest(jsonrpc="2.0", id=number, method="roots/list")
+                into.send_nowait(SessionMessage(request))
+            into.close()
+            passed = [item.message.id async for item in stream]
+        outgoing.close()
+        refused = [item.message async for item in sent]
+        sent.close()
+        incoming.close()
+        assert passed == list(range(limits.OPEN_REQUESTS))
+        assert [one.id for one in refused] == [limits.OPEN_REQUESTS, limits.OPEN_REQUESTS + 1]
+        assert "too many requests" in refused[0].error.message
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_request_is_forgotten():

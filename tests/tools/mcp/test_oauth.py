@@ -246,7 +246,7 @@ def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
     async def scene(url, granting):
         async with connected(url, Visitor()) as servers:
             await call(servers, "echo", text="hello")
-            waiting = servers._servers["web"].connection._pending
+            waiting = servers._servers["web"].connection.pending
             person, waiting.host = waiting.host, Host()
             granting.revoke()
             assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
@@ -437,12 +437,12 @@ def test_cancelling_a_call_withdraws_what_is_asked_for_it():
             await call(servers, "echo", text="hello")
             granting.revoke()
             person = Idle()
-            servers._servers["web"].connection._pending.host = person
+            servers._servers["web"].connection.pending.host = person
             waiting = asyncio.ensure_future(call(servers, "echo", text="hello"))
             await person.asked.wait()
             waiting.cancel()
             await asyncio.wait((waiting,))
-            servers._servers["web"].connection._pending.host = Visitor()
+            servers._servers["web"].connection.pending.host = Visitor()
             assert (await call(servers, "echo", text="again")).text == "again"
             assert is_free(port_of(person.pages[0]))
 

@@ -4,6 +4,7 @@ import contextvars
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,6 @@ from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import ServersUnreachable, Toolset, call_tool
 from agentmagic.tools.mcp import McpServers, config, limits
-from agentmagic.tools.mcp import servers as servers_of
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
@@ -522,8 +522,41 @@ def test_the_tools_of_the_servers_that_work_come_with_the_error():
     run(main())
 
 
+def test_a_turn_goes_on_without_a_server_that_starts_slowly_and_has_its_tools_later(monkeypatch):
+    monkeypatch.setattr(limits, "START_WAIT", 0.2)
+
+    async def main():
+        async with connected(raw=raw(), slow=raw("held")) as servers:
+            with pytest.raises(ServersUnreachable) as failed:
+                await servers.tools()
+            (problem,) = failed.value.problems
+            assert problem == (
+                "The MCP server 'slow' is still starting after 0.2 s; its tools come with a later turn. "
+                "%mcp remove slow forgets the server."
+            )
+            assert {tool.definition.server for tool in failed.value.tools} == {"raw"}
+            assert state(servers, "slow").state == "starting"
+            pid = int(state(servers, "slow").stderr)
+            os.kill(pid, signal.SIGUSR1)
+            monkeypatch.setattr(limits, "START_WAIT", PATIENCE)
+            assert {tool.definition.server for tool in await servers.tools()} == {"raw", "slow"}
+            assert int((await call(servers, "slow__pid")).text) == pid
+
+    run(main())
+
+
+def test_a_null_for_an_optional_argument_is_taken_for_none_given():
+    async def main():
+        async with connected(raw=raw()) as servers:
+            assert (await call(servers, "echo", text="hello", size=None)).text == "hello"
+            refused = await call(servers, "large", size=None)
+            assert "null is not of type" in refused.text or "None is not of type" in refused.text
+
+    run(main())
+
+
 def test_a_listing_does_not_wait_again_for_a_server_that_never_answers(monkeypatch):
-    monkeypatch.setattr(servers_of, "RETRY", 0.1)
+    monkeypatch.setattr(limits, "RETRY", 0.1)
 
     async def main():
         async with connected(bad=raw("silent", connect_timeout=2), good=raw()) as servers:

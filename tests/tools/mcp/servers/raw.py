@@ -1,7 +1,7 @@
 """A server of the handshake era, written by hand: it starts in no time and misbehaves on request.
 
 The words on its command line are what it does wrong: silent, banner, stubborn, endless, odd, foreign, spawn,
-daemon.
+daemon, held.
 """
 
 import json
@@ -12,7 +12,11 @@ import sys
 
 WRONG = set(sys.argv[1:])
 EMPTY: dict = {"type": "object", "properties": {}}
-TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+TEXT: dict = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "size": {"type": "integer"}},
+    "required": ["text"],
+}
 SIZE: dict = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
 SCHEMAS = {
     "echo": TEXT,
@@ -133,6 +137,10 @@ def main():
         sys.stdout.buffer.flush()
     if "stubborn" in WRONG:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "held" in WRONG:  # until it is sent a signal
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        print(os.getpid(), file=sys.stderr, flush=True)
+        signal.pause()
     if "spawn" in WRONG:
         away = "daemon" in WRONG
         child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=away)
