@@ -196,6 +196,9 @@ def output_schema(output: Any) -> OutputSchema:
 
     Raises UsageError for anything else.
     """
+    if isinstance(output, str):  # pydantic would take it for the name of a type
+        message = f"output is {output!r:.80}, a text. Give the type itself, for example output=str, or a JSON Schema."
+        raise UsageError(message)
     if isinstance(output, Mapping):
         schema = dict(cast("Mapping[str, Any]", output))
         name, adapter = str(schema.get("title", "answer")), None

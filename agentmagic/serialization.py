@@ -2,8 +2,7 @@
 
 A value is written as an object with its `type` and the fields that are not at their default, bytes as
 `{"$bytes": base64}`. A `RunResult` is written without its events and messages, which are the log around it
-(`decode_log` restores them), and without its `value`, which may be of any type and whose JSON is the text of the
-answer.
+(`decode_log` restores them), and its `value` as JSON, if it has a JSON form of moderate size.
 
 A journal is a file of such lines: a header, then one line for each event without deltas; `HistoryCut` and `InDoubt`
 stand between turns. The lines hold no secrets. A journal that is read may have been written by anyone: a line
@@ -53,8 +52,8 @@ _TOKEN = 64
 _BEGINNING = b'{"type":"journal"'
 _TEXTS = ("text", "done", "summary")
 """Fields that may hold a text of any length."""
-_DERIVED: dict[str, Any] = {"history_delta": (), "events": (), "value": None}
-"""Fields of a RunResult that are not written, and what they are when it is read."""
+_DERIVED = ("history_delta", "events")
+"""Fields of a RunResult that are not written, and are empty when it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +139,8 @@ def to_json(value: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any
         for field in fields(value):
             content = getattr(value, field.name)
             derived = isinstance(value, RunResult) and field.name in _DERIVED
+            if isinstance(value, RunResult) and field.name == "value":
+                content = _json_form(content)
             if not derived and (field.default is MISSING or content != field.default):
                 data[field.name] = to_json(content, leaf)
         return data
@@ -148,6 +149,19 @@ def to_json(value: Any, leaf: Callable[[Any], Any] = lambda value: value) -> Any
     if isinstance(value, Mapping):
         return {leaf(str(key)): to_json(item, leaf) for key, item in cast("Mapping[Any, Any]", value).items()}
     return leaf(value)
+
+
+def _json_form(value: Any) -> Any:
+    """Return the JSON of the value of an answer, None if it has none or is too large."""
+    if value is None:
+        return None
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        data = to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return None
+    return data if _weight(data) <= LARGEST_VALUE else None
 
 
 def from_json(data: Any) -> Any:
@@ -185,8 +199,8 @@ def _dataclass(kind: type[Any]) -> "CoreSchema":
     for field in fields(kind):
         default = field.default
         if kind is RunResult and field.name in _DERIVED:  # the file has no say in these
-            default = _DERIVED[field.name]
-            schema = core_schema.no_info_plain_validator_function(lambda _written, own=default: own)
+            default = ()
+            schema = core_schema.no_info_plain_validator_function(lambda _written: ())
         else:
             schema = _schema(hints[field.name])
         if default is not MISSING:

@@ -271,6 +271,11 @@ class Session:
         forked._extra = list(self._extra)
         return forked
 
+    def __deepcopy__(self, _memo: object) -> "Session":
+        return self.fork()  # connections and locks cannot be copied
+
+    __copy__ = fork
+
     def chat(self) -> None:
         """Show the chat panel in this cell: the conversation, live, with a box for the next prompt.
 

@@ -94,7 +94,7 @@ def test_a_validator_of_the_model_has_the_last_word():
         output_schema(Even).read('{"number": 3}')
 
 
-@pytest.mark.parametrize("output", [{"type": "no such type"}, print], ids=str)
+@pytest.mark.parametrize("output", [{"type": "no such type"}, print, "str", "no type"], ids=str)
 def test_what_has_no_schema_is_refused(output):
     with pytest.raises(UsageError):
         output_schema(output)

@@ -3,6 +3,7 @@
 import inspect
 import logging
 import threading
+from copy import copy, deepcopy
 
 import pytest
 from IPython.core.formatters import DisplayFormatter
@@ -476,3 +477,19 @@ def test_a_value_that_contains_itself_is_shown_too():
     arguments = {}
     arguments["again"] = arguments
     assert len(repr(ToolCall("1", "add", arguments))) < 5_000
+
+
+@pytest.mark.parametrize("copied", [copy, deepcopy])
+def test_a_copy_of_a_session_goes_its_own_way(copied, tmp_path):
+    session = Session(recipe("one", "two"), path=tmp_path / "talk.jsonl")
+    session.ask("first")
+    other = copied([session])[0] if copied is deepcopy else copied(session)
+    assert other.ask("second").final_text == "two"
+    assert (len(session.turns), len(other.turns), other.path) == (1, 2, None)
+
+
+def test_the_value_of_an_answer_is_there_after_loading(tmp_path):
+    session = Session(recipe('{"value": [1, 2]}'), path=tmp_path / "talk.jsonl")
+    assert session.ask("Which?", output=list[int]).value == [1, 2]
+    session.close()
+    assert Session.load(tmp_path / "talk.jsonl").events == session.events

@@ -10,8 +10,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
-from agentmagic.context import tokens
-from agentmagic.context.request_view import SHORT, WHOLE, Accepts, RequestView, Rules, TokenCount, accept_all
+from agentmagic.context.request_view import (
+    CHARACTERS,
+    SHORT,
+    WHOLE,
+    Accepts,
+    RequestView,
+    Rules,
+    TokenCount,
+    accept_all,
+    tokens_of_message,
+    tokens_of_text,
+    tokens_of_tools,
+)
 from agentmagic.errors import ProviderError
 from agentmagic.events import Compacted
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text, user
@@ -61,7 +72,7 @@ class Limits:
     @property
     def result(self) -> int | None:
         """The characters of one result that are sent: at most a quarter of the window, at least SHORT."""
-        quarter = self.window // 4 * tokens.CHARACTERS if self.window else None
+        quarter = self.window // 4 * CHARACTERS if self.window else None
         bounds = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
         return max(min(bounds), SHORT) if bounds else None
 
@@ -151,7 +162,7 @@ class Context:
     @cached_property
     def _beside(self) -> int:
         """The tokens of the instructions and the tools, which every request has beside its messages."""
-        return tokens.of_tools(self._instructions, self._tools)
+        return tokens_of_tools(self._instructions, self._tools)
 
     def _window(self, before: int) -> float:
         """Return the window to aim at: the model's, less if compaction is due early, or the size that did not fit."""
@@ -179,7 +190,7 @@ class Context:
         if self._size(messages, swept) <= ENOUGH * window:
             return swept
         limit = _summary_limit(window)
-        whole = ENOUGH * window - self._beside - tokens.of_text(" " * limit)
+        whole = ENOUGH * window - self._beside - tokens_of_text(" " * limit)
         trial = self._trial(messages, swept)
         covers, head = _cut(messages, trial, prompt, keep=min(KEPT * window, whole), whole=whole)
         cut_off = swept
@@ -201,7 +212,7 @@ class Context:
         # The last summary was sent at the head of this prompt, and does not contain the prompt itself.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
         covered = (*head, *messages[now.covers : plan.covers])
-        limit, most = _summary_limit(window), int(ASKED * window) * tokens.CHARACTERS
+        limit, most = _summary_limit(window), int(ASKED * window) * CHARACTERS
         conversation = written_out(now.summary, covered, most)
         asked = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
         try:
@@ -214,7 +225,7 @@ class Context:
 
 def _summary_limit(window: float) -> int:
     """Return how many characters a summary may have."""
-    return min(max(int(SUMMARY * window) * tokens.CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
+    return min(max(int(SUMMARY * window) * CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
 
 
 def _older_results(messages: Sequence[Message]) -> int:
@@ -237,7 +248,7 @@ def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: f
             return index, index
     if prompt >= first and view.tokens_from(prompt) <= whole:
         return prompt, prompt
-    own = tokens.of_message(messages[prompt])
+    own = tokens_of_message(messages[prompt])
     # A step begins with the assistant's message, so a cut before one never parts a call from its result.
     begun = max(now.covers, prompt + 1)
     steps = [index for index in range(begun + 1, len(messages)) if messages[index].role == "assistant"]

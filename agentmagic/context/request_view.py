@@ -1,13 +1,39 @@
-"""The view of a history that a model is sent. The history itself stays whole."""
+"""The view of a history that a model is sent, and estimates of its tokens. The history itself stays whole.
 
+The estimates are used until a provider has counted the tokens. Four characters a token is the rule of thumb of OpenAI
+and Google for English; other scripts take more.
+https://help.openai.com/en/articles/4936856 and https://ai.google.dev/gemini-api/docs/tokens
+"""
+
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from agentmagic.context import tokens
 from agentmagic.events import Compacted
-from agentmagic.messages import Media, Message, Part, Text, ToolResult, Usage, as_text
+from agentmagic.messages import (
+    Media,
+    Message,
+    Part,
+    Reasoning,
+    Resource,
+    Text,
+    ToolCall,
+    ToolDef,
+    ToolResult,
+    Usage,
+    as_text,
+)
 from agentmagic.tools.output_cache import preview
+
+CHARACTERS = 4
+"""Characters of text that make one token."""
+FRAME = 4
+"""Tokens around each message, tool and result: its role, its name, its id."""
+IMAGE = 1_000
+"""Tokens of an image. Providers count by its size in pixels: 258 for a tile at Google, 85 to 1,100 at OpenAI."""
+BYTES = 500
+"""Bytes of audio, video or a document that make one token: a minute of speech as MP3 is about 2,000 tokens."""
 
 SHORT = 500
 """Characters of an old result that are still sent after a compaction has shrunk it; no limit is lower."""
@@ -96,7 +122,7 @@ class RequestView:
         if bears_summary:
             sent = replace(sent, parts=(Text(in_its_place(compacted)), *sent.parts))
         self._sent.append(sent)
-        self._totals.append(self._totals[-1] + tokens.of_message(sent))
+        self._totals.append(self._totals[-1] + tokens_of_message(sent))
 
     def _made(self, message: Message, *, shrunk: bool) -> Message:
         """Return what is sent of a message: the message itself if nothing in it has to change."""
@@ -152,3 +178,43 @@ def _fits(compacted: Compacted, messages: Sequence[Message]) -> bool:
     if not 0 <= prompt <= covers < len(messages) or messages[prompt].role != "user":
         return False
     return messages[covers].role != "tool"  # else a result would be sent without its call
+
+
+# -- estimates of tokens -----------------------------------------------------------------------------------
+
+
+def tokens_of_text(text: str) -> int:
+    """Return the tokens of a text."""
+    return -(-len(text) // CHARACTERS)
+
+
+def tokens_of_message(message: Message) -> int:
+    """Return the tokens of a message as a request would hold it."""
+    return FRAME + sum(_tokens_of_part(part) for part in message.parts)
+
+
+def tokens_of_tools(instructions: str, tools: Sequence[ToolDef]) -> int:
+    """Return the tokens of the instructions and the tools of a request."""
+    listed = (FRAME + tokens_of_text(tool.name + tool.description) + _tokens_of_json(tool.parameters) for tool in tools)
+    return tokens_of_text(instructions) + sum(listed)
+
+
+def _tokens_of_part(part: Part) -> int:
+    match part:
+        case Text():
+            return tokens_of_text(part.text)
+        case Media(media_type=kind):
+            return IMAGE if kind.startswith("image/") else len(part.data) // BYTES
+        case Resource():
+            return tokens_of_text(as_text(part))
+        case Reasoning(provider_data=data):
+            # Opaque reasoning is sent back in place of its text, and is often much longer.
+            return tokens_of_text(part.text) if data is None else _tokens_of_json(data.data)
+        case ToolCall():
+            return FRAME + tokens_of_text(part.name) + _tokens_of_json(part.arguments)
+        case ToolResult():
+            return FRAME + sum(_tokens_of_part(inner) for inner in part.content)
+
+
+def _tokens_of_json(value: Any) -> int:
+    return tokens_of_text(json.dumps(value, ensure_ascii=False, default=str))

@@ -10,9 +10,8 @@ from functools import cached_property
 
 from agentmagic.agent import Agent
 from agentmagic.approval.approvals import Approvals
-from agentmagic.context import tokens
 from agentmagic.context.compaction import Context, Limits
-from agentmagic.context.request_view import RequestView
+from agentmagic.context.request_view import CHARACTERS, RequestView
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted, Working
 from agentmagic.history.history import History
@@ -216,7 +215,7 @@ class Steps:
         said = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
         text, usage = await self._complete(Request(taken, said), "The answer for a tool")
         self._emit(Sampled(call_id, server, usage))
-        longest = max_tokens * tokens.CHARACTERS
+        longest = max_tokens * CHARACTERS
         return Completion(text[:longest], self._model.name, cut=len(text) > longest)
 
     async def _respond(self, messages: Messages, tool_choice: str, extra: Messages) -> ModelFinished:

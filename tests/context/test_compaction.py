@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic import agent
-from agentmagic.context import tokens
+from agentmagic.context import request_view
 from agentmagic.context.compaction import Context, Limits, stand_in, written_out
-from agentmagic.context.request_view import RequestView
+from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_of_message
 from agentmagic.errors import Unavailable
 from agentmagic.events import Compacted
 from agentmagic.messages import (
@@ -173,22 +173,22 @@ def test_without_figures_four_characters_are_a_token():
     history = [user("u" * 400)]
     small = context.estimate(history)
     assert 300 <= small <= 330
-    assert context.estimate([*history, answer("a" * 4_000)]) == small + 1_000 + tokens.FRAME
+    assert context.estimate([*history, answer("a" * 4_000)]) == small + 1_000 + FRAME
 
 
 @pytest.mark.parametrize(
     ("part", "size"),
     [
-        (PICTURE, tokens.IMAGE),
+        (PICTURE, IMAGE),
         (SOUND, 10),
         (Resource("file:///a", text="t" * 400), 105),
         (Reasoning("t" * 400), 100),
         (Reasoning("", ProviderData("openai", {"encrypted_content": "e" * 400})), 106),
-        (ToolCall("c1", "add", {"a": "x" * 400}), 104 + tokens.FRAME),
+        (ToolCall("c1", "add", {"a": "x" * 400}), 104 + FRAME),
     ],
 )
 def test_every_part_has_a_size(part, size):
-    assert tokens.of_message(Message("assistant", (part,))) == pytest.approx(size + tokens.FRAME, abs=2)
+    assert tokens_of_message(Message("assistant", (part,))) == pytest.approx(size + FRAME, abs=2)
 
 
 def test_the_figures_of_the_provider_stand_for_what_it_counted():
@@ -197,7 +197,7 @@ def test_the_figures_of_the_provider_stand_for_what_it_counted():
     context.view(history[:1])
     context.measured(1, Usage(input_tokens=300, output_tokens=50))
     assert context.estimate(history[:2]) == 350
-    assert context.estimate(history) == 350 + tokens.of_message(history[2])
+    assert context.estimate(history) == 350 + tokens_of_message(history[2])
 
 
 def test_figures_outlast_the_turn():
@@ -206,7 +206,7 @@ def test_figures_outlast_the_turn():
     first.view(history[:1])
     first.measured(1, Usage(input_tokens=300, output_tokens=50))
     following = [*history, user("n" * 400)]
-    assert Context(Limits(), view=view).estimate(following) == 350 + tokens.of_message(following[2])
+    assert Context(Limits(), view=view).estimate(following) == 350 + tokens_of_message(following[2])
 
 
 def test_figures_of_a_server_that_does_not_count_are_passed_over():
@@ -285,7 +285,7 @@ def test_older_turns_are_replaced_by_a_summary_at_the_head_of_the_first_prompt_t
 
 
 def tokens_of(messages):
-    return sum(tokens.of_message(message) for message in messages)
+    return sum(tokens_of_message(message) for message in messages)
 
 
 def test_the_summary_is_asked_for_with_the_conversation_as_plain_text_and_no_tools():
@@ -635,7 +635,7 @@ def test_after_a_compaction_the_request_fits_wherever_the_prompt_and_the_last_st
         return
     compact(context, messages, prompt, Writer("s" * 20_000))
     last = max((i for i, message in enumerate(messages) if message.role == "assistant" and i > prompt), default=prompt)
-    least = tokens.of_message(messages[prompt]) + tokens_of(shrunk(message) for message in messages[last:])
+    least = tokens_of_message(messages[prompt]) + tokens_of(shrunk(message) for message in messages[last:])
     if least <= window / 2 - window / 8:
         assert context.estimate(messages) <= 0.8 * window
 
@@ -669,7 +669,7 @@ def test_a_conversation_of_thirty_turns_stays_within_a_small_window():
             asked, told = step(number * 10 + each, "r" * (200 + 1_500 * (each % 3)))
             length, size = ask(context, prompt)
             history.append(asked)
-            context.measured(length, Usage(size, 0, tokens.of_message(asked)))
+            context.measured(length, Usage(size, 0, tokens_of_message(asked)))
             history.append(told)
         ask(context, prompt)
         history.append(answer(f"Answer {number}: {'a' * 200}"))
@@ -687,7 +687,7 @@ def test_a_request_takes_no_more_work_the_longer_the_conversation_is(monkeypatch
     history = tuple(message for number in range(1_000) for message in turn(number))
     context.view(history)
     measured = []
-    monkeypatch.setattr(tokens, "of_message", lambda message: measured.append(message) or 1)
+    monkeypatch.setattr(request_view, "tokens_of_message", lambda message: measured.append(message) or 1)
     monkeypatch.setattr(json, "dumps", lambda *_, **__: pytest.fail("nothing is to be written out again"))
     longer = (*history, *step(7, "r"))
     context.view(longer)
