@@ -128,14 +128,14 @@ def _from_keyring(name: str) -> str | None:
         return None
 
 
-def find_key(names: Sequence[str]) -> str | None:
+def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
     """Look a key up in the environment, what was typed, `.env` and the OS keyring, in that order.
 
-    Every place is asked for every name before the next place. A key that is found is never written
-    by agentmagic again.
+    Every place is asked for every name before the next place; the keyring may ask the user. A key that is found is
+    never written by agentmagic again.
     """
     secrets.register_names(names)
-    for place in (variable, _typed.get, _from_dotenv, _from_keyring):
+    for place in (variable, _typed.get, _from_dotenv, *([_from_keyring] if keyring else [])):
         for name in names:
             if key := place(name):
                 secrets.learn(name, key)

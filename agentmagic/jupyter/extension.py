@@ -16,6 +16,7 @@ from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message
+from agentmagic.providers.registry import preload
 from agentmagic.runtime.engine import engine
 
 
@@ -97,6 +98,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     panel.load(shell, namespace)
     _attach(shell)
     undo.callback(_detach)
+    preload()
     log.keep()
     undo.callback(log.stop)
     for words in (namespace.bind_default(), magics.commands.hint()):

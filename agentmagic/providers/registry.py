@@ -1,6 +1,7 @@
 """All providers, one row each; the model that a name means, the facts about it, and the cost of its tokens."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
@@ -15,6 +16,7 @@ from agentmagic.messages import Usage
 from agentmagic.providers import anthropic, catalog, gemini, local, openai, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
+from agentmagic.runtime.engine import in_thread
 
 __all__ = [
     "ENTRY_POINTS",
@@ -24,6 +26,7 @@ __all__ = [
     "choose_default",
     "default_model",
     "info",
+    "preload",
     "priced",
     "providers",
     "register_model",
@@ -110,6 +113,18 @@ def choose_default() -> str:
 def usable_models() -> list[str]:
     """Return the default model of every provider that is installed and whose key, if it needs one, is set."""
     return [f"{row.name}:{row.default}" for row in providers().values() if row.default and _is_usable(row)]
+
+
+def preload() -> None:
+    """Import the SDK of each provider whose key is set, in the background, so that the first turn does not wait."""
+    in_thread(_import_sdks, "agentmagic-preload")
+
+
+def _import_sdks() -> None:
+    for row in _OURS:
+        if row.package and row.keys and settings.find_key(row.keys, keyring=False):
+            with suppress(ImportError):  # not installed: the first turn says so
+                import_module(row.package)
 
 
 def _is_usable(row: Provider) -> bool:

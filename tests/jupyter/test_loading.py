@@ -36,6 +36,13 @@ def test_loading_binds_the_default_session_and_imports_nothing_heavy(fresh):
     assert fresh.value("agent").startswith("<Session default")
 
 
+def test_the_sdk_of_a_provider_whose_key_is_set_is_imported_in_the_background(fresh):
+    pytest.importorskip("openai")
+    fresh.run("import os, sys, threading\nos.environ['OPENAI_API_KEY'] = 'test-key-of-nobody'\n%load_ext agentmagic")
+    fresh.run("[one.join() for one in threading.enumerate() if one.name == 'agentmagic-preload']")
+    assert fresh.value("[name in sys.modules for name in ('openai', 'google.genai')]") == "[True, False]"
+
+
 def test_loading_again_keeps_the_session(fresh):
     fresh.run("%load_ext agentmagic\nfirst = agent")
     assert fresh.run("%reload_ext agentmagic").ok

@@ -21,7 +21,7 @@ from agentmagic.providers.gemini import gemini_encoder
 from agentmagic.providers.gemini.gemini_decoder import Decoder as Gemini
 from agentmagic.providers.local import llama
 from agentmagic.providers.openai import chat_completions, responses
-from agentmagic.providers.openai.chat_completions import Decoder as Chat
+from agentmagic.providers.openai.chat_decoder import Decoder as Chat
 from agentmagic.providers.openai.responses import Decoder as Responses
 
 SIGNED = "RXZJQ0N1OENBUg=="

@@ -105,6 +105,7 @@ _BLOCKED = {
 }
 """Finish reasons, and reasons of a refused prompt, that another try would not change."""
 
+_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
 
@@ -123,15 +124,19 @@ class Decoder:
         self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
+        self._began = False
+        self._answered = False
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a chunk, which can be any JSON."""
         response = object_of(chunk)
+        self._began = self._began or bool(_FIELDS & response.keys())
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
         self._usage = figures_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
         _check_prompt(object_of(response.get("promptFeedback")))
         for candidate in objects_of(response.get("candidates"))[:1]:
+            self._answered = True
             for part in objects_of(object_of(candidate.get("content")).get("parts")):
                 yield from self._part(part)
             if reason := text_of(candidate.get("finishReason")):
@@ -140,6 +145,8 @@ class Decoder:
 
     def close(self) -> Iterator[ModelEvent]:
         """Yield the end of the response. Raises StreamBroken if it has not come."""
+        if self._began and not self._answered:
+            self._reason = "NO_CANDIDATES"  # whole, and empty
         if not self._reason:
             raise StreamBroken("Gemini's answer broke off before its end. Ask again.")
         yield from self._writer.end()

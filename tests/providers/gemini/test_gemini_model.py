@@ -206,12 +206,16 @@ def test_an_answer_may_be_empty_when_it_has_ended(reason):
     assert end.reason == reason
 
 
-@pytest.mark.parametrize(
-    "chunks", [[], [chunk({"text": "Hel"})], [{"usageMetadata": {"promptTokenCount": 1}}], [{"candidates": []}]]
-)
+@pytest.mark.parametrize("chunks", [[], [chunk({"text": "Hel"})]])
 def test_a_stream_without_a_finish_reason_is_broken(chunks):
     with pytest.raises(StreamBroken, match="broke off"):
         decode(*chunks)
+
+
+@pytest.mark.parametrize("only", [{"usageMetadata": {"promptTokenCount": 1}}, {"candidates": []}])
+def test_a_stream_without_candidates_is_a_whole_answer_that_says_nothing(only):
+    (end,) = decode(only)
+    assert (type(end), end.reason) == (ModelFinished, "NO_CANDIDATES")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, OutputSchema, Request
-from agentmagic.providers.openai.chat_completions import Decoder, OpenAIChat, encode
+from agentmagic.providers.openai.chat_completions import OpenAIChat, encode
+from agentmagic.providers.openai.chat_decoder import Decoder
 from tests.providers.loopback import Exchange, Loopback, ask, recorded, sse
 
 USAGE = {
@@ -53,7 +54,7 @@ def piece(
 
 
 def decode(*chunks: dict[str, Any]) -> list[ModelEvent]:
-    decoder = Decoder("some-model")
+    decoder = Decoder("some-model", {"clock"})
     events = [event for chunk in chunks for event in decoder.feed(chunk)]
     return [*events, *decoder.close()]
 
@@ -208,7 +209,7 @@ def test_a_call_that_was_cut_off_is_finished_with_what_came_and_one_without_a_na
     assert events[-1] == ModelFinished(Usage(requests=1, cost=None), "length", True)
 
 
-@pytest.mark.parametrize("nameless", [piece(0, "a"), piece(0, "a", "", "{}"), piece(0, None, None, '{"a": 1}')])
+@pytest.mark.parametrize("nameless", [piece(0, "a", "", "{}"), piece(0, None, None, '{"a": 1}')])
 def test_a_call_of_nothing_cannot_be_read(nameless: dict[str, Any]):
     with pytest.raises(MalformedCall, match="without naming it"):
         decode(calls(nameless), says("tool_calls"))
@@ -275,7 +276,7 @@ def test_a_history_made_elsewhere_is_encoded_without_its_reasoning():
     result = Message("tool", (ToolResult("c" * 80, "clock", (Text("noon"),)),))
     asked, answered = encode(Request((answer, result)), "m")["messages"]
     assert asked.keys() == {"role", "content", "tool_calls"}
-    assert asked["content"] is None
+    assert asked["content"] == ""  # some servers refuse null
     assert asked["tool_calls"][0]["id"] == answered["tool_call_id"]
     assert len(answered["tool_call_id"]) <= 40
 
@@ -483,3 +484,73 @@ def test_the_recorded_images_are_sent_and_their_description_read():
         (text,) = parts(events)
         assert isinstance(text, Text)
         assert following["messages"][-1] == {"role": "assistant", "content": text.text}
+
+
+WRITTEN = '<tool_call>\n{"name": "clock", "arguments": {"zone": "UTC"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("size", [1, 7, 500])
+def test_a_call_that_is_written_as_text_is_a_call(size: int):
+    text = f"Let me look. {WRITTEN}\n{WRITTEN.replace('UTC', 'CET')}"
+    pieces = [text[place : place + size] for place in range(0, len(text), size)]
+    events = decode(*(says(content=piece) for piece in pieces), says("stop"))
+    text_part, *found = [part for part in parts(events) if part != Text("\n")]
+    assert text_part.text.strip() == "Let me look."
+    assert [(call.name, call.arguments) for call in found] == [("clock", {"zone": "UTC"}), ("clock", {"zone": "CET"})]
+    assert "<tool" not in "".join(event.text for event in events if isinstance(event, PartDelta))
+
+
+def test_a_written_call_without_its_end_is_a_call():
+    (call,) = parts(decode(says(content=WRITTEN.removesuffix("</tool_call>")), says("stop")))
+    assert (call.name, call.arguments) == ("clock", {"zone": "UTC"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Use <tool_call> to call.",
+        "a < b",
+        "a <",
+        WRITTEN.replace("clock", "cloak"),
+        "<tool_call>no JSON</tool_call> so",
+        "<tool_",
+    ],
+)
+def test_text_that_is_no_call_stays_text(text: str):
+    assert "".join(part.text for part in parts(decode(*(says(content=one) for one in text), says("stop")))) == text
+
+
+def test_calls_written_as_text_are_text_if_no_tool_was_offered():
+    decoder = Decoder("some-model")
+    events = [*decoder.feed(says("stop", content=WRITTEN)), *decoder.close()]
+    assert parts(events) == (Text(WRITTEN),)
+
+
+def test_a_call_whose_name_comes_last_is_called_and_one_that_never_comes_is_nothing():
+    (call,) = tool_calls(
+        calls(piece(0, "a", arguments='{"zone": ')),
+        calls(piece(0, name="clock", arguments='"UTC"}')),
+        calls(piece(1, "b")),
+    )
+    assert (call.name, call.arguments) == ("clock", {"zone": "UTC"})
+
+
+def test_unknown_fields_of_messages_and_calls_go_back_to_the_model_that_sent_them():
+    signature = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    thought = [{"type": "reasoning.text", "index": 0, "text": "Hm", "signature": None, "format": "x"}]
+    ended = [{"type": "reasoning.text", "index": 0, "text": "m.", "signature": "s", "format": "x"}]
+    events = decode(
+        says(role="assistant", content=None, reasoning_details=thought, annotations=[]),
+        says(reasoning_details=ended),
+        calls(piece(0, "a", "clock", "{}") | signature),
+        says("tool_calls"),
+    )
+    history = (Message("assistant", parts(events)),)
+    (sent,) = encode(Request(history), "some-model")["messages"]
+    assert sent["tool_calls"][0]["extra_content"] == signature["extra_content"]
+    assert sent["reasoning_details"] == [
+        {"type": "reasoning.text", "index": 0, "text": "Hmm.", "signature": "s", "format": "x"}
+    ]
+    (elsewhere,) = encode(Request(history), "another-model")["messages"]
+    assert elsewhere.keys() == {"role", "content", "tool_calls"}
+    assert elsewhere["tool_calls"][0].keys() == {"id", "type", "function"}

@@ -1,0 +1,251 @@
+"""Turns the chunks of a streamed chat completion into events.
+
+The servers that speak this API differ in details: no usage, no call ids, whole calls in one chunk, names in pieces,
+calls written as text, reasoning in a field of their own.
+https://developers.openai.com/api/reference/resources/chat
+"""
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from agentmagic.errors import MalformedCall
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import ProviderData, Reasoning, ToolCall
+from agentmagic.providers.base import ModelEvent, ModelFinished, PartWriter
+from agentmagic.providers.failures import broken
+from agentmagic.providers.openai.openai_client import filtered, read_usage
+from agentmagic.providers.wire import (
+    Json,
+    figures_of,
+    kept,
+    mint_id,
+    object_of,
+    objects_of,
+    read_arguments,
+    text_of,
+)
+
+PROVIDER = "openai-chat"
+"""The provider's name in the data that the history keeps for it."""
+
+_CUT = frozenset({"length", "max_tokens", "model_length"})
+"""Finish reasons of an answer that reached its limit of length; the last two are of compatible servers."""
+
+_FAILED = frozenset({"error", "insufficient_system_resource"})
+"""Finish reasons of compatible servers that failed to finish the answer."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call whose end has not come; it gets its index with its first arguments, when its name is complete."""
+
+    id: str = ""
+    name: str = ""
+    index: int = -1
+    pieces: list[str] = field(default_factory=list[str])
+    extra: Json = field(default_factory=dict[str, Any])
+
+
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""The fields with reasoning: of DeepSeek, llama.cpp and others; of vLLM, Ollama and OpenRouter."""
+
+_KNOWN = frozenset(
+    {*_REASONING_FIELDS, "role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
+)
+_KNOWN_OF_CALL = frozenset({"index", "id", "type", "function"})
+"""The fields of a message and of a call. Others are of the server's own, and go back to it unchanged."""
+
+_GROWING = frozenset({"text", "summary", "data", "signature"})
+"""Fields of reasoning details that come in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
+
+_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+"""How many open models write a call; some servers pass it on as text now and then."""
+
+
+class Decoder:
+    """Turns the chunks of one streamed completion into events.
+
+    `model` is the one that was asked, `tools` are the names of the tools that it was offered.
+    """
+
+    def __init__(self, model: str = "", tools: Collection[str] = ()) -> None:
+        self._model = model
+        self._tools = tools
+        self._held = ""  # text that may be, or begin, a call
+        self._extra: Json = {}
+        self._writer = PartWriter(self._reasoning)
+        self._calls: list[_Call] = []
+        self._places: dict[int, _Call] = {}
+        self._usage: object = None
+        self._reason = ""
+
+    def feed(self, chunk: object) -> Iterator[ModelEvent]:
+        """Yield the events of a chunk, which can be any JSON. Raises StreamBroken if it is not part of an answer."""
+        response = object_of(chunk)
+        # Servers send the usage in the last chunk, in every chunk, or never.
+        self._usage = response.get("usage") or self._usage
+        for choice in objects_of(response.get("choices")):
+            if choice.get("index"):
+                continue  # a second answer to the same request, which was not asked for
+            yield from self._delta(object_of(choice.get("delta")))
+            self._reason = text_of(choice.get("finish_reason")) or self._reason
+
+    def close(self) -> Iterator[ModelEvent]:
+        """Yield the ends of the parts and of the response.
+
+        They wait for the end of the stream, because the usage comes after the finish reason. Raises StreamBroken if
+        the response was not complete, BadRequest if it was withheld, and MalformedCall for a call without a name.
+        """
+        reason = self._reason.lower()
+        if not reason or reason in _FAILED:
+            raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
+        if reason == "content_filter":
+            raise filtered()
+        yield from self._write_text("", last=True)
+        yield from self._writer.end()
+        cut = reason in _CUT
+        for call in self._calls:
+            yield from self._end_call(call, cut=cut)
+        if self._extra:  # kept in a part that shows nothing
+            index = self._writer.next_index()
+            yield PartStarted(index, "reasoning")
+            data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
+            yield PartFinished(index, Reasoning("", data))
+        yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
+
+    def _delta(self, delta: Json) -> Iterator[ModelEvent]:
+        text = text_of(delta.get("content"))
+        if text and len(delta) == 1:  # nearly every chunk
+            yield from self._write_text(text)
+            return
+        _keep(self._extra, delta, _KNOWN)
+        for name in _REASONING_FIELDS:
+            if reasoning := delta.get(name):
+                yield from self._writer.write("reasoning", text_of(reasoning), name)
+                break  # a server that fills both fields puts the same text into them
+        if text := text or text_of(delta.get("refusal")):
+            yield from self._write_text(text)
+        for entry in objects_of(delta.get("tool_calls")):
+            yield from self._write_call(entry)
+
+    def _write_text(self, text: str, *, last: bool = False) -> Iterator[ModelEvent]:
+        """Yield the events of a piece of text, and take the calls out that are written in it as text."""
+        if not self._held and (not text or "<" not in text or not self._tools):
+            if text:
+                yield from self._writer.write("text", text)
+            return
+        text, self._held = self._held + text, ""
+        while (begin := text.find(_OPEN)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
+            end += len(_CLOSE)
+            if call := self._written_call(text[begin + len(_OPEN) : end - len(_CLOSE)]):
+                self._calls.append(call)
+            before, text = (text[:begin].rstrip() if call else text[:end]), text[end:]
+            if before:
+                yield from self._writer.write("text", before)
+        if last and begin >= 0 and (call := self._written_call(text[begin + len(_OPEN) :])):
+            self._calls.append(call)  # a few models leave the end out
+            text = text[:begin].rstrip()
+        elif not last:
+            begin = begin if begin >= 0 else _begins(text)
+            text, self._held = text[:begin], text[begin:]
+        if text:
+            yield from self._writer.write("text", text)
+
+    def _written_call(self, text: str) -> _Call | None:
+        written = read_arguments(text)
+        name, arguments = written.get("name"), written.get("arguments")
+        return _Call(name=name, pieces=[_arguments_text(arguments)]) if name in self._tools else None
+
+    def _reasoning(self, text: str, name: str) -> Reasoning:
+        return Reasoning(text, ProviderData(PROVIDER, {"model": self._model, "field": name}))
+
+    def _write_call(self, entry: Json) -> Iterator[ModelEvent]:
+        yield from self._writer.end()
+        function = object_of(entry.get("function"))
+        name = text_of(function.get("name"))
+        call = self._call_of(entry, name)
+        call.id = call.id or text_of(entry.get("id"))
+        if name != call.name:  # some servers repeat the whole name, others send it in pieces
+            call.name += name
+        _keep(call.extra, entry, _KNOWN_OF_CALL)
+        if text := _arguments_text(function.get("arguments")):
+            call.pieces.append(text)
+            if call.name:  # a few servers send the name last
+                yield from self._start_call(call)
+                yield PartDelta(call.index, text)
+
+    def _call_of(self, entry: Json, name: str) -> _Call:
+        """Return the call that a piece belongs to; some servers send no index, others index 0 for every call."""
+        index = entry.get("index")
+        place = index if isinstance(index, int) else None
+        last = self._calls[-1] if self._calls else None
+        call = last if place is None else self._places.get(place)
+        if call is None or (name and _is_other(call, text_of(entry.get("id")), place)):
+            call = _Call()
+            self._calls.append(call)
+        if place is not None:
+            self._places[place] = call
+        return call
+
+    def _start_call(self, call: _Call) -> Iterator[ModelEvent]:
+        if call.index < 0:
+            call.index = self._writer.next_index()
+            yield PartStarted(call.index, "tool_call", call.name)
+
+    def _end_call(self, call: _Call, *, cut: bool) -> Iterator[ModelEvent]:
+        if not call.name and (cut or not call.pieces):
+            return  # the answer was cut off before the name came, or the server announced a call that never came
+        if not call.name:
+            raise MalformedCall("The model called a tool without naming it. Ask again.")
+        yield from self._start_call(call)
+        # Without an id, or with one that two calls share, a result could not be matched to its call.
+        others = {other.id for other in self._calls if other is not call}
+        if not call.id or call.id in others:
+            call.id = mint_id()
+        arguments = read_arguments("".join(call.pieces))
+        data = ProviderData(PROVIDER, {"model": self._model, "extra": call.extra}) if call.extra else None
+        yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
+
+
+def _begins(text: str) -> int:
+    """Return the place where the beginning of a written call may stand at the end of a text, or its length."""
+    return next((len(text) - size for size in range(len(_OPEN) - 1, 0, -1) if text.endswith(_OPEN[:size])), len(text))
+
+
+def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:
+    """Add the fields of a chunk that are not known to those of the chunks before."""
+    for name in chunk.keys() - known:
+        value = kept(chunk[name])
+        if isinstance(value, list) and isinstance(extra.get(name), list):
+            _join(extra[name], cast("list[Any]", value))
+        elif value not in (None, "", [], {}):
+            extra[name] = value
+
+
+def _join(entries: list[Any], more: list[Any]) -> None:
+    """Add list entries to a list; one with the same index as an earlier object is its continuation."""
+    for entry in more:
+        index = figures_of(entry).get("index")
+        open_entry = next((one for one in entries if index is not None and figures_of(one).get("index") == index), None)
+        if open_entry is None:
+            entries.append(entry)
+            continue
+        for key, value in entry.items():
+            old = open_entry.get(key)
+            grows = key in _GROWING and isinstance(old, str) and isinstance(value, str)
+            if value is not None:
+                open_entry[key] = f"{old}{value}" if grows else value
+
+
+def _arguments_text(arguments: object) -> str:
+    """Return arguments as JSON text; a few servers send them as an object."""
+    if isinstance(arguments, dict | list):
+        return json.dumps(kept(arguments), ensure_ascii=False)
+    return text_of(arguments)
+
+
+def _is_other(call: _Call, call_id: str, place: int | None) -> bool:
+    """Return whether a piece with a name starts another call: it has another id, or neither id nor index."""
+    return bool(call.id and call_id != call.id) if call_id else place is None
