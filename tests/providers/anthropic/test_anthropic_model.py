@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from agentmagic import secrets
+from agentmagic import Agent, Session, secrets
 from agentmagic.errors import (
     AuthenticationFailed,
     AuthenticationMissing,
@@ -33,8 +33,12 @@ from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, ho
 from agentmagic.providers.anthropic.anthropic_model import Anthropic
 from agentmagic.providers.base import Model, ModelFinished, ModelSettings, OutputSchema, Request
 from agentmagic.providers.registry import info, priced
+from agentmagic.runtime.engine import engine
+from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback
 from tests.providers.strict.anthropic import event
+from tests.providers.strict.script import call, say
+from tests.providers.strict.server import strict
 
 MODEL = "claude-sonnet-5-5"
 OLD = "claude-haiku-4-5-20251001"
@@ -539,6 +543,25 @@ def test_a_page_for_people_names_the_variable_of_the_address():
     page = Exchange("<html>log in</html>", content_type="text/html")
     with Loopback([page]) as server, pytest.raises(BadRequest, match="ANTHROPIC_BASE_URL"):
         asyncio.run(collect(Anthropic(MODEL, base_url=server.url), HELLO))
+
+
+def test_a_thought_goes_back_even_if_the_tools_before_it_have_changed():
+    def clock() -> str:
+        return "noon"
+
+    def watch() -> str:
+        return "noon"
+
+    steps = (call(("clock", {}), think="Hm."), say("Noon.", think="So."), say("Still noon."))
+    with strict("anthropic", *steps) as server:
+        model = server.model()
+        session = Session(Agent(model, tools=[clock]))
+        run(session, "What time is it?")
+        outcome = run(session, "And now?", agent=Agent(model, "Be brief.", tools=[watch]))
+        session.close()
+        engine().call(model.aclose())
+    assert (outcome.final_text, server.refusals) == ("Still noon.", [])
+    assert b'"signature"' in server.requests[2].body
 
 
 # ---- facts
