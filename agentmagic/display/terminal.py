@@ -50,9 +50,13 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 
 @dataclass(frozen=True, slots=True)
 class TextRenderer:
-    """Returns a block as text without a last line break, or an empty string if there is nothing to print."""
+    """Returns a block as text without a last line break, or an empty string if there is nothing to print.
+
+    With `brief` a call is one line, with the start of its result.
+    """
 
     times: bool = True
+    brief: bool = False
 
     def prompt(self, block: PromptBlock) -> str:
         """Return the prompt, marked as a quotation."""
@@ -69,7 +73,11 @@ class TextRenderer:
 
     def card(self, card: ToolCard) -> str:
         """Return the call on one line, and below it the start of its result."""
-        return "\n".join(_card(card, times=self.times))
+        if not self.brief:
+            return "\n".join(_card(card, times=self.times))
+        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
+        told = one_line(shown(result), RESULT_ON_A_LINE)
+        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
 
     def question(self, block: QuestionBlock) -> str:
         """Return the question, and below it the answer if there is one."""
@@ -88,18 +96,6 @@ class TextRenderer:
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
         return " · ".join(words.footer(block, times=self.times))
-
-
-class LineRenderer(TextRenderer):
-    """Returns a call on one line, with the first line of its result; other blocks as text."""
-
-    __slots__ = ()
-
-    def card(self, card: ToolCard) -> str:
-        """Return the call and the start of its result."""
-        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
-        told = one_line(shown(result), RESULT_ON_A_LINE)
-        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
 
 
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
