@@ -53,9 +53,13 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 
 @dataclass(frozen=True, slots=True)
 class TextRenderer:
-    """Returns a block as text without a last line break, or an empty string if there is nothing to print."""
+    """Returns a block as text without a last line break, or an empty string if there is nothing to print.
+
+    With `brief` a call is one line, with the start of its result.
+    """
 
     times: bool = True
+    brief: bool = False
 
     def prompt(self, block: PromptBlock) -> str:
         """Return the prompt, marked as a quotation."""
@@ -72,7 +76,11 @@ class TextRenderer:
 
     def card(self, card: ToolCard) -> str:
         """Return the call on one line, and below it the start of its result."""
-        return "\n".join(_card(card, times=self.times))
+        if not self.brief:
+            return "\n".join(_card(card, times=self.times))
+        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
+        told = one_line(shown(result), RESULT_ON_A_LINE)
+        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
 
     def checklist(self, block: ChecklistBlock) -> str:
         """Return the tasks, one a line."""
@@ -95,18 +103,6 @@ class TextRenderer:
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
         return " · ".join(words.footer(block, times=self.times))
-
-
-class LineRenderer(TextRenderer):
-    """Returns a call on one line, with the first line of its result; other blocks as text."""
-
-    __slots__ = ()
-
-    def card(self, card: ToolCard) -> str:
-        """Return the call and the start of its result."""
-        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
-        told = one_line(shown(result), RESULT_ON_A_LINE)
-        return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
 
 
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -42,43 +42,34 @@ class AgentMagics:
 
     def functions(self) -> list[tuple[str, str, Callable[..., None]]]:
         """Return the magics to register: kind, name, and a function whose docstring is the help."""
+        agent, mcp = partial(_carry_out, self.agent, self.commands), partial(_carry_out, self.mcp, self._mcp_commands)
+        return [
+            ("cell", self._name, self._magic(self._ask, self.cell_parser.format_help())),
+            ("line", self._name, self._magic(agent, self.agent.overview())),
+            ("line", "mcp", self._magic(mcp, self.mcp.overview())),
+        ]
 
-        @self._taking_values
-        def ask(line: str, cell: str) -> None:
-            read = parse_ask(line, self._name)
-            if isinstance(read, Help):
-                say(read.text)
-                return
-            if not cell.strip():
-                message = f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
-                raise UsageError(message)
-            self._runner.ask(read, cell)
-
-        @self._taking_values
-        def agent(line: str) -> None:
-            _carry_out(self.agent, self.commands, line)
-
-        @self._taking_values
-        def mcp(line: str) -> None:
-            _carry_out(self.mcp, self._mcp_commands, line)
-
-        # IPython shows the docstring for `%%agent?`.
-        ask.__doc__ = self.cell_parser.format_help()
-        agent.__doc__ = self.agent.overview()
-        mcp.__doc__ = self.mcp.overview()
-        return [("cell", self._name, ask), ("line", self._name, agent), ("line", "mcp", mcp)]
-
-    def _taking_values(self, magic: Callable[..., None]) -> Callable[..., None]:
-        """Put values of the notebook into the line of a magic, and show its errors as one line."""
+    def _magic(self, run: Callable[..., None], about: str) -> Callable[..., None]:
+        """Return a magic whose line has the values of the notebook in it, and whose errors are one line."""
 
         @no_var_expand  # IPython would put values into quoted text too
         @needs_local_scope
-        @wraps(magic)
         @one_line
-        def call(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> None:
-            magic(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
+        def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> None:
+            run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
 
-        return call
+        magic.__doc__ = about  # shown for `%%agent?`
+        return magic
+
+    def _ask(self, line: str, cell: str) -> None:
+        read = parse_ask(line, self._name)
+        if isinstance(read, Help):
+            say(read.text)
+        elif cell.strip():
+            self._runner.ask(read, cell)
+        else:
+            message = f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
+            raise UsageError(message)
 
     def _put(self, session: str, prompt: Message) -> None:
         self._runner.put(Ask(session), prompt)

@@ -5,7 +5,7 @@ import contextvars
 import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import wraps
 from getpass import getpass
 from typing import Any, ParamSpec, TypeVar, cast
@@ -138,30 +138,31 @@ class Runner:
         return recipe
 
 
+@dataclass
 class _CellTurn:
     """A turn, the screen that shows it, and the user who answers its questions."""
 
-    def __init__(self, session: Session, words: Prompt, options: TurnOptions, front: FrontEnd) -> None:
-        self._session = session
-        self._words = words
-        self._options = options
-        self._attended = front.attended
-        self._kind = front.kind
-        self._screen = front.screen()
-        self._price_told = session.usage.cost is None
+    session: Session
+    words: Prompt
+    options: TurnOptions
+    front: FrontEnd
+
+    def __post_init__(self) -> None:
+        self._screen = self.front.screen()
+        self._price_told = self.session.usage.cost is None
         self._run: Run | None = None
 
     def run(self) -> None:
         """Run the turn to its end, asking for a key if one is missing."""
         try:
             while not self._attempt():
-                self._session.undo()
+                self.session.undo()
                 self._screen.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
         except AgentMagicError as error:
             # In batch, logs show the exception alone.
-            error.is_shown = self._kind is not Kind.BATCH and bool(error.result and error.result.error)
+            error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
             # A job that does nothing: when the engine has run it, the screen has heard every event before it.
@@ -176,9 +177,9 @@ class _CellTurn:
         """Run the turn; return False if a key was missing and has been typed now."""
         try:
             with engine().main.held():
-                _check(self._start(attended=self._attended).wait())
+                _check(self._start(attended=self.front.attended).wait())
         except AuthenticationMissing as error:
-            if not (self._attended and _typed_key(error)):
+            if not (self.front.attended and _typed_key(error)):
                 raise
             return False
         return True
@@ -207,15 +208,15 @@ class _CellTurn:
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)
         if attended:
-            run.listen(Questions(run, self._screen.typed, brief=self._kind is Kind.LIVE).feed)
+            run.listen(Questions(run, self._screen.typed, brief=self.front.kind is Kind.LIVE).feed)
         return run
 
     def _begin(self, *, attended: bool) -> Run:
         while True:
             try:
-                return self._session.start(self._words, **{**self._options, "attended": attended})
+                return self.session.start(self.words, **{**self.options, "attended": attended})
             except SessionBusy:  # a panel has begun a turn while the prompt was made
-                wait_for_turn(self._session)
+                wait_for_turn(self.session)
 
 
 class FigureOutput:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from agentmagic import events
 from agentmagic.display import html, terminal, words
-from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, TextBlock, ToolCard
+from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import Event, Intent
 from agentmagic.log import logger
@@ -166,7 +166,7 @@ class TerminalScreen(TurnScreen):
         self._planned: set[int] = set()
         self._text_part = -1
         self._words = ShownStream()
-        self._undrawn = ""
+        self._held = ""
 
     def feed(self, event: Event) -> None:
         """Take an event in, and print what is new."""
@@ -174,7 +174,7 @@ class TerminalScreen(TurnScreen):
         match event:
             case events.PartDelta():
                 if event.index == self._text_part:
-                    self._print_words(self._words.feed(event.text))
+                    self._print_words(self.transcript.blocks[-1], self._words.feed(event.text))
             case events.PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
                 self._words = ShownStream() if event.kind == "text" else self._words
@@ -191,54 +191,45 @@ class TerminalScreen(TurnScreen):
         self._end_line()
         self._show("")
 
-    def _print_words(self, piece: str) -> None:
+    def _print_words(self, block: Block, piece: str) -> None:
         """Print a piece of text, in which no end is that may be the beginning of a secret."""
-        if not piece:
-            return
-        block = self.transcript.blocks[-1]
-        if self._draw is None:
-            self._begin(block)
-            self._write(piece)
-            return
-        self._undrawn += piece
-        whole, self._undrawn = terminal.split_paragraphs(self._undrawn)
-        self._draw_text(block, whole)
+        text = self._held + piece
+        whole, self._held = terminal.split_paragraphs(text) if self._draw else (text, "")
+        if whole:
+            self._print(block, whole)
 
-    def _draw_text(self, block: Block, text: str) -> None:
-        if self._draw is not None and text.strip():
+    def _print(self, block: Block, text: str) -> None:
+        """Print a block, or a part of one."""
+        if self._draw is None or not isinstance(block, TextBlock):
+            self._begin(block)
+            self._write(text)
+        elif text.strip():
+            if block.key in self._begun:
+                self._write("\n")
             self._begin(block)
             self._show("")
             self._draw(text)
 
     def _print_new(self) -> None:
+        """Print the blocks that are done, or what is left of them."""
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.open and block.key not in self._planned:
                 self._planned.add(block.key)  # printed at once, and again at its end: no line can be changed
-                self._print_block(block)
-            if block.open or block.key in self._printed:
+                self._print(block, block.render(terminal.TextRenderer(brief=True)))
+                self._begun.discard(block.key)
+                self._end_line()
+            if block.open or block.key in self._printed or isinstance(block, PromptBlock):
                 continue
             self._printed.add(block.key)
+            if isinstance(block, RetryBlock) and self._erases:
+                continue  # the last line tells of it
             if block.key in self._begun:
-                self._print_rest(block)
-            elif self._draw is not None and isinstance(block, TextBlock):
-                self._draw_text(block, terminal.TextRenderer().text(block))
-            elif not isinstance(block, PromptBlock):
-                self._print_block(block)
-
-    def _print_block(self, block: Block) -> None:
-        if lines := block.render(terminal.LineRenderer()):
+                text, self._held = self._held + self._words.finish(), ""
+            else:
+                text, self._held = block.render(terminal.TextRenderer(brief=True)), ""
+            if text:
+                self._print(block, text)
             self._end_line()
-            self._write(terminal.gap(self._last, block) + lines + "\n")
-            self._last = block
-
-    def _print_rest(self, block: Block) -> None:
-        """Print the end that was held, and end a text that was printed as it came."""
-        rest = self._words.finish()
-        if self._draw is None:
-            self._write(rest)
-            self._end_line()
-        self._draw_text(block, self._undrawn + rest)
-        self._undrawn = ""
 
     def _begin(self, block: Block) -> None:
         """Begin a block that was not begun: behind an empty line, but a card directly below a card."""
@@ -275,6 +266,8 @@ class TerminalScreen(TurnScreen):
         running = self.transcript.running
         # A turn in the background must not write into the line of the prompt.
         doing = words.doing(running, self.transcript.blocks) if running and engine().main.serving else ""
+        if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
+            doing = words.retry(last, times=False)
         if doing != self._doing[0]:
             self._doing = doing, time.monotonic()
         seconds = int(time.monotonic() - self._doing[1])

@@ -182,7 +182,7 @@ def test_a_duration_is_said_as_a_person_would(seconds, expected):
     assert words.duration(seconds) == expected
 
 
-def test_a_line_renderer_keeps_a_call_and_the_start_of_its_result_on_one_line():
+def test_a_brief_renderer_keeps_a_call_and_the_start_of_its_result_on_one_line():
     table = ToolResult(CALL.id, CALL.name, (Text('[{"name": "Lamp", "total": 12480}, {"name": "Desk", "total": 9}]'),))
     failed = ToolResult(CALL.id, CALL.name, (Text("No such table.\n" * 9),), "error")
     for result, end in (
@@ -192,7 +192,7 @@ def test_a_line_renderer_keeps_a_call_and_the_start_of_its_result_on_one_line():
         (card,) = [
             one for one in Transcript([*started(), *carried_out(CALL, result)]).blocks if isinstance(one, ToolCard)
         ]
-        line = card.render(plain.LineRenderer())
+        line = card.render(plain.TextRenderer(brief=True))
         assert end in line
         assert "\n" not in line
         assert len(line) < 250

@@ -209,7 +209,7 @@ def test_chosen_tools_run_although_a_server_failed_and_a_missing_one_is_told(ker
     assert "%mcp restart clock" in cell.text
     assert kernel.value("[one.name for one in agent.tools]") == "['echo']"
     kernel.run("%mcp remove clock")
-    assert "There is no function or tool 'tell_time'" in kernel.run("%%agent --tools tell_time\nhello").error
+    assert "There is no function or tool 'tell_time'" in kernel.run("%%agent --tools tell_time\nhello").text
 
 
 # -- a project's file --------------------------------------------------------------------------------
