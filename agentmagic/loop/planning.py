@@ -7,10 +7,10 @@ calls, and their results. The requests for route, plan, parameters and judgement
 import json
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.events import (
@@ -36,10 +36,13 @@ from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
 from agentmagic.plan import Checklist, PlanOptions, TaskProgress
 from agentmagic.providers.base import OutputSchema, PlanQuestion
+from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import clip
 from agentmagic.tools.base import check_arguments
+
+T = TypeVar("T")
 
 TRIES = 3
 """How often the model may write a plan, or the parameters of a task, that does not fit (PLAN-3)."""
@@ -254,22 +257,21 @@ class Planner:
 
     async def _make_plan(self) -> bool:
         """Have the model write the tasks. Without a valid plan the turn goes on without one."""
-        prompt, problem = PLAN.format(tools=", ".join(self.executor.tools)), ""
-        for _ in range(TRIES):
-            wrong = f"\n\nYour last plan could not be used: {problem} Write the whole plan again." if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, PLAN_FORM, PlanQuestion("plan", self.request))
-            try:
-                tasks = self._tasks(PLAN_FORM.read(text)["tasks"])
-            except ValueError as error:
-                problem = redact(str(error))
-                self._emit(PlanRejected(problem, usage))
-            else:
-                self._emit(Planned(tasks, usage))
-                return True
-        words = f"The model wrote no valid plan in {TRIES} tries, so the turn goes on without one. {problem}"
-        self._emit(Notice("warning", words))
-        self.choice = None
-        return False
+        prompt = PLAN.format(tools=", ".join(self.executor.tools))
+        question = PlanQuestion("plan", self.request)
+        tasks, usage, problem = await self._decide(
+            prompt, PLAN_FORM, question, lambda plan: self._tasks(plan["tasks"]), rejected=self._reject
+        )
+        if tasks is None:
+            words = f"The model wrote no valid plan in {TRIES} tries, so the turn goes on without one. {problem}"
+            self._emit(Notice("warning", words))
+            self.choice = None
+            return False
+        self._emit(Planned(tasks, usage))
+        return True
+
+    def _reject(self, problem: str, usage: Usage) -> None:
+        self._emit(PlanRejected(problem, usage))
 
     def _tasks(self, written: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
         """Return the tasks of a written plan in an order in which they can run. Raises ValueError if there is none."""
@@ -360,7 +362,6 @@ class Planner:
         if not _references(row.parameters) & set(self.checklist.rows):
             return row.parameters, spent
         tool = self.executor.tools[row.task.tool].definition
-        form, problem = OutputSchema("arguments", tool.parameters), ""
         prompt = SETTLE.format(
             request=self.request,
             tool=f"{tool.name} ({tool.description.strip()})",
@@ -368,18 +369,13 @@ class Planner:
             parameters=_json(row.parameters),
             results=self._results(row),
         )
-        decision = PlanQuestion("parameters", self.request, tool, self._made(row))
-        for _ in range(TRIES):
-            wrong = f"\n\nYour last arguments could not be used: {problem}" if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, form, decision)
-            spent += usage
-            try:
-                return form.read(text), spent
-            except ValueError as error:
-                problem = redact(str(error))
-        words = f"No fitting parameters were found in {TRIES} tries: {problem}"
-        self._emit(TaskFinished(row.task.id, "failed", words, spent))
-        return None, spent
+        question = PlanQuestion("parameters", self.request, tool, self._made(row))
+        form = OutputSchema("arguments", tool.parameters)
+        settled, spent, problem = await self._decide(prompt, form, question, dict[str, Any])
+        if settled is None:
+            words = f"No fitting parameters were found in {TRIES} tries: {problem}"
+            self._emit(TaskFinished(row.task.id, "failed", words, spent))
+        return settled, spent
 
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Settle a task by its result: done, failed, or to be tried again."""
@@ -410,20 +406,16 @@ class Planner:
         )
         tool = self.executor.tools[row.task.tool].definition
         call = ToolCall(row.call_id, tool.name, row.parameters)
-        decision = PlanQuestion("judgement", self.request, tool, (*self._made(row), (call, result)))
-        spent, problem = Usage(), ""
-        for _ in range(TRIES - 1):
-            wrong = f"\n\nYour last judgement could not be used: {problem}" if problem else ""
-            text, usage = await self.steps.decide(prompt + wrong, JUDGE_FORM, decision)
-            spent += usage
-            try:
-                return self._read_judgement(row, JUDGE_FORM.read(text), spent)
-            except ValueError as error:
-                problem = redact(str(error))
-        self._emit(Notice("info", f"The judgement of {row.task.id} could not be used: {problem}"))
-        return None
+        question = PlanQuestion("judgement", self.request, tool, (*self._made(row), (call, result)))
+        judged, spent, problem = await self._decide(
+            prompt, JUDGE_FORM, question, lambda written: self._read_judgement(row, written)
+        )
+        if judged is None:
+            self._emit(Notice("info", f"The judgement of {row.task.id} could not be used: {problem}"))
+            return None
+        return replace(judged, usage=spent)
 
-    def _read_judgement(self, row: TaskProgress, written: Mapping[str, Any], usage: Usage) -> TaskJudged:
+    def _read_judgement(self, row: TaskProgress, written: Mapping[str, Any]) -> TaskJudged:
         """Return a judgement. Raises ValueError if its corrected parameters do not fit the tool."""
         success, parameters = bool(written["success"]), written.get("parameters")
         retry = not success and bool(written["retry"]) and row.attempt <= RETRIES
@@ -431,16 +423,40 @@ class Planner:
             problem = misfit(self.executor.tools[row.task.tool].definition.parameters, parameters)
             if problem:
                 raise ValueError(problem)
-        return TaskJudged(
-            row.task.id,
-            success,
-            retry,
-            str(written.get("reason", "")),
-            cast("Mapping[str, Any] | None", parameters) if retry else None,
-            str(written.get("result", "")),
-            str(written.get("summary", "")),
-            usage,
-        )
+        corrected = cast("Mapping[str, Any] | None", parameters) if retry else None
+        said = (str(written.get(name, "")) for name in ("reason", "result", "summary"))
+        reason, processed, summary = said
+        return TaskJudged(row.task.id, success, retry, reason, corrected, processed, summary)
+
+    async def _decide(
+        self,
+        prompt: str,
+        form: OutputSchema,
+        question: PlanQuestion,
+        read: Callable[[Any], T],
+        *,
+        rejected: Callable[[str, Usage], None] = void,
+    ) -> tuple[T | None, Usage, str]:
+        """Have the model decide, and tell it what was wrong, until `read` takes its answer.
+
+        Returns what `read` returned, None after TRIES answers, what was spent that `rejected` was not told of, and what
+        was wrong with the last answer.
+        """
+        spent, problem = Usage(), ""
+        for _ in range(TRIES):
+            wrong = (
+                f"\n\nYour last answer could not be used: {problem} Write the whole answer again." if problem else ""
+            )
+            text, usage = await self.steps.decide(prompt + wrong, form, question)
+            try:
+                return read(form.read(text)), spent + usage, ""
+            except ValueError as error:
+                problem = redact(str(error))
+            if rejected is void:
+                spent += usage
+            else:
+                rejected(problem, usage)
+        return None, spent, problem
 
     def _skip_stuck(self) -> None:
         """Skip what depends on a task that failed, and what depends on that."""
