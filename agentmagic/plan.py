@@ -3,6 +3,8 @@
 The loop runs a plan by it, a screen shows it, and a plan that was cut off is resumed from it.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +25,8 @@ from agentmagic.messages import ToolResult
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
+_HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
+_TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
 SETTLED_TASK: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
 
 
@@ -172,3 +176,47 @@ def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
     # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
     checklist = Checklist(event for turn in turns for event in turn)
     return checklist if checklist.open else None
+
+
+def written_plan(checklist: Checklist) -> str:
+    """Return a plan as text that a person can edit, a line for each task: `t1 tool {...} after t0 # why`."""
+    lines: list[str] = []
+    for row in checklist.rows.values():
+        task = row.task
+        after = f" after {', '.join(task.after)}" if task.after else ""
+        why = f" # {' '.join(task.description.split())}" if task.description else ""
+        lines.append(
+            f"{task.id} {task.tool} {json.dumps(task.parameters, ensure_ascii=False, default=str)}{after}{why}"
+        )
+    return "\n".join(lines)
+
+
+def read_plan(text: str) -> list[dict[str, Any]]:
+    """Read what `written_plan` wrote, after a person changed it. Raises ValueError for a line that is no task."""
+    tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
+    if not tasks:
+        message = "It has no tasks."
+        raise ValueError(message)
+    return tasks
+
+
+def _read_line(line: str) -> dict[str, Any]:
+    message = f"This line is no task: {line[:100]!r}. Write: t1 tool {{...}} after t0 # why."
+    head = _HEAD.match(line)
+    if head is None:
+        raise ValueError(message)
+    try:
+        parameters, end = json.JSONDecoder().raw_decode(line, head.end())
+    except ValueError:
+        raise ValueError(message) from None
+    tail = _TAIL.fullmatch(line, end)
+    if tail is None:
+        raise ValueError(message)
+    after = [name.strip() for name in (tail[1] or "").split(",") if name.strip()]
+    return {
+        "id": head[1],
+        "tool": head[2],
+        "parameters": parameters,
+        "depends_on": after,
+        "description": tail[2] or "",
+    }

@@ -34,9 +34,8 @@ from agentmagic.json_schema import misfit
 from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
-from agentmagic.plan import Checklist, PlanOptions, TaskProgress
+from agentmagic.plan import Checklist, PlanOptions, TaskProgress, read_plan, written_plan
 from agentmagic.providers.base import OutputSchema, PlanQuestion
-from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import clip
@@ -59,8 +58,6 @@ LONGEST_RESULT = 4_000
 RESUME = "resume"
 
 _REFERENCE = re.compile(r"\$([A-Za-z0-9_-]+)")
-_HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
-_TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
 _EMPTY = re.compile(r"[\s\[\](){}\"']*|null|none|nan", re.IGNORECASE)
 _ODD = re.compile(r"\s*(error|traceback|exception|failed)\b", re.IGNORECASE)
 
@@ -358,9 +355,8 @@ class Planner:
 
     async def _settled(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
         """Return the parameters of the next attempt, after a request if they refer to results; None if it failed."""
-        spent = Usage()
         if not _references(row.parameters) & set(self.checklist.rows):
-            return row.parameters, spent
+            return row.parameters, Usage()
         tool = self.executor.tools[row.task.tool].definition
         prompt = SETTLE.format(
             request=self.request,
@@ -424,8 +420,7 @@ class Planner:
             if problem:
                 raise ValueError(problem)
         corrected = cast("Mapping[str, Any] | None", parameters) if retry else None
-        said = (str(written.get(name, "")) for name in ("reason", "result", "summary"))
-        reason, processed, summary = said
+        reason, processed, summary = (str(written.get(name, "")) for name in ("reason", "result", "summary"))
         return TaskJudged(row.task.id, success, retry, reason, corrected, processed, summary)
 
     async def _decide(
@@ -435,7 +430,7 @@ class Planner:
         question: PlanQuestion,
         read: Callable[[Any], T],
         *,
-        rejected: Callable[[str, Usage], None] = void,
+        rejected: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
         """Have the model decide, and tell it what was wrong, until `read` takes its answer.
 
@@ -444,15 +439,13 @@ class Planner:
         """
         spent, problem = Usage(), ""
         for _ in range(TRIES):
-            wrong = (
-                f"\n\nYour last answer could not be used: {problem} Write the whole answer again." if problem else ""
-            )
+            wrong = f"\n\nYour last answer could not be used: {problem} Write all of it again." if problem else ""
             text, usage = await self.steps.decide(prompt + wrong, form, question)
             try:
                 return read(form.read(text)), spent + usage, ""
             except ValueError as error:
                 problem = redact(str(error))
-            if rejected is void:
+            if rejected is None:
                 spent += usage
             else:
                 rejected(problem, usage)
@@ -488,48 +481,6 @@ def is_odd(result: ToolResult) -> bool:
     """Return whether a result should be judged: an error, nothing, or a text that begins like an error."""
     nothing = result.structured in ([], {}, "") or (not result.structured and _EMPTY.fullmatch(result.text))
     return result.is_error or bool(nothing) or _ODD.match(result.text) is not None
-
-
-def written_plan(checklist: Checklist) -> str:
-    """Return a plan as text that a person can edit, a line for each task: `t1 tool {...} after t0 # why`."""
-    lines: list[str] = []
-    for row in checklist.rows.values():
-        task = row.task
-        after = f" after {', '.join(task.after)}" if task.after else ""
-        why = f" # {' '.join(task.description.split())}" if task.description else ""
-        lines.append(f"{task.id} {task.tool} {_json(task.parameters)}{after}{why}")
-    return "\n".join(lines)
-
-
-def read_plan(text: str) -> list[dict[str, Any]]:
-    """Read what `written_plan` wrote, after a person changed it. Raises ValueError for a line that is no task."""
-    tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
-    if not tasks:
-        message = "It has no tasks."
-        raise ValueError(message)
-    return tasks
-
-
-def _read_line(line: str) -> dict[str, Any]:
-    message = f"This line is no task: {line[:100]!r}. Write: t1 tool {{...}} after t0 # why."
-    head = _HEAD.match(line)
-    if head is None:
-        raise ValueError(message)
-    try:
-        parameters, end = json.JSONDecoder().raw_decode(line, head.end())
-    except ValueError:
-        raise ValueError(message) from None
-    tail = _TAIL.fullmatch(line, end)
-    if tail is None:
-        raise ValueError(message)
-    after = [name.strip() for name in (tail[1] or "").split(",") if name.strip()]
-    return {
-        "id": head[1],
-        "tool": head[2],
-        "parameters": parameters,
-        "depends_on": after,
-        "description": tail[2] or "",
-    }
 
 
 def _references(parameters: Any) -> set[str]:

@@ -5,9 +5,8 @@ import pytest
 
 from agentmagic import Agent, Approve, Policy, Reply, Rule, Session, tool
 from agentmagic.errors import TurnTimeout, UsageError
-from agentmagic.loop.planning import read_plan, written_plan
 from agentmagic.messages import Message, Text, user
-from agentmagic.plan import Checklist, open_plan
+from agentmagic.plan import Checklist, open_plan, read_plan, written_plan
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Recorder, Stalled, invalid_history, run
 from tests.turns import kinds, notices, texts
@@ -208,7 +207,7 @@ def test_judge_says_which_results_cost_a_request(judge, count):
 
 
 def test_a_judgement_that_cannot_be_read_leaves_the_result_to_speak():
-    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), "no", "no", "It failed.")
+    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), "no", "no", "no", "It failed.")
     assert rows(result.events) == [("t1", "failed", 1)]
     assert "could not be used" in notices(result)[0]
 
