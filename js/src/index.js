@@ -224,6 +224,8 @@ export class View {
    * @param {boolean} is whether the kernel answers
    */
   #answered(is) {
+    // Without subshells the messages of a panel wait for the cell under way, and are heard after it.
+    if (!is && this.composer && this.kernel?.status === "busy") return
     this.attention.answered(is)
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)

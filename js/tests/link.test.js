@@ -41,6 +41,16 @@ test("a kernel that leaves a few hellos unanswered is said to be silent, until i
   assert.deepEqual(seen.answered, [false, true])
 })
 
+test("a kernel that others know to be gone is said to be silent at once, until it answers", () => {
+  const { link, seen } = linked()
+  link.hello()
+  link.receive(snapshot(4))
+  link.lose()
+  assert.deepEqual(seen.answered, [true, false])
+  link.receive({ n: 4, view: "me" })
+  assert.deepEqual(seen.answered, [true, false, true])
+})
+
 test("hello is said again, less and less often, until it is answered", () => {
   const { link, seen } = linked()
   link.hello()

@@ -498,12 +498,26 @@ def test_a_panel_whose_kernel_was_restarted_keeps_the_words_and_starts_again_wit
     panel.notebook.run(1)
     panel.button("Start again").click()
     expect(panel.box.get_by_role("alert")).to_be_hidden()
+    panel.turns(1)
     assert panel.prompts() == ["first"]
     assert panel.answers() == ["one"]
     expect(panel.message).to_have_value("words that are kept")
     panel.message.press("Enter")
     panel.turns(2)
     assert panel.prompts() == ["first", "words that are kept"]
+
+
+def test_a_kernel_that_hears_no_panel_while_a_cell_runs_is_not_taken_for_gone(open_notebook):
+    notebook = open_notebook("play('one')", "agent.chat()", "import time\ntime.sleep(8)")
+    notebook.page.evaluate("() => { harness.kernel().commsOverSubshells = 'disabled' }")
+    notebook.run(1)
+    notebook.run(2)
+    panel = Panel(notebook, 2)
+    notebook.start(3)
+    panel.send("hello")
+    panel.turns(1)
+    assert panel.prompts() == ["hello"]
+    expect(panel.message).to_have_value("")
 
 
 def test_words_typed_in_a_panel_whose_kernel_is_gone_are_in_the_one_that_is_shown_next(open_panel):
