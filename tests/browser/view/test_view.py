@@ -328,7 +328,7 @@ def test_a_prompt_can_be_run_again_edited_and_forked(stage):
 
 def test_the_head_chooses_models_clears_and_exports(stage):
     stage.show(Feed(one_text("a")), model="openai:x", models=["openai:x", "gemini:y"])
-    stage.page.get_by_label("Model").select_option("gemini:y")
+    stage.page.get_by_label("Model", exact=True).select_option("gemini:y")
     for name in ("Export as Markdown", "Clear"):
         stage.page.locator("summary[aria-label=More]").click()
         stage.page.get_by_role("button", name=name).click()
@@ -372,12 +372,33 @@ def test_the_servers_tab_connects_disconnects_and_switches_tools(stage):
     stage.page.get_by_role("button", name="Disconnect shop").click()
     stage.page.get_by_role("button", name="Connect web").click()
     stage.page.get_by_text("3 tools").click()
-    stage.page.get_by_label("delete_rows").check()
+    stage.page.get_by_label("delete_rows", exact=True).check()
     assert "npx was not found" in stage.page.locator(".am-servers").inner_text()
     assert stage.sent() == [
         {"type": "disconnect", "server": "shop"},
         {"type": "connect", "server": "web"},
         {"type": "tool", "server": "shop", "name": "delete_rows", "enabled": True},
+    ]
+
+
+def test_keys_allow_and_add_servers_and_the_list_of_conversations_opens_one(stage):
+    chats = [{"name": "agent", "about": "1 turn", "saved": False}, {"name": "old", "about": "2 turns", "saved": True}]
+    stage.show(Feed(), servers=scenes.SERVERS, chats=chats)
+    stage.page.locator(".am-chats summary").focus()
+    press(stage, "Enter", "Tab", "Tab", "Enter")
+    stage.page.get_by_role("tab", name="Servers").click()
+    stage.page.get_by_text("3 tools").click()
+    stage.page.get_by_role("button", name="Always allow run_query").press("Enter")
+    stage.page.get_by_label("Name of the server").focus()
+    stage.page.keyboard.type("my clock")
+    press(stage, "Tab")
+    stage.page.keyboard.type("uvx mcp-server-time")
+    press(stage, "Enter")
+    assert stage.sent() == [
+        {"type": "chats"},
+        {"type": "open", "name": "old", "saved": True},
+        {"type": "allow", "server": "shop", "name": "run_query"},
+        {"type": "command", "magic": "mcp", "line": "add my-clock uvx mcp-server-time"},
     ]
 
 
@@ -467,7 +488,7 @@ def test_a_switch_of_a_tool_keeps_the_focus_when_the_servers_are_drawn_anew(stag
     stage.show(feed, servers=scenes.SERVERS)
     stage.page.get_by_role("tab", name="Servers").click()
     stage.page.get_by_text("3 tools").click()
-    stage.page.get_by_label("run_query").focus()
+    stage.page.get_by_label("run_query", exact=True).focus()
     press(stage, "Space")
     feed.tell({"servers": [{**scenes.SERVERS[0], "tools": [("run_query", False)]}]})
     stage.receive(feed.frame())
@@ -504,6 +525,15 @@ def test_axe_finds_nothing_wrong(browser, dark):
     assert browser.axe() == []
     page.get_by_role("tab", name="Servers").click()
     page.get_by_role("button", name="Edit", exact=True).click()
+    assert browser.axe() == []
+    browser.show(Feed(rounds(5)), "cell")
+    chats = [{"name": "old", "about": "2 turns", "saved": True}]
+    welcome = "openai:x answers."
+    browser.show(Feed(), welcome=welcome, examples=["What is in @sales?"], names=[("sales", "list")], chats=chats)
+    page.locator(".am-chats summary").press("Enter")
+    assert browser.axe() == []
+    page.get_by_label("Message", exact=True).press_sequentially("@s")
+    page.get_by_role("option", name="@sales").wait_for()
     assert browser.axe() == []
     page.close()
 
