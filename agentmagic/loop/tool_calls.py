@@ -22,7 +22,16 @@ from agentmagic.runtime.engine import running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import listed
-from agentmagic.tools.base import STILL_RUNNING, Completion, Tool, ToolContext, Toolset, call_tool, failure, list_source
+from agentmagic.tools.base import (
+    STILL_RUNNING,
+    Completion,
+    Tool,
+    ToolContext,
+    Toolset,
+    call_tool,
+    failure,
+    list_sources,
+)
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
@@ -188,9 +197,7 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     The gate decides it like any other call, but does not ask: the call itself is the user's yes. Raises UsageError
     if there is no such tool, and ServerError if its server is gone or the tool may be one of a server that is.
     """
-    sources = await asyncio.gather(*map(list_source, toolsets))
-    tools = {tool.name: tool for found, _ in reversed(sources) for tool in found}
-    problems = [problem for _, missing in sources for problem in missing]
+    tools, problems = await list_sources(toolsets)
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:
