@@ -114,12 +114,13 @@ class Reasoning:
 
 @value_class
 class Media:
-    """An image, a sound or another blob, by its MIME type."""
+    """An image, a sound or another blob, by its MIME type; one whose `audience` is "user" is not sent to a model."""
 
     type: ClassVar[str] = "media"
     media_type: str
     data: bytes
     name: str = ""
+    audience: str = ""
 
 
 @value_class

@@ -34,7 +34,7 @@ from agentmagic.run import AbortEvent, Run
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import learn_secrets, overrides
 from agentmagic.text import clip
-from agentmagic.tools.base import Toolset
+from agentmagic.tools.base import Toolset, list_sources
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
@@ -153,7 +153,7 @@ class Session:
 
     @property
     def tools(self) -> tuple[ToolDef, ...]:
-        """The tools as the last turn saw them; before the first turn, those that need no server."""
+        """The tools as the last turn or `connect` saw them; before, those that need no server."""
         return self._listed or tuple(tool.definition for tool in self.agent.own_tools())
 
     @property
@@ -216,6 +216,21 @@ class Session:
             result = engine().submit_from_here(self._connections.with_loop(calling))
             engine().wait(result, lambda: void(result.cancel()))
             return result.result()
+
+    async def aconnect(self) -> tuple[ToolDef, ...]:
+        """Connect the servers and return the tools that the next turn would have, from any event loop.
+
+        A server that cannot be reached leaves a notice.
+        """
+        listing = engine().submit(list_sources(self.toolsets()))
+        tools, problems = await asyncio.wrap_future(listing)
+        self._notices.extend(Notice("warning", problem) for problem in problems)
+        self._listed = tuple(tool.definition for tool in tools.values())
+        return self._listed
+
+    def connect(self) -> tuple[ToolDef, ...]:
+        """Connect the servers from synchronous code, and return the tools that the next turn would have."""
+        return engine().call(self.aconnect())
 
     def model(self, agent: Agent | None = None) -> Model:
         """Return the model a turn would use: `AGENTMAGIC_MODEL` before the recipe's before the default.

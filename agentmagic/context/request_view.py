@@ -143,8 +143,11 @@ class RequestView:
         return replace(result, content=(Text(untrusted(part.server)), *result.content)) if part.server else result
 
     def _named(self, part: P) -> P | Text:
-        """Replace media that the model does not take by text that names them."""
-        return Text(as_text(part)) if isinstance(part, Media) and not self._rules.accepts(part) else part
+        """Replace media that the model does not take, or is not to see, by text that names them."""
+        if not isinstance(part, Media):
+            return part
+        hidden = part.audience == "user" or not self._rules.accepts(part)
+        return Text(as_text(part)) if hidden else part
 
 
 def _same(new: Sequence[Part], old: Sequence[Part]) -> bool:

@@ -38,7 +38,7 @@ from agentmagic.tools.base import (
     Toolset,
     call_tool,
     failure,
-    list_source,
+    list_sources,
     own_traceback,
     traceback_text,
 )
@@ -224,9 +224,7 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     The gate decides it like any other call, but does not ask: the call itself is the user's yes. Raises UsageError
     if there is no such tool, and ServerError if its server is gone or the tool may be one of a server that is.
     """
-    sources = await asyncio.gather(*map(list_source, toolsets))
-    tools = {tool.name: tool for found, _ in reversed(sources) for tool in found}
-    problems = [problem for _, missing in sources for problem in missing]
+    tools, problems = await list_sources(toolsets)
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:

@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import TracebackException
@@ -184,6 +184,13 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
         return error.tools, error.problems
     except ServerError as error:
         return (), (said(error),)
+
+
+async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], list[str]]:
+    """Return the tools of sources by name, the first of a name, and a text for each server that cannot be reached."""
+    listed = await asyncio.gather(*map(list_source, sources))
+    tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
+    return dict(reversed(tools.items())), [problem for _, missing in listed for problem in missing]
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:

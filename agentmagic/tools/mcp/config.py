@@ -455,6 +455,8 @@ def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
         return Stdio(given.command, tuple(given.args), dict(given.env or {}), Path(given.cwd) if given.cwd else None)
     if known or hasattr(entry, "__aenter__"):
         return InProcess(entry)
+    if (inner := getattr(entry, "_mcp_server", None)) is not None:  # a FastMCP of the fastmcp library
+        return InProcess(inner)
     raise place.wrong(f"{entry!r:.80} is no server. Give a command, a URL, an entry of mcpServers or a server object.")
 
 

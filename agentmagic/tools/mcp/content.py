@@ -117,7 +117,7 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
         case "text":
             return Text(block.text)
         case "image" | "audio":
-            return _media(block.data, block.mime_type)
+            return _media(block.data, block.mime_type, audience=_audience(block))
         case "resource":
             return _embedded(block.resource)
         case "resource_link":
@@ -136,10 +136,16 @@ def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents
     return _media(getattr(contents, "blob", ""), contents.mime_type, uri)
 
 
-def _media(data: str, media_type: str | None, name: str = "") -> Content:
+def _audience(block: Any) -> str:
+    """Return whom alone a block is meant for, "user" or "assistant"; "" for both."""
+    given = getattr(getattr(block, "annotations", None), "audience", None) or ()
+    return str(given[0]) if len(given) == 1 else ""
+
+
+def _media(data: str, media_type: str | None, name: str = "", audience: str = "") -> Content:
     kind = _media_type(media_type) or "application/octet-stream"
     try:
-        return Media(kind, base64.b64decode(data, validate=True), name)
+        return Media(kind, base64.b64decode(data, validate=True), name, audience)
     except (binascii.Error, ValueError):
         return Text(f"[{kind} left out: what the server sent is not base64]")
 

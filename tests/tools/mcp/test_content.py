@@ -32,6 +32,16 @@ def test_images_and_sounds_become_media():
     assert result(image, sound).content == (Media("image/png", b"png"), Media("audio/wav", b"wav"))
 
 
+def test_media_keep_whom_they_are_meant_for():
+    def picture(*audience):
+        notes = types.Annotations(audience=list(audience))
+        data = base64.b64encode(b"png").decode()
+        return types.ImageContent(type="image", data=data, mime_type="image/png", annotations=notes)
+
+    answer = result(picture("user"), picture("assistant"), picture("user", "assistant"))
+    assert [part.audience for part in answer.content] == ["user", "assistant", ""]
+
+
 def test_rubbish_in_place_of_media_is_said_and_not_kept():
     image = types.ImageContent(type="image", data="%%%", mime_type='image/png" onerror="x')
     assert result(image).content == (Text("[application/octet-stream left out: what the server sent is not base64]"),)

@@ -704,6 +704,31 @@ def test_a_server_of_the_mcp_library_works_in_every_way(make):
     run(main())
 
 
+def test_a_server_object_of_fastmcp_works_in_memory():
+    fastmcp = pytest.importorskip("fastmcp")
+    entered = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(server):
+        entered.append(server.name)
+        yield {}
+
+    shop = fastmcp.FastMCP("shop", lifespan=lifespan)
+
+    @shop.tool
+    def price(items: list[str]) -> dict[str, float]:
+        """Price some items."""
+        return {"total": 2.5 * len(items)}
+
+    async def main():
+        async with connected(**config.read(shop)) as servers:
+            assert (await call(servers, "price", items=["a", "b"])).structured == {"total": 5.0}
+            assert state(servers, "shop").title.startswith("shop")
+
+    run(main())
+    assert entered == ["shop"]
+
+
 async def use_all_of(servers):
     assert (await call(servers, "echo", text="hello")).text == "hello"
     assert (await call(servers, "add", a=1, b=2)).structured == {"sum": 3}

@@ -12,7 +12,7 @@ import pytest
 from agentmagic import Agent, Policy, Rule, Session
 from agentmagic.errors import ServerError
 from agentmagic.events import Approve
-from agentmagic.messages import ToolResult
+from agentmagic.messages import Media, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history
 from tests.tools.mcp.calling import SERVERS
@@ -54,6 +54,26 @@ def attended(session, answer):
 
 def always(asked):
     return Approve(asked.id, always=True)
+
+
+def test_a_picture_for_the_user_alone_is_kept_and_not_sent_to_the_model(session):
+    one = session(calls(("portrait", {})), "Seen.", mcp={"raw": program("raw.py", "portrait", allow=["*"])})
+    result = one.ask("a prompt")
+    (picture,) = results(result)[0].content
+    assert picture == Media("image/png", b"png", audience="user")
+    sent = one.agent.model.requests[-1].messages[-1].parts[0]
+    assert [part.text for part in sent.content][1:] == ["[image/png, 3 bytes]"]
+
+
+@pytest.mark.parametrize("connect", [Session.connect, lambda session: asyncio.run(session.aconnect())])
+def test_servers_can_be_connected_and_their_tools_known_before_the_first_turn(session, connect):
+    one = session("Hello.", mcp={"raw": program("raw.py"), "gone": "no-such-command"})
+    assert one.tools == ()
+    assert [tool.name for tool in connect(one)][:2] == ["echo", "pid"]
+    assert one.tools[0].server == "raw"
+    (notice,) = one.take_notices()
+    assert "%mcp restart gone tries again" in notice.text
+    assert one.agent.model.requests == []
 
 
 def test_a_definition_that_a_server_changes_after_it_was_approved_is_asked_about_again(session):

@@ -1,7 +1,7 @@
 """A server of the handshake era, written by hand: it starts in no time and misbehaves on request.
 
 The words on its command line are what it does wrong: silent, banner, stubborn, endless, odd, foreign, spawn,
-daemon, held.
+daemon, held, portrait.
 """
 
 import json
@@ -37,6 +37,7 @@ ODD = {
     "far_reference": {"type": "object", "$ref": "https://example.org/schema.json"},
 }
 FOREIGN = {"no_type": {}}
+PORTRAIT = {"portrait": EMPTY}
 cancelled = []
 waiting = []
 
@@ -65,13 +66,14 @@ def tell(request, words):
 
 
 def listed(names):
-    schemas = SCHEMAS | ODD | FOREIGN
+    schemas = SCHEMAS | ODD | FOREIGN | PORTRAIT
     return [{"name": name, "description": f"{name}.", "inputSchema": schemas[name]} for name in names]
 
 
 def list_tools(request):
     cursor = int((request.get("params") or {}).get("cursor", 0))
     names = [*SCHEMAS, *(ODD if "odd" in WRONG else ()), *(FOREIGN if "foreign" in WRONG else ())]
+    names += PORTRAIT if "portrait" in WRONG else ()
     page: dict = {"tools": listed(names[cursor * 4 : cursor * 4 + 4])}
     if "endless" in WRONG or cursor * 4 + 4 < len(names):
         page["nextCursor"] = str(cursor + 1)
@@ -108,6 +110,9 @@ def call(request):  # noqa: C901, PLR0912  (a table of tools)
             refuse(request, -32000, "not today")
         case "rubbish":
             answer(request, {"content": "this is no list"})
+        case "portrait":
+            picture = {"type": "image", "data": "cG5n", "mimeType": "image/png", "annotations": {"audience": ["user"]}}
+            answer(request, {"content": [picture]})
         case "fail":
             text(request, "it went wrong", wrong=True)
         case _:
