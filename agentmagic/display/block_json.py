@@ -38,10 +38,11 @@ Fields = dict[str, Any]
 class JsonRenderer:
     """Returns a block's fields. The text of text and reasoning is left to the caller, since it grows.
 
-    `since` is when a call began to run, in seconds since 1970.
+    `since` is when a call began to run, in seconds since 1970. `whole` shows more of a long result.
     """
 
     since: float | None = None
+    whole: bool = False
 
     def prompt(self, block: PromptBlock) -> Fields:
         """Return the text, what is attached to it, and the number of the turn."""
@@ -63,8 +64,10 @@ class JsonRenderer:
         return {"kind": "reasoning", "open": block.open}
 
     def card(self, card: ToolCard) -> Fields:
-        """Return the call, how far it has come, and what can be edited while it waits."""
+        """Return the call, how far it has come, and what can be edited; `more` is the key to ask for a whole result."""
         rows, note = _arguments(card)
+        result = _result(card.result, whole=self.whole)
+        cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
             "kind": "card",
             "name": shown(card.name),
@@ -79,7 +82,8 @@ class JsonRenderer:
             "time": words.duration(card.seconds) if card.seconds else "",
             "progress": _progress(card.progress),
             "reason": shown(card.reason),
-            "result": _result(card.result),
+            "result": result,
+            "more": card.key if cut else None,
             "traceback": shown(card.traceback),
         }
 
@@ -157,10 +161,10 @@ def _progress(event: ToolProgress | None) -> Fields | None:
     return {"text": words.progress(event), "share": min(max(share, 0), 1) if math.isfinite(share) else None}
 
 
-def _result(result: ToolResult | None) -> Fields | None:
+def _result(result: ToolResult | None, *, whole: bool) -> Fields | None:
     if result is None:
         return None
-    return {"error": result.is_error, "forms": list(map(_form, forms(result)))}
+    return {"error": result.is_error, "forms": list(map(_form, forms(result, whole=whole)))}
 
 
 def _form(form: Form) -> Fields:

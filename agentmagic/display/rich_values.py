@@ -23,6 +23,9 @@ ONE_LINE = 80
 """JSON up to this many characters is not spread over lines."""
 
 MOST_ROWS = 50
+LONGEST_WHOLE = 2_000_000
+"""Characters of a result that a view shows if asked for all of it."""
+MOST_ROWS_WHOLE = 2_000
 MOST_COLUMNS = 20
 LONGEST_CELL = 200
 
@@ -63,34 +66,34 @@ class Image:
 Form = PlainText | Table | Image
 
 
-def forms(result: ToolResult) -> Iterator[Form]:
-    """Yield the content of a result, secrets blanked, in its order.
+def forms(result: ToolResult, *, whole: bool = False) -> Iterator[Form]:
+    """Yield the content of a result, secrets blanked, in its order, and of more length if it is to be `whole`.
 
     A result without content is its structured value; one without either yields nothing.
     """
+    most = LONGEST_WHOLE if whole else LONGEST_RESULT
     if not result.content and result.structured is not None:
-        yield _json(result.structured)
+        yield _json(result.structured, most)
     for part in result.content:
         match part:
             case Text():
-                yield from _text(part.text)
+                yield from _text(part.text, most)
             case Media() if part.media_type in IMAGES and len(part.data) <= LARGEST_IMAGE:
                 yield Image(part.media_type, part.data, shown(part.name))
             case Media() | Resource():
-                yield _words(shown(as_text(part)))
+                yield PlainText(*cut_apart(shown(as_text(part)), most))
 
 
-def _text(text: str) -> Iterator[Form]:
+def _text(text: str, most: int) -> Iterator[Form]:
     if not text.strip():
         return
     value = _parsed(text)
-    yield PlainText(*_cut(text)) if value is None else _json(value)
+    yield _start(text, most) if value is None else _json(value, most)
 
 
-def _cut(text: str) -> tuple[str, str]:
-    """Return the start of a text, fit to be shown, and the note on the rest, whose size costs no time."""
-    start = shown(text[: LONGEST_RESULT + LONGEST_SECRET])
-    return start[:LONGEST_RESULT], cut_apart(text, LONGEST_RESULT)[1]
+def _start(text: str, most: int) -> PlainText:
+    """Return the start of a text, fit to be shown, with a note on the rest, whose size costs no time."""
+    return PlainText(shown(text[: most + LONGEST_SECRET])[:most], cut_apart(text, most)[1])
 
 
 def _parsed(text: str) -> Any:
@@ -103,16 +106,13 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _json(value: Any) -> Form:
+def _json(value: Any, most: int) -> Form:
     value = in_json(value)
     if records := _records(value):
-        return _table(records)
+        return _table(records, MOST_ROWS if most == LONGEST_RESULT else MOST_ROWS_WHOLE)
     line = compact(value)
-    return _words(line if len(line) <= ONE_LINE else json.dumps(value, ensure_ascii=False, indent=2, default=str))
-
-
-def _words(text: str) -> PlainText:
-    return PlainText(*cut_apart(text, LONGEST_RESULT))
+    text = line if len(line) <= ONE_LINE else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return PlainText(*cut_apart(text, most))
 
 
 def _records(value: Any) -> Sequence[dict[str, Scalar]]:
@@ -135,11 +135,11 @@ def _columns(records: Iterable[dict[str, Scalar]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for record in records for key in record))
 
 
-def _table(records: Sequence[dict[str, Scalar]]) -> Table:
+def _table(records: Sequence[dict[str, Scalar]], most: int) -> Table:
     columns = _columns(records)
-    rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in records[:MOST_ROWS])
-    hidden = len(records) > MOST_ROWS
-    note = f"The first {MOST_ROWS} of {len(records):,} rows. The whole result is in session.messages." if hidden else ""
+    rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in records[:most])
+    hidden = len(records) > most
+    note = f"The first {most:,} of {len(records):,} rows. The whole result is in session.messages." if hidden else ""
     return Table(columns, rows, note)
 
 

@@ -69,6 +69,7 @@ class UserLoop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self._answer: asyncio.Future[None] | None = None
         self._names: dict[asyncio.Task[Any], str] = {}
 
@@ -144,9 +145,10 @@ class UserLoop:
             await asyncio.wait([answer], timeout=GRACE)
             if self._answer is answer and not answer.done():  # else another call has replaced the loop meanwhile
                 self.close()
-        if self._loop is None or self._loop.is_closed():  # a user's function may have stopped it
+        # A function of the user may have stopped it, and a forked child has no thread of it.
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
             self._loop = _EngineLoop()
-            in_thread(partial(_run_forever, self._loop), "agentmagic-user")
+            self._thread = in_thread(partial(_run_forever, self._loop), "agentmagic-user")
         return self._loop
 
 
@@ -286,6 +288,7 @@ class Engine:
         self.thread.join(1.0)
 
     async def _close(self, seconds: float) -> None:
+        self._user_loop.close()
         tasks = [asyncio.ensure_future(close()) for close in self._closers]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
@@ -295,9 +298,11 @@ def void(_value: object) -> None:
     """Ignore a value: it makes a statement of an expression, and is a listener that does nothing."""
 
 
-def in_thread(function: Callable[[], object], name: str) -> None:
+def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
     """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell."""
-    threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True).start()
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def this_caller() -> Caller:

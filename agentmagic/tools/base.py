@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -302,9 +303,7 @@ LONGEST_TRACEBACK = 20_000
 """Characters of a traceback that are kept."""
 
 _CELL = re.compile(r'File "(?:[^"\n]*ipykernel_\d+[^"\n]*|<ipython-input-[^"\n]*>)"')
-_CALLING = tuple(
-    str(Path(file).parent) for file in (json_schema.__file__, asyncio.__file__, concurrent.futures.__file__)
-)
+_CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_schema, asyncio, concurrent.futures))
 """The folders of the code that calls tools."""
 
 
@@ -324,5 +323,5 @@ def traceback_text(error: BaseException) -> str:
     if isinstance(error, ToolError) or (trace := own_traceback(error)) is None:
         return ""
     text = "".join(TracebackException(type(error), error, trace, compact=True).format())
-    text = _CELL.sub("Cell", text).replace(str(Path.home()), "~")
+    text = _CELL.sub("Cell", text).replace(f'File "{Path("~").expanduser()}{os.sep}', f'File "~{os.sep}')
     return cut_middle(redact(text), LONGEST_TRACEBACK, lambda start, end: f"\n({end - start:,} characters left out)\n")

@@ -101,6 +101,7 @@ class _Sent:
     block: Block
     since: float | None = None
     version: int = -1
+    whole: bool = False
     fields: Fields = field(default_factory=dict[str, Any])
     words: _GrowingText = field(default_factory=_GrowingText)
 
@@ -138,6 +139,13 @@ class Feed:
             self._settled = 0
             self._since = self._clock()
             self.transcript.replace(events)
+
+    def show_whole(self, key: int) -> None:
+        """Show all of a card's result, if there is such a card."""
+        with self._lock:
+            if (sent := self._sent.get(key)) is not None:
+                sent.whole, sent.version = True, -1
+                self._settled = 0  # a card of a turn that is over is looked at again
 
     def tell(self, state: State) -> None:
         """Change what is shown around the blocks."""
@@ -191,7 +199,7 @@ class Feed:
     def _changes(self, sent: _Sent) -> Iterator[str | Fields]:
         if sent.since is None and isinstance(sent.block, ToolCard) and sent.block.state == "running":
             sent.since = self._clock()
-        now = sent.block.render(JsonRenderer(sent.since))
+        now = sent.block.render(JsonRenderer(sent.since, sent.whole))
         changed = {name: value for name, value in now.items() if name not in sent.fields or sent.fields[name] != value}
         grown = _grown(sent)
         if grown is None:

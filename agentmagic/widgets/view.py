@@ -185,6 +185,9 @@ class View(AnyWidget):
                 self.mounted.set()
                 if not self._is_on_its_way(name, seen):
                     self._deliver(lambda: self._feed.hello(name, seen))
+            case {"type": "whole", "key": int(key)}:
+                self._feed.show_whole(key)
+                self.flush()
             case _:
                 self._act(content)
 

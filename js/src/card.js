@@ -2,7 +2,7 @@
 /** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
 import { approval } from "./approval.js"
 import { coloured } from "./code.js"
-import { h, heading, icon, isFocused, ICONS, put, say } from "./dom.js"
+import { button, h, heading, icon, isFocused, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
@@ -108,7 +108,11 @@ export class Card {
     const sections = (this.#sections ??= this.#body())
     if (before.arguments !== block.arguments) put(sections.arguments, ...sectionOf(block))
     if (before.ask !== block.ask) put(sections.ask, block.ask && approval(block, this.desk))
-    if (before.result !== block.result || before.reason !== block.reason) put(sections.result, ...outcome(block))
+    if (before.result !== block.result || before.reason !== block.reason) {
+      const inside = isFocused(sections.result)
+      put(sections.result, ...outcome(block, this.desk))
+      if (inside) this.#summary.focus()
+    }
     this.#filled = block
   }
 
@@ -204,15 +208,16 @@ function argument(name, text) {
   return h("pre", {}, html === null ? text : sanitised(html))
 }
 
-/** @param {CardBlock} block */
-function outcome({ result, reason, state, traceback }) {
+/** @param {CardBlock} block @param {Desk} desk */
+function outcome({ result, more, reason, state, traceback }, desk) {
   if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
   if (!result) return []
+  const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const forms = result.forms.map(drawn)
   const title = heading(result.error ? "Error" : "Result")
   const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
-  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")]), raised]
+  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")]), all, raised]
 }
 
 /** Says a running time, to the second. @param {number} seconds */

@@ -35,6 +35,7 @@ export interface CardBlock {
   progress: { text: string; share: number | null } | null
   reason: string
   result: { error: boolean; forms: Form[] } | null
+  more: number | null
   traceback: string
 }
 
@@ -182,6 +183,7 @@ export type Action =
   | { type: "deny"; id: string; reason: string }
   | { type: "reply"; id: string; text: string }
   | { type: "stop" }
+  | { type: "whole"; key: number }
   | { type: "send"; text: string }
   | { type: "withdraw" }
   | { type: "retry"; turn: number }

@@ -1,5 +1,7 @@
 """What is shown of a long result."""
 
+import json
+
 from agentmagic.display import rich_values, words
 from agentmagic.messages import Text, ToolResult
 from agentmagic.secrets import register_secret
@@ -24,6 +26,15 @@ def test_of_a_huge_result_only_what_is_shown_is_looked_through_for_secrets(monke
     assert len(form.text) == words.LONGEST_RESULT
     assert form.note.startswith("The first 20,000 of 3,000,000 characters.")
     assert sum(seen) < 2 * words.LONGEST_RESULT
+
+
+def test_a_long_result_is_shown_as_a_whole_if_asked_for():
+    long = ToolResult("c", "f", (Text("z" * 30_000), Text(json.dumps([{"a": row} for row in range(100)]))))
+    text, table = rich_values.forms(long, whole=True)
+    assert (text.text, text.note) == ("z" * 30_000, "")
+    assert (len(table.rows), table.note) == (100, "")
+    (cut,) = rich_values.forms(ToolResult("c", "f", (Text("z" * 3_000_000),)), whole=True)
+    assert cut.note.startswith("The first 2,000,000 of 3,000,000 characters.")
 
 
 def test_a_key_at_the_cut_is_blanked_before_it_is_cut():

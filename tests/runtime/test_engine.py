@@ -133,12 +133,15 @@ def test_a_forked_child_gets_an_engine_of_its_own():
     code = """
 import os, warnings
 warnings.simplefilter("ignore")
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import UserLoop, engine
 async def pid(): return os.getpid()
+async def user_pid(): return await users.run(pid, "pid", print)
+users = UserLoop()
 parent = engine().call(pid())
+assert engine().call(user_pid()) == parent
 child = os.fork()
 if child == 0:
-    os._exit(0 if engine().call(pid()) == os.getpid() != parent else 1)
+    os._exit(0 if engine().call(pid()) == engine().call(user_pid()) == os.getpid() != parent else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run(

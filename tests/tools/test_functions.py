@@ -6,7 +6,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -193,7 +192,7 @@ def test_a_traceback_begins_with_the_tool_s_own_code_and_holds_no_secret(functio
     ],
 )
 def test_a_traceback_has_the_paths_that_jupyter_prints(file, shown, monkeypatch):
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/ada"))
+    monkeypatch.setenv("HOME", "/home/ada")
     scope = {}
     exec(compile("def sell():\n    return 1 / 0", file.format(home="/home/ada"), "exec"), scope)  # noqa: S102
     assert f"  {shown}, line 2, in sell\n" in traceback_of(scope["sell"])

@@ -286,6 +286,20 @@ def test_a_result_that_failed_says_so():
     assert (card["state"], card["time"]) == ("failed", "9 ms")
 
 
+def test_the_whole_of_a_long_result_is_sent_if_asked_for_also_after_its_turn():
+    feed = Feed([*one_call(CALL, Text("z" * 30_000)), *started()], clock)
+    key, card = next((key, block) for key, block in snapshot(feed)["blocks"] if block["kind"] == "card")
+    assert len(card["result"]["forms"][0]["text"]) < 30_000
+    assert card["more"] == key
+    feed.show_whole(key + 1000)
+    assert feed.frame() is None
+    feed.show_whole(key)
+    ((changed, fields),) = feed.frame()["ops"]
+    assert (changed, fields["more"]) == (key, None)
+    assert fields["result"]["forms"] == [{"form": "text", "text": "z" * 30_000, "note": ""}]
+    assert feed.frame() is None
+
+
 def test_a_long_token_that_comes_in_pieces_is_never_sent():
     key = f"eyJ{'a1B2' * 100}.eyJ{'c3D4' * 100}.{'e5F6' * 20}"
     feed = Feed([*started(), PartStarted(0, "text")], clock)

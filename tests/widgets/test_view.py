@@ -6,10 +6,11 @@ import pytest
 
 from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartStarted, Stop
+from agentmagic.messages import Text, ToolCall
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import view as widget
 from agentmagic.widgets.view import Library, View
-from tests.display.logs import started
+from tests.display.logs import one_call, started
 from tests.widgets.reader import Reader
 
 
@@ -107,6 +108,14 @@ def test_a_hello_that_is_none_does_nothing(seen):
     view = Sent(Listener())
     view.hear({**HELLO, "seen": seen})
     assert not view.mounted.is_set()
+
+
+def test_a_page_may_ask_for_the_whole_of_a_result():
+    view = Sent(Listener(), events=one_call(ToolCall("c1", "read", {}), Text("z" * 30_000)))
+    view.hear(HELLO)
+    key = next(key for key, block in view.messages[-1]["blocks"] if block["kind"] == "card")
+    view.hear({"type": "whole", "key": key})
+    assert "z" * 30_000 in str(view.messages[-1]["ops"])
 
 
 def test_the_views_of_a_kernel_share_one_library():
