@@ -346,7 +346,7 @@ class Session:
             self._refuse_while_running()
             self._facts = facts
             self._notices.extend(Notice("info", words) for words in overrides(model.name))
-            self._notices.extend(Notice("warning", words) for words in self._connections.unheeded(recipe, model))
+            self._notices.extend(Notice("info", words) for words in self._connections.notes(recipe, model))
             budgets = (
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
                 Budget("session", self.max_cost, self.max_tokens, self._spent),

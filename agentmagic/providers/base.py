@@ -194,6 +194,15 @@ class Preparing(Protocol):
 
 
 @runtime_checkable
+class Advising(Protocol):
+    """A model that may know of a better choice."""
+
+    def advice(self) -> str:
+        """Return a sentence for the user, or nothing; takes 50 ms at most, once per process."""
+        ...
+
+
+@runtime_checkable
 class FewTools(Protocol):
     """A model that can handle only so many tools."""
 
