@@ -15,7 +15,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Message
-from agentmagic.providers.base import Model, ModelSettings, OutputSchema, honoured
+from agentmagic.providers.base import Advising, Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools.base import Tool, Toolset
@@ -278,7 +278,7 @@ class Connections:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._servers: list[tuple[Any, Toolset]] = []
-        self._told: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -298,12 +298,19 @@ class Connections:
             self._models[chosen] = resolve(chosen)
         return self._models[chosen]
 
-    def unheeded(self, agent: Agent, model: Model) -> list[str]:
-        """Return a sentence for each setting of an agent that a model does not honour, the first time only."""
+    def notes(self, agent: Agent, model: Model) -> list[str]:
+        """Return what the user should know of an agent's model, each note once.
+
+        These are the model's own advice, and the agent's settings that the model does not honour.
+        """
         known = honoured(model, agent.settings).given
-        left_out = {(model.name, name) for name in agent.settings.given if name not in known} - self._told
-        self._told |= left_out
-        return [f"{model.name} takes no {name}, so it is asked without that setting." for _, name in sorted(left_out)]
+        left_out = [name for name in agent.settings.given if name not in known]
+        notes = [f"{model.name} takes no {name}, so it is asked without that setting." for name in left_out]
+        if isinstance(model, Advising) and (advice := model.advice()):
+            notes.append(advice)
+        new = [note for note in notes if note not in self._told]
+        self._told.update(new)
+        return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
         """Return the sources of tools of an agent: functions, toolsets, servers. Raises ConfigError for a bad file."""

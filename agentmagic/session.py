@@ -372,7 +372,7 @@ class Session:
             plan = self._plan(options, keep)
             self._facts = facts
             self._notices.extend(Notice("info", words) for words in overrides(model.name))
-            self._notices.extend(Notice("warning", words) for words in self._connections.unheeded(recipe, model))
+            self._notices.extend(Notice("info", words) for words in self._connections.notes(recipe, model))
             budgets = (
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
                 Budget("session", self.max_cost, self.max_tokens, self._spent),

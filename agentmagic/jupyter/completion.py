@@ -53,9 +53,11 @@ Source = Callable[[CursorWord], Sequence[str]]
 # -- sources -------------------------------------------------------------------------------------
 
 
-def models(_word: CursorWord) -> Sequence[str]:
-    """Return the default model of each provider."""
-    return [f"{row.name}:{row.default}" for row in providers().values()]
+def models(word: CursorWord) -> Sequence[str]:
+    """Return the default model of each provider, and those of the server of the provider that is typed."""
+    row = providers().get(word.typed.rpartition("=")[2].partition(":")[0])
+    own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
+    return [*(f"{row.name}:{row.default}" for row in providers().values()), *own]
 
 
 def model_settings(word: CursorWord) -> Sequence[str]:

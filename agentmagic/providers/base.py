@@ -210,6 +210,15 @@ class Preparing(Protocol):
 
 
 @runtime_checkable
+class Advising(Protocol):
+    """A model that may know of a better choice."""
+
+    def advice(self) -> str:
+        """Return a sentence for the user, or nothing; takes 50 ms at most, once per process."""
+        ...
+
+
+@runtime_checkable
 class FewTools(Protocol):
     """A model that can handle only so many tools."""
 
@@ -284,6 +293,8 @@ class Provider:
     address of another server. `package` is its SDK, and `extra` the extra that installs it. `prices` is the provider's
     id in the price table; FREE if its tokens cost nothing, None if their price is unknown. `families` are the models
     that it makes, whichever server runs them. `all_models` describes all models that it serves, under any name.
+    `installed` asks a server that has models of its own for their names, which takes at most a second, and returns none
+    if the server does not run.
     """
 
     name: str
@@ -297,6 +308,7 @@ class Provider:
     prices: str | None = None
     families: tuple[Family, ...] = ()
     all_models: Family | None = None
+    installed: Callable[[], Sequence[str]] | None = None
 
 
 class PartWriter:

@@ -141,8 +141,11 @@ def usable_url(url: str, variable: str, example: str) -> str:
     raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
 
 
-def unreachable(who: str, error: Exception, variable: str, url: str = "") -> Unavailable:
-    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets that."""
+def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:
+    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets that.
+
+    `hint` is a further advice.
+    """
     if fault := certificate_fault(error):
         advice = f"Check the base URL ({variable}); if a proxy opens the traffic, set SSL_CERT_FILE to its certificate."
         failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
@@ -150,7 +153,7 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "") -> Una
         return failure
     cause = error.__cause__ or error
     reason = quoted(str(cause)) or type(cause).__name__
-    advice = f"Check the network, that the server runs, and the base URL ({variable})."
+    advice = f"Check the network, that the server runs, and the base URL ({variable}).{hint}"
     failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
     # A server on this machine that does not run will not run in some seconds either.
     failure.retryable = not (is_loopback(url) and _refused(error))

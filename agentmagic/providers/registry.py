@@ -13,7 +13,7 @@ from typing import cast
 from agentmagic import secrets, settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.providers import anthropic, catalog, gemini, local, openai, scripted
+from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
 from agentmagic.runtime.engine import in_thread
@@ -43,6 +43,7 @@ _OURS: tuple[Provider, ...] = (
     *openai.PROVIDERS,
     *gemini.PROVIDERS,
     *anthropic.PROVIDERS,
+    *ollama.PROVIDERS,
     *local.PROVIDERS,
     *scripted.PROVIDERS,
 )
@@ -129,8 +130,13 @@ def answerer(name: str) -> str:
 
 
 def usable_models() -> list[str]:
-    """Return the default model of every provider that is installed and whose key, if it needs one, is set."""
-    return [f"{row.name}:{row.default}" for row in providers().values() if row.default and _is_usable(row)]
+    """Return the models to choose from: of each provider that is installed and whose key, if it needs one, is set.
+
+    These are its default model, and the models of a server that has its own, which is asked.
+    """
+    usable = [row for row in providers().values() if _is_usable(row)]
+    defaults = [f"{row.name}:{row.default}" for row in usable if row.default]
+    return defaults + [f"{row.name}:{name}" for row in usable if row.installed for name in row.installed()]
 
 
 def preload() -> None:

@@ -21,7 +21,7 @@ from tests.providers.strict.server import APIS, Strict, strict
 
 PIXEL = Media("image/png", b"\x89PNG\r\n\x1a\n-a-picture", "pixel.png")
 GOES_ON = "Here is more."
-SDKS = {name: providers()[name].package for name in APIS}
+SDKS = {name: providers()[name].package or "httpx2" for name in APIS}
 
 
 def _installed(module: str) -> bool:

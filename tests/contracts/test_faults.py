@@ -451,6 +451,7 @@ def test_the_reasoning_and_the_signatures_go_back_as_they_came(conversation, api
         "openai-chat": "A secret thought.",
         "gemini": "c2lnbmF0dXJl",
         "anthropic": "c2lnbmF0dXJl",
+        "ollama": "A secret thought.",
     }  # "signature"
     assert secret[api] in sent
     assert "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I" not in sent  # "skip_thought_signature_validator"

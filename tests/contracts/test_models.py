@@ -163,7 +163,35 @@ def anthropic_case() -> Case:
     return Case(make, [*spoken, *called, *closing("tool_use")], [*spoken, *closing("end_turn")], settings)
 
 
-CASES = {"openai": responses_case, "openai-chat": chat_case, "gemini": gemini_case, "anthropic": anthropic_case}
+def ollama_case() -> Case:
+    from agentmagic.providers.ollama import Ollama
+
+    def line(message=None, **more):
+        return (
+            json.dumps({"model": "qwen3", "message": {"role": "assistant", **(message or {})}, "done": False} | more)
+            + "\n"
+        )
+
+    def call(zone):
+        return line({"content": "", "tool_calls": [{"function": {"name": "clock", "arguments": {"zone": zone}}}]})
+
+    spoken, called = line({"content": WORDS}), [call(zone) for zone in ZONES]
+    closing = line(done=True, done_reason="stop", prompt_eval_count=5, eval_count=7)
+    options = {"num_ctx": 8192, "temperature": 0.5, "num_predict": 900, "seed": 7}
+
+    def make(url):
+        return Ollama("qwen3", base_url=url, api_key=KEY)
+
+    return Case(make, [spoken, *called, closing], [spoken, closing], {"think": "low", "options": options})
+
+
+CASES = {
+    "openai": responses_case,
+    "openai-chat": chat_case,
+    "gemini": gemini_case,
+    "anthropic": anthropic_case,
+    "ollama": ollama_case,
+}
 HTTP = [api_case(name) for name in CASES]
 
 

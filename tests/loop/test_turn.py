@@ -646,6 +646,15 @@ def test_a_setting_that_the_model_does_not_take_is_left_out_and_said_once():
     assert notices(second) == []
 
 
+def test_what_a_model_advises_is_said_once():
+    class Advising(Faulty):
+        def advice(self):
+            return "A larger model is near."
+
+    session = Session(Agent(Advising()))
+    assert [notices(run(session, "a prompt")) for _ in range(2)] == [["A larger model is near."], []]
+
+
 def test_a_model_that_knows_no_settings_is_sent_none():
     model = Faulty()
     result = run(Session(Agent(model, settings=ModelSettings(temperature=0))), "a prompt")

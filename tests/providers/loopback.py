@@ -155,12 +155,18 @@ class _Connection(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(self.command, self.path, headers, body)
+        if self.path == "/api/chat" and b'"messages": []' in body:  # Ollama is to load a model: that takes no step
+            self._send(Exchange('{"done": true, "done_reason": "load"}\n', content_type="application/x-ndjson"))
+            return
         self.loopback.requests.append(received)
         exchange = self.loopback.answer(received)
         if exchange.dropped:
             self.close_connection = True
             _shut(self.connection)
             return
+        self._send(exchange)
+
+    def _send(self, exchange: Exchange) -> None:
         self.send_response(exchange.status)
         self.send_header("content-type", exchange.content_type)
         self.send_header("transfer-encoding", "chunked")

@@ -14,6 +14,7 @@ from agentmagic import serialization
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Message, Text, ToolCall, ToolResult, user
+from agentmagic.providers import ollama
 from agentmagic.providers.anthropic import anthropic_encoder
 from agentmagic.providers.anthropic.anthropic_decoder import Decoder as Anthropic
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
@@ -120,6 +121,17 @@ def anthropic_chunks() -> list[Any]:
     ]
 
 
+def ollama_chunks() -> list[Any]:
+    def says(**message: Any) -> dict[str, Any]:
+        return {"model": "m", "message": {"role": "assistant", "content": "", **message}, "done": False}
+
+    calls = [
+        {"id": f"call_{zone}", "function": {"name": "clock", "arguments": {"zone": zone}}} for zone in ("UTC", "CET")
+    ]
+    end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": "stop", "eval_count": 9}
+    return [says(thinking="Hm."), says(content="Let me "), says(content="look."), says(tool_calls=calls), end]
+
+
 @dataclass(frozen=True)
 class Case:
     chunks: list[Any]
@@ -131,6 +143,7 @@ CASES = {
     "openai": Case(responses_chunks(), Responses, responses.encode),
     "openai-chat": Case(chat_chunks(), Chat, chat_completions.encode),
     "gemini": Case(gemini_chunks(), lambda: Gemini("gemini-3.5-flash"), gemini_encoder.encode),
+    "ollama": Case(ollama_chunks(), ollama.Decoder, ollama.encode),
     "anthropic": Case(anthropic_chunks(), lambda: Anthropic("claude-sonnet-5-5"), anthropic_encoder.encode),
 }
 

@@ -21,12 +21,13 @@ from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, Unkno
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, Preparing, Request
-from agentmagic.providers.local import downloads, llama, prompts
+from agentmagic.providers.local import downloads, llama, local_model, prompts
 from agentmagic.providers.local.downloads import Stopped, shown
 from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.local_model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
+from tests.providers.loopback import Exchange, Loopback
 
 PATIENCE = 10.0
 
@@ -753,3 +754,28 @@ def test_the_real_model_takes_odd_schemas_and_says_nothing_on_the_terminal(real,
     call = listen(real, user("Look for notes.txt"), tools=(odd,), tool_choice="search")[2].part
     assert call.name == "search"
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_server_on_this_machine_is_mentioned(monkeypatch):
+    page = Exchange('{"object": "list", "data": [{"owned_by": "llamacpp"}]}', content_type="application/json")
+    with Loopback([page, page]) as server:
+        port = int(server.url.rpartition(":")[2])
+        rows = [(port, page, marker, words) for _, page, marker, words in local_model._SERVERS if page != "/"]
+        monkeypatch.setattr(local_model, "_SERVERS", rows)
+        local_model.running_servers.cache_clear()
+        monkeypatch.setattr(local_model, "_PATIENCE", 5.0)
+        advice = local_model.make("").advice()
+        assert advice == local_model.make("").advice()  # asked for once
+        assert len(server.requests) == 2
+    local_model.running_servers.cache_clear()
+    assert "LM Studio runs on this machine" in advice
+    assert f"A llama.cpp server runs on this machine; set OPENAI_BASE_URL to http://127.0.0.1:{port}/v1" in advice
+
+
+def test_servers_that_do_not_run_are_not_mentioned(monkeypatch):
+    with Loopback([]) as gone:
+        port = int(gone.url.rpartition(":")[2])
+    local_model.running_servers.cache_clear()
+    monkeypatch.setattr(local_model, "_SERVERS", [(port, "/", "Ollama", "never said")])
+    assert local_model.running_servers() == ""
+    local_model.running_servers.cache_clear()

@@ -32,11 +32,12 @@ def make(model):
 
 
 def test_the_providers_are_these():
-    assert list(registry.providers())[:6] == [
+    assert list(registry.providers())[:7] == [
         "openai",
         "openai-chat",
         "gemini",
         "anthropic",
+        "ollama",
         "local",
         "scripted",
     ]

@@ -11,6 +11,7 @@ from tests.providers.loopback import recorded
 from tests.providers.strict.anthropic import Anthropic
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import MODEL, Gemini
+from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
 from tests.providers.strict.rules import Refused
 from tests.providers.strict.script import DROPPED, PAGE, TOO_LONG, Answer, Call, Say, Think, call, fault, say, silence
@@ -79,8 +80,23 @@ def anthropic():
     return api, copy.deepcopy(body)
 
 
+def ollama():
+    """An API and a request it accepts within a turn: 0 prompt, 1 answer, 2 prompt, 3 calls, 4 and 5 results."""
+    api = Ollama()
+    user = {"role": "user", "content": "What time is it?", "images": ["aGk="]}
+    tool = {"type": "function", "function": {"name": "clock", "description": "Tell it.", "parameters": SCHEMA}}
+    wrote = api.output(CALLING)
+    results = [
+        {"role": "tool", "content": "noon", "tool_name": "clock", "tool_call_id": one["id"]}
+        for one in wrote["tool_calls"]
+    ]
+    messages = [user, api.output(say("Hello.")), user, wrote, *results]
+    body = {"model": "m", "messages": messages, "tools": [tool], "options": {"num_ctx": 8192}}
+    return api, copy.deepcopy(body | {"truncate": False, "shift": False})
+
+
 TEXT = {"type": "text", "text": "What time is it?"}
-VALID = {"openai": responses, "openai-chat": chat, "gemini": gemini, "anthropic": anthropic}
+VALID = {"openai": responses, "openai-chat": chat, "gemini": gemini, "anthropic": anthropic, "ollama": ollama}
 
 # Each mutation changes a request that is accepted in one place; beside it a piece of the refusal's words.
 RESPONSES = {
@@ -387,12 +403,35 @@ ANTHROPIC = {
         "A maximum of 4 blocks with cache_control",
     ),
 }
+OLLAMA = {
+    "no model": (lambda b: b.pop("model"), "model is required"),
+    "content that is a list": (lambda b: b["messages"][0].update(content=[]), "cannot unmarshal array into Go struct"),
+    "a role of no API": (lambda b: b["messages"][0].update(role="model"), "invalid role: model"),
+    "arguments as text": (
+        lambda b: b["messages"][3]["tool_calls"][0]["function"].update(arguments="{}"),
+        "cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments",
+    ),
+    "an image that is an address": (lambda b: b["messages"][0].update(images=["http://x"]), "illegal base64"),
+    "an effort of no API": (lambda b: b.update(think="lots"), "invalid think value"),
+    "a schema of true": (
+        lambda b: b["tools"][0]["function"].update(parameters={"type": "object", "properties": {"a": True}}),
+        "cannot unmarshal bool into Go struct field",
+    ),
+    "a fraction of tokens": (lambda b: b["options"].update(num_ctx=8192.5), "must be of type integer"),
+    "a conversation that may be cut": (lambda b: b.pop("truncate"), "may be cut"),
+}
 MUTATIONS = [
     pytest.param(name, mutate, words, id=f"{name}: {what}")
-    for name, table in (("openai", RESPONSES), ("openai-chat", CHAT), ("gemini", GEMINI), ("anthropic", ANTHROPIC))
+    for name, table in (
+        ("openai", RESPONSES),
+        ("openai-chat", CHAT),
+        ("gemini", GEMINI),
+        ("anthropic", ANTHROPIC),
+        ("ollama", OLLAMA),
+    )
     for what, (mutate, words) in table.items()
 ]
-SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "json", "anthropic": "anthropic"}
+SDKS = {"openai": "openai", "openai-chat": "openai", "gemini": "json", "anthropic": "anthropic", "ollama": "json"}
 every_api = pytest.mark.parametrize("name", APIS)
 
 
@@ -510,7 +549,8 @@ def test_a_request_that_is_refused_gets_status_400_and_takes_no_step(name):
         server.api = VALID[name]()[0]
         status, kind, answer = post(server, body | {"nonsense": 1})
         assert (status, kind) == (400, "application/json")
-        assert json.loads(answer)["error"]["message"] == server.refusals[0]
+        error = json.loads(answer)["error"]
+        assert (error if name == "ollama" else error["message"]) == server.refusals[0]
         assert "nonsense" in server.refusals[0]
         status, kind, answer = post(server, body)
         assert (status, kind.split(";")[0], "Hel" in answer) == (200, "text/event-stream", True)
@@ -551,6 +591,9 @@ def test_a_fault_has_its_status_and_the_form_of_the_api(name, status):
         got, kind, answer = post(server, body)
     assert (got, kind) == (status, "application/json")
     error = json.loads(answer)["error"]
+    if name == "ollama":  # it has no more than words
+        assert error
+        return
     assert error["message"]
     assert error.get("code") == status if name == "gemini" else "type" in error
 
@@ -571,6 +614,7 @@ CLOSING = {
     "openai-chat": 'finish_reason": "',
     "gemini": "finishReason",
     "anthropic": "message_stop",
+    "ollama": '"done": true',
 }
 
 

@@ -3,9 +3,12 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing, suppress
 from dataclasses import replace
+from functools import cache
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from agentmagic.errors import UnknownModel
@@ -53,6 +56,35 @@ async def _fetched() -> llama.Runtime:
     return await llama.load(path)
 
 
+_SERVERS = (
+    (11434, "/", "Ollama is running", "Ollama runs on this machine; choose one of its models with ollama:MODEL."),
+    (1234, "/v1/models", '"data"', "LM Studio runs on this machine; {compatible}"),
+    (8080, "/v1/models", '"llamacpp"', "A llama.cpp server runs on this machine; {compatible}"),
+)
+"""The usual port of each server, a page of it, what that page contains, and what to tell the user."""
+
+_COMPATIBLE = "set OPENAI_BASE_URL to http://127.0.0.1:{port}/v1 and choose openai-chat:MODEL."
+_PATIENCE = 0.05
+"""Seconds for the answers of all servers."""
+
+
+@cache
+def running_servers() -> str:
+    """Return a sentence for each model server that runs on this machine; they are looked for once per process."""
+    until = time.monotonic() + _PATIENCE
+    found = [(port, words) for port, page, marker, words in _SERVERS if marker in _read(port, page, until)]
+    return " ".join(words.format(compatible=_COMPATIBLE.format(port=port)) for port, words in found)
+
+
+def _read(port: int, page: str, until: float) -> str:
+    """Return the beginning of a page of this machine, or nothing if it does not come in time."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=max(until - time.monotonic(), 0.001))
+    with closing(connection), suppress(OSError, HTTPException):
+        connection.request("GET", page)
+        return connection.getresponse().read(65_536).decode(errors="replace")
+    return ""
+
+
 class LocalModel:
     """A small model that plans under a grammar, writes arguments under a schema and answers in free text.
 
@@ -74,6 +106,10 @@ class LocalModel:
     async def prepare(self) -> None:
         """Fetch the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up."""
         await self._ready()
+
+    def advice(self) -> str:
+        """Name the model servers that run on this machine: their models are larger."""
+        return running_servers()
 
     async def _ready(self) -> Generator:
         if self._generator is None:

@@ -156,7 +156,9 @@ class Decoder:
     def _written_call(self, text: str) -> _Call | None:
         written = read_arguments(text)
         name, arguments = written.get("name"), written.get("arguments")
-        return _Call(name=name, pieces=[_arguments_text(arguments)]) if name in self._tools else None
+        if not isinstance(name, str) or name not in self._tools:
+            return None
+        return _Call(name=name, pieces=[_arguments_text(arguments)])
 
     def _reasoning(self, text: str, name: str) -> Reasoning:
         return Reasoning(text, ProviderData(PROVIDER, {"model": self._model, "field": name}))

@@ -10,6 +10,7 @@ from tests.providers.loopback import Exchange, Loopback, Received
 from tests.providers.strict.anthropic import Anthropic
 from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import Gemini
+from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
 from tests.providers.strict.rules import Json, Refused
 from tests.providers.strict.script import Answer, Fault, Odd, Step
@@ -32,11 +33,12 @@ class Api(Protocol):
     def failure(self, fault: Fault) -> Json: ...
 
 
-APIS: dict[str, type[Responses | Chat | Gemini | Anthropic]] = {
+APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
     "openai": Responses,
     "openai-chat": Chat,
     "gemini": Gemini,
     "anthropic": Anthropic,
+    "ollama": Ollama,
 }
 
 

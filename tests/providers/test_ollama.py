@@ -1,0 +1,159 @@
+import asyncio
+import json
+
+import pytest
+
+from agentmagic import Agent, Session
+from agentmagic.errors import BadRequest, ContextTooLong, Unavailable, UnknownModel
+from agentmagic.messages import Media, Message, Text, ToolCall, ToolDef, ToolResult, user
+from agentmagic.providers import ollama, registry
+from agentmagic.providers.base import ModelSettings, OutputSchema, Request
+from agentmagic.providers.ollama import Ollama, context_for, encode, host, refusal
+from tests.providers.loopback import Exchange, Loopback, ask
+
+pytest.importorskip("httpx2")
+
+CLOCK = ToolDef("clock", "Tells the time.", {"type": "object", "properties": {"zone": True}})
+ANSWER = '{"message": {"role": "assistant", "content": "Noon."}}\n{"done": true, "done_reason": "stop"}\n'
+PIXEL = Media("image/png", b"pixel", "pixel.png")
+
+
+@pytest.mark.parametrize(
+    ("written", "url"),
+    [
+        ("", "http://127.0.0.1:11434"),
+        ("gpu.example", "http://gpu.example:11434"),
+        ("gpu.example:8080", "http://gpu.example:8080"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104  (an address to bind, which a client cannot use)
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("[::1]", "http://[::1]:11434"),
+        ("https://gpu.example", "https://gpu.example"),
+        ("https://gpu.example/ollama/", "https://gpu.example/ollama"),
+        ("http://gpu.example:8080", "http://gpu.example:8080"),
+    ],
+)
+def test_the_address_is_read_as_ollama_reads_it(monkeypatch, written, url):
+    monkeypatch.setenv("OLLAMA_HOST", written)
+    assert host() == url
+    assert Ollama("qwen3").base_url == url
+
+
+def test_making_a_model_needs_no_server_but_a_name():
+    assert Ollama("qwen3:0.6b").name == "ollama:qwen3:0.6b"
+    assert registry.resolve("ollama:qwen3").name == "ollama:qwen3"
+    with pytest.raises(UnknownModel, match="Write ollama:MODEL; the command ollama list"):
+        registry.resolve("ollama:")
+
+
+def test_the_context_grows_with_the_conversation_and_does_not_shrink():
+    short = Request((user("Hello."),), tools=(CLOCK,))
+    long = Request((user("word " * 20_000),), tools=(CLOCK,))
+    with Loopback([Exchange(ANSWER)] * 3) as server:
+        model = Ollama("qwen3", base_url=server.url)
+        for request in (short, long, short):
+            ask(model, request)
+    bodies = [received.json for received in server.requests]
+    assert [body["options"]["num_ctx"] for body in bodies] == [8_192, 65_536, 65_536]
+    assert all(body["truncate"] is body["shift"] is False for body in bodies)
+
+
+def test_a_picture_counts_for_its_tokens_and_not_for_its_letters():
+    body = encode(Request((user(Media("image/png", b"x" * 3_000_000)),)), "qwen3")
+    assert context_for(body) == 8_192
+
+
+def test_a_user_s_own_size_of_the_context_is_kept():
+    settings = ModelSettings(extra={"options": {"num_ctx": 20_000}})
+    with Loopback([Exchange(ANSWER)]) as server:
+        ask(Ollama("qwen3", base_url=server.url), Request((user("Hello."),), settings=settings))
+    assert server.requests[0].json["options"] == {"num_ctx": 20_000}
+
+
+@pytest.mark.parametrize(("choice", "offered"), [("auto", 2), ("required", 2), ("clock", 1), ("none", 0)])
+def test_only_tools_that_may_be_called_are_offered(choice, offered):
+    body = encode(Request((user("Hi"),), "", (CLOCK, ToolDef("watch", "", {"type": "object"})), choice), "qwen3")
+    assert len(body.get("tools", ())) == offered
+    assert "tool_choice" not in body
+
+
+def test_a_schema_of_true_becomes_an_object():
+    (tool,) = encode(Request((user("Hi"),), "", (CLOCK,)), "qwen3")["tools"]
+    assert tool["function"]["parameters"]["properties"] == {"zone": {}}
+
+
+def test_the_form_of_an_answer_is_its_schema_unless_tools_are_offered():
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    request = Request((user("Hi"),), output=OutputSchema("answer", schema))
+    assert encode(request, "qwen3")["format"] == schema
+    assert "format" not in encode(Request((user("Hi"),), "", (CLOCK,), output=request.output), "qwen3")
+
+
+@pytest.mark.parametrize(("effort", "think"), [("none", False), ("low", "low"), ("high", "high")])
+def test_effort_is_said_in_ollama_s_words(effort, think):
+    assert encode(Request((user("Hi"),), settings=ModelSettings(reasoning=effort)), "qwen3")["think"] == think
+
+
+def test_pictures_of_prompts_and_results_are_sent_as_images():
+    history = (
+        user("Look:", PIXEL),
+        Message("assistant", (ToolCall("a", "camera", {}),)),
+        Message("tool", (ToolResult("a", "camera", (Text("Here."), PIXEL)),)),
+    )
+    prompt, _, result, shown = encode(Request(history), "qwen3")["messages"]
+    assert prompt == {"role": "user", "content": "Look:", "images": ["cGl4ZWw="]}
+    assert result["tool_name"] == "camera"
+    assert "images" not in result
+    assert shown["images"] == ["cGl4ZWw="]
+
+
+def test_the_model_is_loaded_before_the_first_turn_and_outside_its_time():
+    with Loopback([]) as server:
+        model = Ollama("qwen3", base_url=server.url)
+        asyncio.run(_prepared(model))
+        assert server.requests == []  # a request to load a model is none of a turn
+        assert server.connections == 1
+
+
+async def _prepared(model):
+    await model.prepare()
+    await model.prepare()
+    await model.aclose()
+
+
+def test_a_server_that_does_not_run_is_told_with_the_command_that_starts_it():
+    with Loopback([]) as gone:
+        url = gone.url
+    with pytest.raises(Unavailable) as caught:
+        Session(Agent(Ollama("qwen3", base_url=url))).ask("Hello.")
+    assert f"Ollama at {url} cannot be reached" in str(caught.value)
+    assert "To start it, run: ollama serve" in str(caught.value)
+    assert not caught.value.retryable
+
+
+def test_a_model_that_is_not_pulled_is_told_with_the_command_that_pulls_it():
+    body = json.dumps({"error": "model 'qwen3' not found"})
+    with Loopback([Exchange(body, 404, "application/json")]) as server, pytest.raises(BadRequest) as caught:
+        ask(Ollama("qwen3", base_url=server.url), Request((user("Hello."),)))
+    assert "run: ollama pull qwen3" in str(caught.value)
+
+
+def test_a_conversation_that_does_not_fit_is_too_long():
+    words = "the prompt is longer than the context length currently available to the model"
+    assert type(refusal(400, words, "qwen3")) is ContextTooLong
+
+
+def test_text_with_a_line_separator_is_one_line():
+    line = json.dumps({"message": {"content": "a\x85b\u2028c"}}, ensure_ascii=False)
+    with Loopback([Exchange(f'{line}\n{{"done": true}}\n')]) as server:
+        _, delta, *_ = ask(Ollama("qwen3", base_url=server.url), Request((user("Hello."),)))
+    assert delta.text == "a\x85b\u2028c"
+
+
+def test_the_models_of_the_server_are_offered(monkeypatch):
+    tags = json.dumps({"models": [{"name": "qwen3:0.6b"}, {"name": "gemma4:latest"}]})
+    with Loopback([Exchange(tags, content_type="application/json")] * 2) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.url)
+        assert ollama.installed() == ["qwen3:0.6b", "gemma4:latest"]
+        assert registry.usable_models()[-2:] == ["ollama:qwen3:0.6b", "ollama:gemma4:latest"]
+    assert ollama.installed() == []
