@@ -105,6 +105,10 @@ _namespaces: dict[int, Namespace] = {}
 """The namespace of each shell, by id; it outlives an unload, so that a reload finds the servers and sessions."""
 
 
+_looks: dict[int, list[Callable[..., None]]] = {}
+"""What the panels of each shell did after a cell, by id, until an unload; a reload takes it up again."""
+
+
 def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     """Register `%%name`, `%name` and `%mcp`, and bind the default session to the variable `agent`.
 
@@ -112,6 +116,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     magic of the same name stays, and a printed line names the command that loads ours under another name.
     """
     unload(shell)
+    for look in _looks.pop(id(shell), ()):
+        shell.events.register("post_run_cell", look)
     namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell)))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
@@ -142,6 +148,10 @@ def unload(shell: Shell) -> None:
     """Take the magics away; sessions are variables and stay."""
     if (undo := _loaded.pop(id(shell), None)) is not None:
         undo.close()
+        looks = [one for one in shell.events.callbacks["post_run_cell"] if one.__module__.startswith("agentmagic.")]
+        for look in looks:
+            shell.events.unregister("post_run_cell", look)
+        _looks[id(shell)] = looks
 
 
 def _attach(shell: Shell) -> None:

@@ -98,6 +98,17 @@ def test_unloading_takes_the_magics_away_and_leaves_the_sessions(fresh):
     assert fresh.value("type(agent).__name__") == "'Session'"
 
 
+def test_unloading_leaves_nothing_that_runs_after_a_cell_and_reloading_takes_it_up_again(fresh):
+    count = "len(get_ipython().events.callbacks['post_run_cell'])"
+    before = int(fresh.value(count))
+    fresh.run("%load_ext agentmagic\nagent.chat()")
+    assert int(fresh.value(count)) == before + 1
+    fresh.run("%unload_ext agentmagic")
+    assert int(fresh.value(count)) == before
+    fresh.run("%load_ext agentmagic")
+    assert int(fresh.value(count)) == before + 1
+
+
 @pytest.mark.slow
 def test_nothing_is_left_running_after_the_kernel(tmp_path):
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
