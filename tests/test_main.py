@@ -49,6 +49,18 @@ def test_a_run_with_a_failed_cell_ends_with_an_error(run):
     assert "A cell failed" in done.stderr
 
 
+def test_a_turn_that_failed_says_why_once(run):
+    done = run(
+        "%load_ext agentmagic\nfrom agentmagic import Agent, RateLimited, ScriptedModel, Session\n"
+        "failure = RateLimited('The quota is used up.')\nfailure.retryable = False\n"
+        "agent = Session(Agent(ScriptedModel([failure])))",
+        "%%agent\nhello",
+    )
+    assert done.returncode == 1
+    assert done.stdout.count("The quota is used up.") == 1 + 1  # in the script of the model, and in the turn
+    assert done.stdout.rstrip().partition("Written")[0].rstrip().endswith("RateLimited")
+
+
 @pytest.mark.slow
 def test_a_run_whose_kernel_dies_ends_with_an_error(run):
     done = run("import os; os._exit(3)")
