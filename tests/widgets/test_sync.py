@@ -294,7 +294,9 @@ def test_the_whole_of_a_long_result_is_sent_if_asked_for_also_after_its_turn():
     feed.show_whole(key + 1000)
     assert feed.frame() is None
     feed.show_whole(key)
-    ((changed, fields),) = feed.frame()["ops"]
+    frame = feed.frame()
+    assert frame is not None
+    ((changed, fields),) = frame["ops"]
     assert (changed, fields["more"]) == (key, None)
     assert fields["result"]["forms"] == [{"form": "text", "text": "z" * 30_000, "note": ""}]
     assert feed.frame() is None

@@ -527,6 +527,7 @@ def test_a_turn_goes_on_without_a_server_that_starts_slowly_and_has_its_tools_la
 
     async def main():
         async with connected(raw=raw(), slow=raw("held")) as servers:
+            await servers.restart("raw")  # so that it is ready, however long that takes
             with pytest.raises(ServersUnreachable) as failed:
                 await servers.tools()
             (problem,) = failed.value.problems
