@@ -538,7 +538,7 @@ def test_a_turn_goes_on_without_a_server_that_starts_slowly_and_has_its_tools_la
             assert {tool.definition.server for tool in failed.value.tools} == {"raw"}
             assert state(servers, "slow").state == "starting"
             async with asyncio.timeout(PATIENCE):
-                while not state(servers, "slow").stderr:  # the process has begun when it has written its id
+                while not state(servers, "slow").stderr:  # noqa: ASYNC110  (no event tells that it wrote its id)
                     await asyncio.sleep(0)
             pid = int(state(servers, "slow").stderr)
             os.kill(pid, signal.SIGUSR1)
