@@ -17,6 +17,7 @@ from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
 from agentmagic.log import logger
 from agentmagic.providers.base import Model
+from agentmagic.providers.openai import BASE_URL
 from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
@@ -63,6 +64,7 @@ class Chat:
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
         self._default: str | None = None
+        self._served_by: str | None = None
         self._around: State = {}
         self._known: set[McpServers] = set()
         engine().call(self._follow(session))
@@ -147,8 +149,9 @@ class Chat:
             self._models[_name(chosen)] = chosen
         self._around |= await engine().in_pool(partial(self._look_around, self._model))
         self.refresh()
-        served = await engine().in_pool(_served_models)
-        if not served <= self._models.keys():
+        address = settings.variable(BASE_URL)
+        if address != self._served_by and (served := await engine().in_pool(_served_models)):
+            self._served_by = address
             self._models |= {name: name for name in served}
             self.refresh()
 
@@ -366,10 +369,10 @@ def _server_row(state: ServerState, described: Mapping[str, tuple[str, str]]) ->
     }
 
 
-def _served_models() -> set[str]:
+def _served_models() -> list[str]:
     from agentmagic.providers.openai.openai_client import served_models  # only a panel lists them
 
-    return set(served_models())
+    return served_models()
 
 
 def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
