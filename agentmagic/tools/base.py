@@ -209,7 +209,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
     Raises ServerError if the tool's server cannot be reached again, and CancelledError.
     """
-    call = without_refused_nulls(tool.definition, call)
+    call = replace(call, arguments=without_refused_nulls(tool.definition, call.arguments))
     if problem := check_arguments(tool.definition, call.arguments):
         return failure(call, problem)
     context.deadline = Deadline(tool.timeout)
@@ -234,25 +234,26 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
         return failure(call, _sentence(error))
 
 
-def without_refused_nulls(definition: ToolDef, call: ToolCall) -> ToolCall:
-    """Return a call without the nulls for optional arguments that take none; models write them for "not given"."""
+def without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return arguments without the nulls for optional ones that take none; models write them for "not given"."""
+    if all(value is not None for value in arguments.values()):
+        return arguments
     schema = definition.parameters
     optional: dict[str, Any] = {**schema, "required": []}
-    kept = {
+    return {
         name: value
-        for name, value in call.arguments.items()
+        for name, value in arguments.items()
         if value is not None
         or name in schema.get("required", ())
         or not json_schema.problem("", optional, {name: value})
     }
-    return call if len(kept) == len(call.arguments) else replace(call, arguments=kept)
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
     """Return why the arguments cannot be used, in one sentence, or None if they can."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
-    return json_schema.problem(definition.name, definition.parameters, arguments)
+    return json_schema.problem(definition.name, definition.parameters, without_refused_nulls(definition, arguments))
 
 
 def checked(call: ToolCall, value: object) -> ToolResult:

@@ -56,6 +56,12 @@ def always(asked):
     return Approve(asked.id, always=True)
 
 
+def test_a_null_for_an_optional_argument_is_not_refused_in_a_turn(session):
+    echo = calls(("echo", {"text": "hello", "size": None}))
+    one = session(echo, "Done.", mcp={"raw": program("raw.py", allow=["*"])})
+    assert texts(one.ask("a prompt")) == ["hello"]
+
+
 def test_a_picture_for_the_user_alone_is_kept_and_not_sent_to_the_model(session):
     one = session(calls(("portrait", {})), "Seen.", mcp={"raw": program("raw.py", "portrait", allow=["*"])})
     result = one.ask("a prompt")
