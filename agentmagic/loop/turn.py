@@ -118,7 +118,7 @@ class _TurnLoop:
         error: Exception | None = None
         try:
             if isinstance(model, Preparing):
-                self.emit(Working("loading the local model"))
+                self.emit(Working("loading the model"))
                 await model.prepare()  # outside the deadline: the first use may fetch a gigabyte
                 self.emit(Working("listing the tools"))
             async with self.deadline:

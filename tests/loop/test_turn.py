@@ -220,7 +220,7 @@ def test_a_model_that_is_made_ready_says_so_for_that_time():
 
     session = Session(Agent(Slow(["Hello."])))
     assert run(session, "a prompt").final_text == "Hello."
-    assert seen == ["loading the local model"]
+    assert seen == ["loading the model"]
     assert "working" not in [event.type for turn in session.turns for event in turn.events]
 
 

@@ -183,7 +183,7 @@ def test_a_turn_under_way_says_what_it_does_and_since_when():
     feed = Feed([started()[0]], lambda: next(times))
     other = ToolCall("c2", "clock", {})
     steps = {
-        "loading the local model": [Working("loading the local model")],
+        "loading the model": [Working("loading the model")],
         "waiting for the model": [StepStarted(1, MODEL)],
         "thinking": [PartStarted(0, "reasoning")],
         "writing": [PartFinished(0, Reasoning("so")), PartStarted(1, "text")],
