@@ -1,0 +1,43 @@
+"""One notebook with every API: the same cells, in a real kernel, against a strict server."""
+
+import sys
+
+import pytest
+
+from agentmagic.providers.registry import providers
+from tests.contracts.conversing import every_api
+from tests.jupyter.harness import LAB, Kernel
+from tests.providers.strict.script import Answer, Call, Think, say
+from tests.providers.strict.server import KEY, strict
+
+pytestmark = pytest.mark.slow  # a kernel for each API; what a provider does is tested in contracts/
+
+CELLS = """
+%load_ext agentmagic
+from agentmagic import tool
+
+@tool
+def clock(zone: str) -> str:
+    "Tell the time in a zone."
+    return f"noon in {zone}"
+"""
+
+
+@every_api
+def test_a_cell_thinks_calls_and_answers(api, tmp_path):
+    calls = Answer((Think("I need the time."), Call("clock", '{"zone": "UTC"}'), Call("clock", '{"zone": "CET"}')))
+    described = providers()[api]
+    with strict(api, calls, say("It is **noon**.")) as server:
+        model = server.model()
+        env = {described.base_url: getattr(model, "base_url", server.url), **dict.fromkeys(described.keys, KEY)}
+        with Kernel(sys.executable, {**env, "IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+            assert kernel.run(CELLS).ok
+            cell = kernel.run(f"%%agent -m {model.name}\nWhat time is it?", **LAB)
+            assert cell.ok, cell.text
+        assert server.refusals == []
+    shown = cell.displays[0]
+    assert "noon in UTC" in shown["text/plain"]
+    assert "noon in CET" in shown["text/plain"]
+    assert "It is <strong>noon</strong>." in shown["text/html"]
+    if "Thought" in shown["text/html"]:
+        assert "I need the time." in shown["text/html"]
