@@ -49,10 +49,7 @@ class Job:
                 value = self.function()
             finally:
                 self.interruptible = False
-        except (
-            StopIteration,
-            GeneratorExit,
-        ) as error:  # which no asyncio future can carry
+        except (StopIteration, GeneratorExit) as error:  # no asyncio future can carry them
             self.future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
