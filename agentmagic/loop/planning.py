@@ -34,7 +34,7 @@ from agentmagic.json_schema import misfit
 from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
-from agentmagic.plan import Checklist, PlanOptions, TaskProgress, read_plan, written_plan
+from agentmagic.plan import SETTLED_TASK, Checklist, PlanOptions, TaskProgress, read_plan, written_plan
 from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
@@ -182,6 +182,10 @@ class Planner:
             self._restart_clock()
             await self._round(ready)
             self._skip_stuck()
+        if self.final is not None:
+            for row in self.checklist.rows.values():
+                if row.state not in SETTLED_TASK:
+                    self._emit(TaskFinished(row.task.id, "skipped", "A tool ended the turn."))
         self._restart_clock()
 
     @property
@@ -337,6 +341,9 @@ class Planner:
             return
         calls: list[ToolCall] = []
         for row in ready:
+            if row.task.tool not in self.executor.tools:  # a plan may be resumed with other tools
+                self._emit(TaskFinished(row.task.id, "failed", f"There is no tool {row.task.tool!r} any more."))
+                continue
             parameters, usage = await self._settled(row)
             if parameters is None:
                 continue
@@ -375,9 +382,9 @@ class Planner:
 
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Settle a task by its result: done, failed, or to be tried again."""
-        refused = result.status in ("denied", "interrupted")
+        over = self.final is not None or result.status in ("denied", "interrupted")
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
-        judged = await self._judgement(row, result) if judging and not refused else None
+        judged = await self._judgement(row, result) if judging and not over else None
         if judged is None:
             state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), 200, "...")
         else:

@@ -323,6 +323,7 @@ def test_a_tool_that_ends_the_turn_ends_the_plan():
         TOOLS, tasks(task("finish", {}), task("nothing", {}, key="t2", after=["t1"])), tools=[finish, nothing]
     )
     assert (result.final_text, result.stop_reason) == ("All done.", "done")
+    assert [state for _, state, _ in rows(result.events)] == ["done", "skipped"]
 
 
 def test_rounds_count_as_steps_and_the_last_step_is_the_answer():
@@ -394,6 +395,15 @@ def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again
     assert rows(result.events) == [("t1", "done", 0), ("t2", "done", 1)]
     assert rows(session.events) == [("t1", "done", 1), ("t2", "done", 1)]
     assert open_plan([turn.events for turn in session.turns]) is None
+
+
+def test_a_resumed_task_whose_tool_is_gone_fails(tmp_path):
+    path = cut_off(tmp_path)
+    session = Session.load(path, Agent(script("It is gone."), tools=[find]))
+    result = run(session, "Go on", resume=True)
+    assert result.final_text == "It is gone."
+    assert rows(result.events) == [("t1", "done", 0), ("t2", "failed", 0)]
+    assert "There is no tool 'nothing' any more." in requests(session)[0].messages[-1].text
 
 
 def test_a_new_request_while_tasks_are_open_asks_and_fails_without_a_user(tmp_path):
