@@ -13,7 +13,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, checked
-from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, QuestionAsked
+from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.runtime.engine import engine, void
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
@@ -38,6 +38,7 @@ EVERYTHING = "The user's permission setting denies every tool call."
 UNSPOKEN = "The user's permission setting denies every call that no rule allows."
 ALLOWING = 'The user can be asked instead with permission="ask" (--permission ask in a cell).'
 CHANGED = "Its definition has changed since you approved it:"
+UNASKED = "{0} of {1} runs without asking, and its definition has changed since its last call:\n{2}"
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
 """Why a tool in doubt is asked about."""
 
@@ -64,6 +65,7 @@ class Approvals:
     in_doubt: set[ToolKey] = field(default_factory=set[ToolKey])
     _always: set[tuple[ToolKey, str]] = field(default_factory=set[tuple[ToolKey, str]])
     _approved: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
+    _allowed: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
 
     def holds(self, tool: ToolDef, question: str) -> bool:
         """Whether the user said "always" to this question about the tool as it is now."""
@@ -74,6 +76,15 @@ class Approvals:
         """Return what has changed in a definition since the user approved a call of it, "" if nothing has."""
         before, now = self._approved.get(_key(tool)), _written(tool)
         return "" if before is None or before == now else _difference(before, now)
+
+    def allow(self, tool: ToolDef) -> str:
+        """Remember the definition of a server's tool that runs without asking. Return what has changed in it, or ""."""
+        if tool.server == NOTEBOOK:  # a function that the user has defined anew is no surprise
+            return ""
+        now = _written(tool)
+        before = self._allowed.get(_key(tool), now)
+        self._allowed[_key(tool)] = now
+        return "" if before == now else _difference(before, now)
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
         """Remember that the user approved a call, or with `always` every later call with the same questions."""
@@ -163,6 +174,8 @@ class Gate:
         decision = decide()
         match decision.verdict:
             case "allow":
+                if change := self.approvals.allow(tool.definition):
+                    self.emit(Notice("warning", UNASKED.format(call.name, tool.definition.server, change)))
                 return Granted(call, "allowed")
             case "deny":
                 return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
