@@ -250,13 +250,14 @@ class TaskFinished:
 class Planned:
     """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making it.
 
-    `finished` are the tasks that were over before, if a plan is resumed.
+    A plan that is `resumed` goes on where it was cut off; `finished` are its tasks that are over.
     """
 
     type: ClassVar[str] = "planned"
     tasks: tuple[Task, ...]
     usage: Usage = Usage()
     finished: tuple[TaskFinished, ...] = ()
+    resumed: bool = False
 
 
 @value_class

@@ -44,6 +44,11 @@ class TaskProgress:
     summary: str = ""
 
     @property
+    def called(self) -> bool:
+        """Whether the call of the last attempt ended with a result."""
+        return self.result is not None and self.result.status != "interrupted"
+
+    @property
     def told(self) -> str:
         """What later tasks are told of the result."""
         processed = self.judgements[-1].result if self.judgements else ""
@@ -75,22 +80,20 @@ class Checklist:
         return row is not None
 
     def _begin(self, plan: Planned) -> None:
-        before, finished = self.rows, {event.id: event for event in plan.finished}
-        self.rows = {task.id: TaskProgress(task, task.parameters) for task in plan.tasks}
-        for name in self.rows.keys() & finished.keys():
-            if name in before:  # the log also has the turn that was cut off, with the results
-                self.rows[name] = before[name]
-            else:
-                _change(self.rows[name], finished[name])
+        before = self.rows if plan.resumed else {}
+        self.rows = {task.id: before.get(task.id) or TaskProgress(task, task.parameters) for task in plan.tasks}
+        for row in self.rows.values():
+            if row.state == "running" and not row.called:
+                row.state = "pending"
+        for event in plan.finished:
+            if event.id in self.rows and event.id not in before:  # the log begins behind the turn that was cut off
+                _change(self.rows[event.id], event)
 
     def again(self) -> Planned:
-        """Return the plan as an event of the turn that resumes it. Tasks that were running wait again."""
-        for row in self.rows.values():
-            if row.state == "running":
-                row.state = "pending"
+        """Return the plan as an event of the turn that resumes it."""
         settled = (row for row in self.rows.values() if row.state in SETTLED_TASK)
         finished = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in settled)
-        return Planned(tuple(row.task for row in self.rows.values()), finished=finished)
+        return Planned(tuple(row.task for row in self.rows.values()), finished=finished, resumed=True)
 
     @property
     def open(self) -> bool:

@@ -173,6 +173,9 @@ class Planner:
         if left is not None and await self._resumes(left):
             self.checklist = left
             self._emit(left.again())
+            for row in left.rows.values():
+                if row.state == "running" and row.result is not None:  # its call ended, and was not judged
+                    await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None
             return
@@ -383,6 +386,7 @@ class Planner:
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Settle a task by its result: done, failed, or to be tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
+        over = over or row.task.tool not in self.executor.tools  # a plan may be resumed with other tools
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
         judged = await self._judgement(row, result) if judging and not over else None
         if judged is None:

@@ -149,3 +149,61 @@ def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(tmp_pat
         assert shop.effects.read_text().split() == [*map(str, range(1, amount + 1)), *map(str, range(amount, 4))]
     finally:
         shop.kernel.stop()
+
+
+STALLING = """
+from agentmagic.testing import Stalled
+
+class StallsAfter(Stalled):
+    "Plays its first steps, and then stalls."
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.script = ScriptedModel([json.dumps(step) for step in steps])
+        self.left = len(steps)
+
+    async def stream(self, request):
+        self.left -= 1
+        if self.left < 0:
+            print("it stalls", flush=True)
+        async for event in self.script.stream(request) if self.left >= 0 else super().stream(request):
+            yield event
+
+later = {"id": "t2", "tool": "pay", "parameters": {"amount": "$t1"}, "depends_on": ["t1"]}
+route, plan = {"route": "tools"}, {"tasks": [{"id": "t1", "tool": "pay", "parameters": {"amount": 1}}, later]}
+settled, fine = {"amount": 2}, {"success": True, "retry": False}
+"""
+PHASES = {
+    "the route": ("", None),
+    "the plan": ("route,", None),
+    "the first judgement": ("route, plan,", "settled,"),
+    "the parameters": ("route, plan, fine,", "settled,"),
+    "the second judgement": ("route, plan, fine, settled,", ""),
+    "the answer": ("route, plan, fine, settled, fine,", None),
+}
+"""What the model said before the kill, and what a turn that resumes needs; None if there is nothing to resume."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", PHASES)
+def test_after_a_kill_in_any_phase_each_task_is_done_once(tmp_path, phase):
+    before, after = PHASES[phase]
+    shop = Shop(tmp_path)
+    try:
+        setup = f"stalls_at = 0\n{PAYING}{STALLING}"
+        assert shop.kernel.run(f"{setup}agent = Agent(StallsAfter({before}))").ok
+        cell = shop.kernel.send("%%agent --plan --judge all\nPay.")
+        shop.kernel.wait_for_text(cell, "it stalls")
+        shop.kernel.kill()
+        shop.kernel.restart()
+        steps = f"*map(json.dumps, ({after or ''}))"
+        assert shop.kernel.run(f"{setup}agent = Agent(ScriptedModel([{steps}, 'All paid.']))").ok
+        loaded = shop.kernel.run("%agent load")
+        assert loaded.ok, loaded.error
+        resumed = shop.kernel.run("%agent resume")
+        assert resumed.ok == (after is not None), resumed.error
+        assert "All paid." in resumed.text or "no plan" in resumed.error
+        made = shop.effects.read_text().split() if shop.effects.exists() else []
+        assert made == ([] if phase in ("the route", "the plan") else ["1", "2"])
+    finally:
+        shop.kernel.stop()

@@ -374,8 +374,8 @@ def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
 
 
 def cut_off(tmp_path):
-    """A saved session whose second task was never judged, and the words of its first task."""
-    model = Stop(TOOLS, tasks(task("find", {"word": "one"}), task("nothing", {}, key="t2", after=["t1"])))
+    """The file of a session whose second task has no parameters yet."""
+    model = Stop(TOOLS, tasks(task("find", {"word": "one"}), task("add", {"a": 1, "b": "$t1"}, key="t2")))
     session = Session(Agent(model, tools=[add, find, nothing]), path=tmp_path / "plan.jsonl")
     turn = session.start("Do the sum", plan=True)
     assert model.stalled.wait(10)
@@ -387,14 +387,27 @@ def cut_off(tmp_path):
 
 def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again(tmp_path):
     path = cut_off(tmp_path)
-    model = script({"success": True, "retry": False}, "There was nothing.")
-    session = Session.load(path, Agent(model, tools=[add, find, nothing]))
+    session = Session.load(path, Agent(script({"a": 1, "b": 1}, "It is 2."), tools=[add, find]))
     result = run(session, "Go on", resume=True)
-    assert result.final_text == "There was nothing."
-    assert [call.name for message in result.history_delta for call in message.calls] == ["nothing"]
+    assert result.final_text == "It is 2."
+    assert [call.name for message in result.history_delta for call in message.calls] == ["add"]
     assert rows(result.events) == [("t1", "done", 0), ("t2", "done", 1)]
     assert rows(session.events) == [("t1", "done", 1), ("t2", "done", 1)]
     assert open_plan([turn.events for turn in session.turns]) is None
+
+
+def test_a_task_that_was_called_and_not_judged_is_not_called_again(tmp_path):
+    model = Stop(TOOLS, tasks(task("nothing", {})))
+    session = Session(Agent(model, tools=[nothing]))
+    turn = session.start("Look", plan=True)
+    assert model.stalled.wait(10)
+    turn.cancel()
+    turn.wait()
+    session.agent = Agent(script({"success": True, "retry": False}, "There was nothing."), tools=[nothing])
+    result = run(session, "Go on", resume=True)
+    assert result.final_text == "There was nothing."
+    assert texts(result) == []
+    assert rows(session.events) == [("t1", "done", 1)]
 
 
 def test_a_resumed_task_whose_tool_is_gone_fails(tmp_path):
@@ -403,7 +416,7 @@ def test_a_resumed_task_whose_tool_is_gone_fails(tmp_path):
     result = run(session, "Go on", resume=True)
     assert result.final_text == "It is gone."
     assert rows(result.events) == [("t1", "done", 0), ("t2", "failed", 0)]
-    assert "There is no tool 'nothing' any more." in requests(session)[0].messages[-1].text
+    assert "There is no tool 'add' any more." in requests(session)[0].messages[-1].text
 
 
 def test_a_new_request_while_tasks_are_open_asks_and_fails_without_a_user(tmp_path):
