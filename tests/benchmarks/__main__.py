@@ -18,7 +18,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from tests.benchmarks import long
 from tests.benchmarks.floor import Floor
 
-PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench")
+PROVIDERS = ("openai-chat:bench", "openai:bench", "gemini:bench", "anthropic:bench", "ollama:bench")
 CHUNKS = 20_000
 REPEATS = 20
 PROMPT = "stream 10"
@@ -40,6 +40,7 @@ def server() -> Iterator[str]:
         base = f"http://127.0.0.1:{int(process.stdout.readline())}"
         os.environ |= {"OPENAI_BASE_URL": f"{base}/v1", "OPENAI_API_KEY": "bench", "GEMINI_API_KEY": "bench"}
         os.environ |= {"GOOGLE_GEMINI_BASE_URL": base, "ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": "bench"}
+        os.environ["OLLAMA_HOST"] = base
         yield f"{base}/v1"
         process.stdin.close()
 

@@ -114,6 +114,22 @@ def anthropic(body: dict[str, Any]) -> Chunks:
     yield {"type": "message_stop"}
 
 
+def ollama(body: dict[str, Any]) -> Chunks:
+    """Answer in the manner of Ollama."""
+    last = (body["messages"] or [{"role": "tool"}])[-1]  # without messages the model is loaded
+
+    def line(**message: Any) -> dict[str, Any]:
+        return {"model": "bench", "message": {"role": "assistant", "content": "", **message}, "done": False}
+
+    if last["role"] == "tool":
+        yield from (line(content=word) for word in ("It ", "says ", "hello."))
+    elif (count := stream_length(last["content"])) is not None:
+        yield from (line(content="word ") for _ in range(count))
+    else:
+        yield line(tool_calls=[{"function": {"name": "echo", "arguments": {"text": "hello"}}}])
+    yield line() | {"done": True, "done_reason": "stop", "prompt_eval_count": 9, "eval_count": 3}
+
+
 def stream_length(content: Any) -> int | None:
     """Read N out of a prompt "stream N", whichever form the API gives it."""
     text = content if isinstance(content, str) else content[0].get("text", "")
@@ -128,6 +144,8 @@ def answer(path: str, body: dict[str, Any]) -> tuple[Chunks, bytes]:
         return responses(body), b""
     if "messages" in path:
         return anthropic(body), b""
+    if "api/chat" in path:
+        return ollama(body), b""
     return gemini(body), b""
 
 
@@ -146,13 +164,19 @@ async def requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
                 length = int(value)
-        chunks, end = answer(head.decode().split()[1], json.loads(await reader.readexactly(length)))
-        lines = (event_line(chunk) for chunk in chunks)
+        path = head.decode().split()[1]
+        chunks, end = answer(path, json.loads(await reader.readexactly(length)))
+        lines = (json_line(chunk) if "api/chat" in path else event_line(chunk) for chunk in chunks)
         payload = b"".join(lines) + end
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
         writer.write(b"Content-Length: %d\r\n\r\n" % len(payload))
         writer.write(payload)
         await writer.drain()
+
+
+def json_line(chunk: dict[str, Any]) -> bytes:
+    """Write one line of JSON."""
+    return json.dumps(chunk).encode() + b"\n"
 
 
 def event_line(chunk: dict[str, Any]) -> bytes:
