@@ -10,7 +10,7 @@ export function drawServers(place, servers, desk) {
   const open = new Set([...place.querySelectorAll("details[open]")].map((details) => details.getAttribute("data-of")))
   const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
   const of = place.contains(focused) ? focused?.closest("[data-of]")?.getAttribute("data-of") : undefined
-  const adding = place.querySelector("form") ?? (desk.can("command") && addition(desk))
+  const adding = place.querySelector(".am-addition") ?? (desk.can("command") && addition(desk))
   const none = h("p", { class: "am-hint" }, desk.can("command") ? "No servers yet." : "No servers yet. Add one in a cell with %mcp add.")
   put(place, ...servers.map((server) => row(server, desk, open)), !servers.length && none, adding)
   if (of) focus(place.querySelector(`[data-of="${CSS.escape(of)}"]`))
@@ -83,15 +83,17 @@ function everyTool({ name, tools }, desk) {
 
 /** Adds a server by its command line or address, as %mcp add does. @param {Desk} desk */
 function addition(desk) {
-  const name = h("input", { class: "am-box", "aria-label": "Name of the server", placeholder: "name", required: true, spellcheck: "false" })
-  const line = h("input", { class: "am-box am-mono", "aria-label": "Its command line or web address", placeholder: "npx -y server-x, or https://…", required: true, spellcheck: "false" })
-  const add = h("button", { type: "submit", class: "am-button" }, "Add server")
-  const form = h("form", { class: "am-addition" }, name, line, add)
-  form.addEventListener("submit", (event) => {
-    event.preventDefault()
+  const name = h("input", { class: "am-box", "aria-label": "Name of the server", placeholder: "name", spellcheck: "false" })
+  const line = h("input", { class: "am-box am-mono", "aria-label": "Its command line or web address", placeholder: "npx -y server-x, or https://…", spellcheck: "false" })
+  const send = () => {
+    const empty = [name, line].find((box) => !box.value.trim())
+    if (empty) return empty.focus()
     desk.act({ type: "command", magic: "mcp", line: `add ${name.value.trim().replace(/\s+/g, "-")} ${line.value}` })
-    form.reset()
+    name.value = line.value = ""
     name.focus()
-  })
+  }
+  // Not a form: the page has none, so that no text of others can stand in one.
+  const form = h("div", { class: "am-addition", role: "form", "aria-label": "Add a server" }, name, line, button("Add server", send))
+  form.addEventListener("keydown", (event) => event.key === "Enter" && event.target instanceof HTMLInputElement && send())
   return form
 }
