@@ -12,11 +12,16 @@ from agentmagic.events import (
     ApprovalGiven,
     Event,
     Notice,
+    Planned,
     PromptAdded,
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
     StepStarted,
+    Task,
+    TaskFinished,
+    TaskJudged,
+    TaskStarted,
     ToolProgress,
     ToolStarted,
 )
@@ -83,6 +88,13 @@ PLACES = {
     "open question",
     "answer",
     "retry",
+    "task",
+    "task tool",
+    "task parameter",
+    "task value",
+    "judgement",
+    "task summary",
+    "traceback",
     "error",
     "model",
     "title",
@@ -94,6 +106,10 @@ PLACES = {
     "server error",
     "stderr",
     "server tool",
+    "server tool's description",
+    "server tool's arguments",
+    "chat",
+    "about the chat",
     "problem",
 }
 
@@ -118,6 +134,8 @@ def everywhere(at: Marked) -> list[Event]:
     parts = (Text(at["result"]), Text(tree), Text(table), Resource("a:b", at["resource"], text=at["resource"]))
     images = (Media("image/png", b"x", at["result"]), Media(at["result"], b"x", at["result"]))
     denied = ToolCall("c2", "denied", {})
+    task = Task("t1", at["task tool"], {}, at["task"])
+    failed = ToolCall("c5", "failed", {})
     waiting = ToolCall("c3", at["waiting tool"], {at["waiting argument"]: at["waiting value"]})
     return [
         *[*started(at["prompt"]), *text(at["text"], 0), *reasoning(at["reasoning"], 1), *asked_for(call, 2)],
@@ -126,7 +144,12 @@ def everywhere(at: Marked) -> list[Event]:
         *[ApprovalAsked("a0", denied, "shop"), ApprovalGiven("a0", approved=False, reason=at["reason"])],
         *[Notice("info", at["notice"]), Notice("warning", at["warning"]), PromptAdded(user(at["added prompt"]))],
         *[QuestionAsked("q0", at["question"]), QuestionAnswered("q0", at["answer"])],
-        *[StepStarted(2, "model"), StepRetried(2, 1, 1.0, at["retry"]), *over("", "error", at["error"])],
+        *[StepStarted(2, "model"), StepRetried(2, 1, 1.0, at["retry"]), *step_over(2)],
+        *[Planned((task,)), TaskStarted("t1", "c5", {at["task parameter"]: at["task value"]})],
+        *[TaskJudged("t1", success=False, reason=at["judgement"]), TaskFinished("t1", "failed", at["task summary"])],
+        *[StepStarted(3, "model"), *asked_for(failed, 0), *step_over(3)],
+        *carried_out(failed, ToolResult("c5", "failed", (), "error"), "shop", at["traceback"]),
+        *[StepStarted(4, "model"), *over("", "error", at["error"])],
         *[*started("again"), *asked_for(ToolCall("c4", "slow", {}), 0), *asked_for(waiting, 1), *step_over()],
         *[ToolStarted(ToolCall("c4", "slow", {}), "shop"), ToolProgress("c4", 1, 2, at["progress"])],
         *[ApprovalAsked("a1", waiting, at["waiting server"]), QuestionAsked("q1", at["open question"])],
@@ -136,11 +159,14 @@ def everywhere(at: Marked) -> list[Event]:
 def around(at: Marked) -> dict[str, object]:
     """Return a session's state with a payload in every place."""
     row = {"name": at["server row"], "state": at["server state"], "error": at["server error"], "stderr": at["stderr"]}
+    about = at["server tool's description"], at["server tool's arguments"]
+    described = (at["server tool"], True, False, *about)
     return {
         "title": at["title"],
         "cost": at["cost"],
         "note": at["note"],
         "model": at["model"],
         "models": [at["model list"]],
-        "servers": [{**row, "tools": [(at["server tool"], True)]}],
+        "servers": [{**row, "tools": [described]}],
+        "chats": [{"name": at["chat"], "about": at["about the chat"], "saved": True}],
     }
