@@ -24,7 +24,8 @@ GOES_ON = "Here is more."
 SDKS = {name: providers()[name].package or "httpx2" for name in APIS}
 
 
-def _installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether a module, of an SDK for example, can be imported."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package above it
@@ -33,7 +34,7 @@ def _installed(module: str) -> bool:
 
 def api_case(name: str):
     """The API as a parameter of a test, which is skipped where its SDK is not installed."""
-    return pytest.param(name, marks=pytest.mark.skipif(not _installed(SDKS[name]), reason=f"{SDKS[name]} is missing"))
+    return pytest.param(name, marks=pytest.mark.skipif(not is_installed(SDKS[name]), reason=f"{SDKS[name]} is missing"))
 
 
 every_api = pytest.mark.parametrize("api", [api_case(name) for name in SDKS])
