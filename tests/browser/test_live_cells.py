@@ -74,6 +74,7 @@ def test_approve_runs_the_call_of_a_running_cell(begun):
 
 
 LONG = "{'text': 'words\\n\\n' * 100}"
+SHORT = "{'text': 'words\\n\\n' * 4}"
 """An answer that is higher than what is seen of a notebook."""
 
 
@@ -102,7 +103,8 @@ def tab_mark(page):
 
 @EVERYWHERE
 def test_an_approval_is_scrolled_into_sight_of_a_reader_who_looks_at_the_end_of_its_cell(begun):
-    cell = begun(f"calls('choose'), {LONG} | {TEA}, 'It comes.'")
+    # A few lines come before the call, so that the reader is still near the end when it waits.
+    cell = begun(f"{LONG} | calls('choose'), {SHORT} | {TEA}, 'It comes.'")
     cell.button("Answer").scroll_into_view_if_needed()
     retype(cell.box("Your answer"), "Earl Grey")
     cell.page.keyboard.press("Enter")

@@ -401,7 +401,9 @@ def test_keys_allow_and_add_servers_and_the_list_of_conversations_opens_one(stag
     chats = [{"name": "agent", "about": "1 turn", "saved": False}, {"name": "old", "about": "2 turns", "saved": True}]
     stage.show(Feed(), servers=scenes.SERVERS, chats=chats)
     stage.page.locator(".am-chats summary").focus()
-    press(stage, "Enter", "Tab", "Tab", "Enter")
+    press(stage, "Enter")
+    stage.page.wait_for_function("() => stage.models.panel.sent.some(({ type }) => type === 'chats')")
+    press(stage, "Tab", "Tab", "Enter")
     stage.page.get_by_role("tab", name="Servers").click()
     stage.page.get_by_text("3 tools").click()
     stage.page.get_by_role("button", name="Always allow run_query").press("Enter")
