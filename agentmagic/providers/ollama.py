@@ -277,13 +277,14 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
     return body | ({"images": images} if images else {})
 
 
-def context_for(body: Json) -> int:
-    """Return the size of the context, in tokens, that a request and its answer need, with room to grow."""
-    needed = body.get("options", {}).get("num_predict") or ANSWER_TOKENS
-    for message in body["messages"]:
-        needed += IMAGE_TOKENS * len(message.get("images", ()))
-    texts = [{**message, "images": ()} for message in body["messages"]]
-    needed += len(json.dumps([texts, body.get("tools")], ensure_ascii=False).encode()) // BYTES_A_TOKEN
+def context_for(messages: Sequence[Json], options: Json, written: int) -> int:
+    """Return the size of the context, in tokens, that a request and its answer need, with room to grow.
+
+    `written` is the length of the request as JSON, in bytes.
+    """
+    needed = options.get("num_predict") or ANSWER_TOKENS
+    images = [image for message in messages for image in message.get("images", ())]
+    needed += IMAGE_TOKENS * len(images) + (written - sum(map(len, images))) // BYTES_A_TOKEN
     return max(SMALLEST_CONTEXT, 1 << (needed - 1).bit_length())
 
 
@@ -332,7 +333,6 @@ class Ollama:
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         body = encode(request, self.model, self._memo)
-        self._context = max(self._context, context_for(body))
         decoder = Decoder(self.model)
         async with aclosing(self._lines(body)) as lines:
             async for line in lines:
@@ -356,8 +356,11 @@ class Ollama:
         client = await self._lease.client()
         import httpx2
 
-        options = {"num_ctx": self._context} | body.get("options", {})
-        data = json.dumps(body | {"options": options}, ensure_ascii=False).encode()
+        given = body.pop("options", {})
+        written = json.dumps(body, ensure_ascii=False).encode()
+        self._context = max(self._context, context_for(body["messages"], given, len(written)))
+        options = {"num_ctx": self._context} | given
+        data = written[:-1] + f', "options": {json.dumps(options)}}}'.encode()  # a long history is written once
         opened = False
         try:
             async with client.stream("POST", "/api/chat", content=data) as response:

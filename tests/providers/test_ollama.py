@@ -60,7 +60,7 @@ def test_the_context_grows_with_the_conversation_and_does_not_shrink():
 
 def test_a_picture_counts_for_its_tokens_and_not_for_its_letters():
     body = encode(Request((user(Media("image/png", b"x" * 3_000_000)),)), "qwen3")
-    assert context_for(body) == 8_192
+    assert context_for(body["messages"], {}, len(json.dumps(body))) == 8_192
 
 
 def test_a_user_s_own_size_of_the_context_is_kept():
