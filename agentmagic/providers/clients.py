@@ -6,11 +6,12 @@ of an event loop with the same address, key and options therefore share one clie
 
 import asyncio
 import os
+import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from agentmagic.errors import StreamBroken
 
@@ -126,10 +127,12 @@ def _network() -> tuple[str | None, ...]:
 
 async def _limit(response: "httpx2.Response") -> None:
     """Limit what is read of a response, after decompression."""
-    read, lines = response.aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
+    read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
+    # Weak: in a cycle with its response, an unread stream would be closed by the garbage collector, in any thread.
+    owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-        return _limited(read(chunk_size), lines=lines)
+        return _limited(read(cast("httpx2.Response", owner()), chunk_size), lines=lines)
 
     response.aiter_bytes = limited
 
