@@ -1,11 +1,35 @@
 """What the tests of turns share: steps of a script, and what to look for in a result."""
 
+import json
+
 from agentmagic import Agent, Session
 from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
-from agentmagic.testing import run
+from agentmagic.testing import Stalled, run
 
 AT_ONCE = 0.5
 """Seconds within which a cancel or a timeout takes effect (LOOP-14)."""
+
+
+def script(*steps) -> ScriptedModel:
+    """A model that plays steps; an object is an answer in JSON."""
+    return ScriptedModel([json.dumps(step) if isinstance(step, dict) else step for step in steps])
+
+
+class StallsAfter(Stalled):
+    """A model that plays steps, as `script` does, and then stalls; `tell` is called when it does."""
+
+    def __init__(self, *steps, tell=lambda: None):
+        super().__init__()
+        self._script = script(*steps)
+        self._left = len(steps)
+        self._tell = tell
+
+    async def stream(self, request):
+        self._left -= 1
+        if self._left < 0:
+            self._tell()
+        async for event in self._script.stream(request) if self._left >= 0 else super().stream(request):
+            yield event
 
 
 def calls(*pairs) -> ScriptedStep:

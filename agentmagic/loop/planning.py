@@ -20,9 +20,6 @@ from agentmagic.events import (
     Notice,
     Planned,
     PlanRejected,
-    QuestionAnswered,
-    QuestionAsked,
-    Reply,
     Route,
     Routed,
     Task,
@@ -211,7 +208,7 @@ class Planner:
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {left.open_tasks}. Resume it, or drop it?"
-        answer = await self._put(question, RESUME)
+        answer = await self.executor.ask_user(question, RESUME)
         if answer is None:
             raise UsageError(left.in_the_way)
         return answer.strip().lower().startswith(RESUME)
@@ -240,7 +237,7 @@ class Planner:
 
     async def _ask_back(self, question: str) -> bool:
         """Put the model's question to the user. Without an answer it becomes the text of the turn."""
-        answer = await self._put(question)
+        answer = await self.executor.ask_user(question)
         if answer is None:
             self.steps.write(Text(question))
             self.asked = True
@@ -248,14 +245,6 @@ class Planner:
         self._emit(Clarified(question, answer))
         self.request += f"\n(You asked: {question} The user answered: {answer})"
         return True
-
-    async def _put(self, question: str, suggested: str = "") -> str | None:
-        asked = QuestionAsked(uuid.uuid4().hex, question, suggested)
-        intent = await self.executor.gate.put(asked)
-        if not isinstance(intent, Reply):
-            return None
-        self._emit(QuestionAnswered(asked.id, intent.text))
-        return intent.text
 
     # -- plan ----------------------------------------------------------------------------------
 
@@ -319,7 +308,7 @@ class Planner:
             return True
         question, suggested = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
         for _ in range(TRIES):
-            answer = await self._put(question, suggested)
+            answer = await self.executor.ask_user(question, suggested)
             if answer is None:
                 break
             if not answer.strip() or answer.strip() == suggested.strip():
@@ -386,9 +375,9 @@ class Planner:
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Settle a task by its result: done, failed, or to be tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
-        over = over or row.task.tool not in self.executor.tools  # a plan may be resumed with other tools
+        known = row.task.tool in self.executor.tools  # a plan may be resumed with other tools
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
-        judged = await self._judgement(row, result) if judging and not over else None
+        judged = await self._judgement(row, result) if judging and known and not over else None
         if judged is None:
             state, summary = "failed" if result.is_error else "done", clip(result.text.strip(), 200, "...")
         else:

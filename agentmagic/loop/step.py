@@ -170,13 +170,14 @@ class Steps:
         For a route and a plan the model sees the conversation and the tools, else the question alone. Returns its
         text, which may not fit. Raises ProviderError and BudgetExhausted.
         """
-        messages = await self._fitting()
-        self._emit(Working(DECIDING[what.kind]))
         asked = user(f"{prompt}\n\n{schema.instructions}")
-        if what.tool is not None:
-            request = Request((asked,), self._turn.agent.instructions, output=schema, decision=what)
+        if what.tool is None:
+            request = self._request(await self._fitting(), "none", (asked,))
         else:
-            request = replace(self._request(messages, "none", (asked,)), output=schema, decision=what)
+            self._keep_budgets()  # the history is not sent, and is not compacted for this request
+            request = Request((asked,), self._turn.agent.instructions)
+        self._emit(Working(DECIDING[what.kind]))
+        request = replace(request, output=schema, decision=what)
         return await self._complete(request, f"The {what.kind}")
 
     async def _fitting(self) -> Messages:

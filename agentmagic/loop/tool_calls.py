@@ -198,11 +198,18 @@ class ToolExecutor:
         self.emit(event)
 
     async def _question(self, text: str) -> str:
-        asked = QuestionAsked(uuid.uuid4().hex, text)
-        intent = await self.gate.put(asked)
-        if not isinstance(intent, Reply):
+        """Ask the user for a tool. Raises ToolError if there is no one to ask."""
+        if (answer := await self.ask_user(text)) is None:
             message = "No one is there to answer the question."
             raise ToolError(message)
+        return answer
+
+    async def ask_user(self, text: str, suggested: str = "") -> str | None:
+        """Put a question to the user, with an answer that may be sent as it is. Return None without an answer."""
+        asked = QuestionAsked(uuid.uuid4().hex, text, suggested)
+        intent = await self.gate.put(asked)
+        if not isinstance(intent, Reply):
+            return None
         self.emit(QuestionAnswered(asked.id, intent.text))
         return intent.text
 

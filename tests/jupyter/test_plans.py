@@ -128,47 +128,43 @@ agent = Agent(ScriptedModel([json.dumps({"route": "tools"}), json.dumps({"tasks"
 """
 
 
+@pytest.fixture
+def shop(tmp_path):
+    """A notebook whose tool leaves a mark."""
+    shop = Shop(tmp_path)
+    yield shop
+    shop.kernel.stop()
+
+
+def kill_and_load(shop, line, setup):
+    """Kill the kernel when the turn of a line stalls, and take the conversation up in a new one that is set up."""
+    cell = shop.kernel.send(f"{line}\nPay.")
+    shop.kernel.wait_for_text(cell, "it stalls")
+    shop.kernel.kill()
+    shop.kernel.restart()
+    assert shop.kernel.run(setup).ok
+    loaded = shop.kernel.run("%agent load")
+    assert loaded.ok, loaded.error
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("amount", [1, 2, 3])
-def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(tmp_path, amount):
-    shop = Shop(tmp_path)
-    try:
-        assert shop.kernel.run(f"stalls_at = {amount}\n{PAYING}").ok
-        cell = shop.kernel.send("%%agent --plan\nPay.")
-        shop.kernel.wait_for_text(cell, "it stalls")
-        shop.kernel.kill()
-        shop.kernel.restart()
-        assert shop.kernel.run(f"stalls_at = 0\n{PAYING}agent = Agent(ScriptedModel(['All paid.']))").ok
-        loaded = shop.kernel.run("%agent load")
-        assert loaded.ok, loaded.error
-        resumed = shop.kernel.send("%agent resume", **CONSOLE)
-        assert "Run pay" in shop.kernel.asked(resumed)["prompt"]
-        shop.kernel.type("yes")
-        shop.kernel.finish(resumed)
-        assert resumed.ok, resumed.error
-        assert shop.effects.read_text().split() == [*map(str, range(1, amount + 1)), *map(str, range(amount, 4))]
-    finally:
-        shop.kernel.stop()
+def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(shop, amount):
+    assert shop.kernel.run(f"stalls_at = {amount}\n{PAYING}").ok
+    kill_and_load(shop, "%%agent --plan", f"stalls_at = 0\n{PAYING}agent = Agent(ScriptedModel(['All paid.']))")
+    resumed = shop.kernel.send("%agent resume", **CONSOLE)
+    assert "Run pay" in shop.kernel.asked(resumed)["prompt"]
+    shop.kernel.type("yes")
+    shop.kernel.finish(resumed)
+    assert resumed.ok, resumed.error
+    assert shop.effects.read_text().split() == [*map(str, range(1, amount + 1)), *map(str, range(amount, 4))]
 
 
 STALLING = """
-from agentmagic.testing import Stalled
+from functools import partial
+from tests.turns import StallsAfter, script
 
-class StallsAfter(Stalled):
-    "Plays its first steps, and then stalls."
-
-    def __init__(self, *steps):
-        super().__init__()
-        self.script = ScriptedModel([json.dumps(step) for step in steps])
-        self.left = len(steps)
-
-    async def stream(self, request):
-        self.left -= 1
-        if self.left < 0:
-            print("it stalls", flush=True)
-        async for event in self.script.stream(request) if self.left >= 0 else super().stream(request):
-            yield event
-
+told = partial(print, "it stalls", flush=True)
 later = {"id": "t2", "tool": "pay", "parameters": {"amount": "$t1"}, "depends_on": ["t1"]}
 route, plan = {"route": "tools"}, {"tasks": [{"id": "t1", "tool": "pay", "parameters": {"amount": 1}}, later]}
 settled, fine = {"amount": 2}, {"success": True, "retry": False}
@@ -186,24 +182,13 @@ PHASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
-def test_after_a_kill_in_any_phase_each_task_is_done_once(tmp_path, phase):
+def test_after_a_kill_in_any_phase_each_task_is_done_once(shop, phase):
     before, after = PHASES[phase]
-    shop = Shop(tmp_path)
-    try:
-        setup = f"stalls_at = 0\n{PAYING}{STALLING}"
-        assert shop.kernel.run(f"{setup}agent = Agent(StallsAfter({before}))").ok
-        cell = shop.kernel.send("%%agent --plan --judge all\nPay.")
-        shop.kernel.wait_for_text(cell, "it stalls")
-        shop.kernel.kill()
-        shop.kernel.restart()
-        steps = f"*map(json.dumps, ({after or ''}))"
-        assert shop.kernel.run(f"{setup}agent = Agent(ScriptedModel([{steps}, 'All paid.']))").ok
-        loaded = shop.kernel.run("%agent load")
-        assert loaded.ok, loaded.error
-        resumed = shop.kernel.run("%agent resume")
-        assert resumed.ok == (after is not None), resumed.error
-        assert "All paid." in resumed.text or "no plan" in resumed.error
-        made = shop.effects.read_text().split() if shop.effects.exists() else []
-        assert made == ([] if phase in ("the route", "the plan") else ["1", "2"])
-    finally:
-        shop.kernel.stop()
+    setup = f"stalls_at = 0\n{PAYING}{STALLING}"
+    assert shop.kernel.run(f"{setup}agent = Agent(StallsAfter({before} tell=told))").ok
+    kill_and_load(shop, "%%agent --plan --judge all", f"{setup}agent = Agent(script({after or ''} 'All paid.'))")
+    resumed = shop.kernel.run("%agent resume")
+    assert resumed.ok == (after is not None), resumed.error
+    assert "All paid." in resumed.text or "no plan" in resumed.error
+    made = shop.effects.read_text().split() if shop.effects.exists() else []
+    assert made == ([] if phase in ("the route", "the plan") else ["1", "2"])

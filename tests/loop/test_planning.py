@@ -1,4 +1,3 @@
-import json
 import threading
 
 import pytest
@@ -7,9 +6,8 @@ from agentmagic import Agent, Approve, Policy, Reply, Rule, Session, tool
 from agentmagic.errors import TurnTimeout, UsageError
 from agentmagic.messages import Message, Text, user
 from agentmagic.plan import Checklist, open_plan, read_plan, written_plan
-from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.testing import Recorder, Stalled, invalid_history, run
-from tests.turns import kinds, notices, texts
+from agentmagic.testing import Recorder, invalid_history, run
+from tests.turns import StallsAfter, kinds, notices, script, texts
 
 
 def add(a: int, b: int) -> int:
@@ -33,11 +31,6 @@ def nothing() -> str:
 
 def task(name, parameters, *, key="t1", after=(), why=""):
     return {"id": key, "tool": name, "parameters": parameters, "depends_on": list(after), "description": why}
-
-
-def script(*steps):
-    """A model that plays steps; an object is an answer in JSON."""
-    return ScriptedModel([json.dumps(step) if isinstance(step, dict) else step for step in steps])
 
 
 TOOLS = {"route": "tools"}
@@ -338,20 +331,6 @@ def test_a_budget_that_is_used_up_ends_a_planned_turn():
     assert result.stop_reason == "budget"
 
 
-class Stop(Stalled):
-    """Plays a script and then stalls."""
-
-    def __init__(self, *steps):
-        super().__init__()
-        self.script = script(*steps)
-        self.left = len(steps)
-
-    async def stream(self, request):
-        self.left -= 1
-        async for event in self.script.stream(request) if self.left >= 0 else super().stream(request):
-            yield event
-
-
 PHASES = {
     "route": (),
     "plan": (TOOLS,),
@@ -363,7 +342,7 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
-    model = Stop(*PHASES[phase])
+    model = StallsAfter(*PHASES[phase])
     session = Session(Agent(model, tools=[add, find, nothing]))
     turn = session.start("Do the sum", plan=True)
     assert model.stalled.wait(10)
@@ -375,7 +354,7 @@ def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
 
 def cut_off(tmp_path):
     """The file of a session whose second task has no parameters yet."""
-    model = Stop(TOOLS, tasks(task("find", {"word": "one"}), task("add", {"a": 1, "b": "$t1"}, key="t2")))
+    model = StallsAfter(TOOLS, tasks(task("find", {"word": "one"}), task("add", {"a": 1, "b": "$t1"}, key="t2")))
     session = Session(Agent(model, tools=[add, find, nothing]), path=tmp_path / "plan.jsonl")
     turn = session.start("Do the sum", plan=True)
     assert model.stalled.wait(10)
@@ -397,7 +376,7 @@ def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again
 
 
 def test_a_task_that_was_called_and_not_judged_is_not_called_again(tmp_path):
-    model = Stop(TOOLS, tasks(task("nothing", {})))
+    model = StallsAfter(TOOLS, tasks(task("nothing", {})))
     session = Session(Agent(model, tools=[nothing]))
     turn = session.start("Look", plan=True)
     assert model.stalled.wait(10)
@@ -449,7 +428,7 @@ def test_an_unknown_way_to_judge_is_refused():
 
 
 def test_a_limit_of_time_that_the_user_gave_bounds_the_whole_plan():
-    model = Stop(TOOLS, tasks(task("find", {"word": "one"})))
+    model = StallsAfter(TOOLS, tasks(task("find", {"word": "one"})))
     with pytest.raises(TurnTimeout):
         Session(Agent(model, tools=[find], timeout=0.2)).ask("Do it", plan=True)
 
