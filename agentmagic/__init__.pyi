@@ -12,6 +12,7 @@ from agentmagic.errors import AgentMagicError as AgentMagicError
 from agentmagic.errors import AuthenticationFailed as AuthenticationFailed
 from agentmagic.errors import AuthenticationMissing as AuthenticationMissing
 from agentmagic.errors import BadRequest as BadRequest
+from agentmagic.errors import CassetteError as CassetteError
 from agentmagic.errors import ConfigError as ConfigError
 from agentmagic.errors import ContextTooLong as ContextTooLong
 from agentmagic.errors import EmptyAnswer as EmptyAnswer
@@ -21,6 +22,7 @@ from agentmagic.errors import MalformedCall as MalformedCall
 from agentmagic.errors import MissingExtra as MissingExtra
 from agentmagic.errors import ProviderError as ProviderError
 from agentmagic.errors import RateLimited as RateLimited
+from agentmagic.errors import ReplayMismatch as ReplayMismatch
 from agentmagic.errors import ServerError as ServerError
 from agentmagic.errors import SessionBusy as SessionBusy
 from agentmagic.errors import StreamBroken as StreamBroken
@@ -93,6 +95,7 @@ from agentmagic.tools.base import Toolset as Toolset
 from agentmagic.tools.base import call_tool as call_tool
 from agentmagic.tools.base import result as result
 from agentmagic.tools.functions import tool as tool
+from agentmagic.tools.notebook import NotebookTools as NotebookTools
 from agentmagic.tools.output_cache import preview as preview
 from agentmagic.tools.output_cache import reader as reader
 

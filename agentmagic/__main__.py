@@ -1,21 +1,24 @@
-"""Run a notebook from the terminal and read its transcript: `python -m agentmagic run NOTEBOOK`."""
+"""Runs notebooks and looks at cassettes from the terminal: `python -m agentmagic run NOTEBOOK`."""
 
 import argparse
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from agentmagic import settings
-from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
+from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
+from agentmagic.replay import report
+from agentmagic.replay.cassette import Cassette
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, carry out its command, and return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return run(options.notebook, options.output, options.model)
+        return options.carry_out(options)
     except AgentMagicError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -24,12 +27,125 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m agentmagic", description="Agents in a notebook, from a terminal.")
     commands = parser.add_subparsers(required=True)
+    _add_cassette(commands)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
     output = "where to write the notebook that was run (NAME.out.ipynb in the current folder)"
     command.add_argument("-o", "--output", type=Path, help=output)
+    command.set_defaults(carry_out=_run)
     return parser
+
+
+def _add_cassette(commands: Any) -> None:
+    command = commands.add_parser("cassette", help="look at, compare, check and clean recordings of turns")
+    actions = command.add_subparsers(required=True)
+    for name, about, files, carry_out in (
+        ("show", "print the turns of a cassette", 1, _show),
+        ("diff", "print how a cassette differs from an older one", 2, _diff),
+        ("verify", "check that a cassette is whole, unedited and without secrets", 1, _verify),
+        ("scrub", "blank the secrets that the environment knows in a cassette", 1, _scrub),
+    ):
+        action = actions.add_parser(name, help=about)
+        action.add_argument("file", type=Path, nargs=files)
+        action.set_defaults(carry_out=carry_out)
+    action = actions.add_parser("report", help="run a notebook twice and name what is not the same in every run")
+    action.add_argument("notebook", type=Path)
+    action.add_argument("-y", "--yes", action="store_true", help="do not ask before the notebook's tools run")
+    action.set_defaults(carry_out=_report)
+
+
+def _cassettes(files: Iterable[Path]) -> list[Cassette]:
+    """Return the cassettes of files. Raises CassetteError for one that is missing or cannot be read."""
+    settings.learn_secrets()
+    for file in files:
+        if not file.is_file():
+            raise CassetteError(f"There is no cassette {file}. Record one with AGENTMAGIC_REPLAY=record.")
+    return [Cassette.at(file) for file in files]
+
+
+def _print(lines: Iterable[str]) -> bool:
+    """Print lines, and return whether there were any."""
+    printed = False
+    for line in lines:
+        printed = True
+        sys.stdout.write(f"{line}\n")
+    return printed
+
+
+def _run(options: Any) -> int:
+    return run(options.notebook, options.output, options.model)
+
+
+def _report(options: Any) -> int:
+    return report_on(options.notebook, agreed=options.yes)
+
+
+def _show(options: Any) -> int:
+    _print(report.describe(*_cassettes(options.file)))
+    return 0
+
+
+def _diff(options: Any) -> int:
+    return int(_print(report.differences(*_cassettes(options.file))))
+
+
+def _verify(options: Any) -> int:
+    """Print what is wrong with a cassette, or that nothing is, with the line that git should know."""
+    (cassette,) = _cassettes(options.file)
+    if _print(report.problems(cassette)):
+        return 1
+    turns = len(cassette.takes)
+    _print([f"{cassette.path.name} is whole: {turns} turn{'s' * (turns != 1)}.", report.GIT_ADVICE])
+    return 0
+
+
+def _scrub(options: Any) -> int:
+    (cassette,) = _cassettes(options.file)
+    changed = report.scrub(cassette)
+    _print([f"Secrets were blanked in {changed} document{'s' * (changed != 1)} of {cassette.path.name}."])
+    return 0
+
+
+def report_on(notebook: Path, *, agreed: bool = False) -> int:
+    """Run a notebook twice with the answers of its cassette, and print what is not the same in every run.
+
+    Returns 0 if all is, else 1. Asks first unless `agreed`, since the tools of the notebook really run.
+    """
+    question = f"{notebook} is run twice, and its tools really run, with all they do. Go on? [y/N] "
+    if not agreed and input(question).strip().lower() not in ("y", "yes"):
+        return 1
+    runs = [_outputs(notebook) for _ in range(2)]
+    return int(_print(_unlike(*runs)) or not _print([f"{notebook.name} is the same in every run."]))
+
+
+def _outputs(notebook: Path) -> list[tuple[str, str]]:
+    """Run a notebook with `replay-model`. Return the source and the output of each code cell.
+
+    Further pairs stand for what its tools returned, recorded and now.
+    """
+    try:
+        nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Running a notebook", "demo") from error
+    document = _read(nbformat, notebook)
+    place = {"metadata": {"path": str(notebook.parent)}}
+    quiet = ["--IPKernelApp.log_level=ERROR"]
+    environment = {**os.environ, settings.REPLAY: "replay-model"}
+    client = nbclient.NotebookClient(document, timeout=None, resources=place, extra_arguments=quiet, allow_errors=True)
+    client.execute(env=environment)
+    return [(cell.source, "".join(map(_plain, cell.outputs))) for cell in document.cells if cell.cell_type == "code"]
+
+
+def _unlike(first: list[tuple[str, str]], second: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each cell whose output is not the same in both runs."""
+    cells = [source for source, _ in first]
+    for number, ((_, before), (_, after)) in enumerate(zip(first, second, strict=True), 1):
+        for line, one, other in report.changes(before, after):
+            kind = report.why_different(one, other)
+            made = report.source_of_change(kind, cells[:number])
+            where = f" Cell {made[0]}, line {made[1]} may make it: {made[2]}" if made else ""
+            yield f"Cell {number}, line {line} of its output: {kind}. First {one!r:.200}, then {other!r:.200}.{where}"
 
 
 def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
@@ -42,10 +158,7 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
     except ModuleNotFoundError as error:
         raise MissingExtra("Running a notebook", "demo") from error
-    try:
-        document: Any = nbformat.read(notebook, as_version=4)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{notebook} cannot be read as a notebook: {error}") from error
+    document = _read(nbformat, notebook)
     if model:
         os.environ[settings.MODEL] = model
     _fetch_ahead(document)
@@ -65,6 +178,13 @@ def run(notebook: Path, output: Path | None = None, model: str | None = None) ->
     sys.stdout.flush()
     sys.stderr.write(failure)
     return status
+
+
+def _read(nbformat: Any, notebook: Path) -> Any:
+    try:
+        return nbformat.read(notebook, as_version=4)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{notebook} cannot be read as a notebook: {error}") from error
 
 
 def _fetch_ahead(document: Any) -> None:

@@ -214,7 +214,7 @@ def output_schema(output: Any) -> OutputSchema:
     if problem := check_schema("output", whole):
         raise UsageError(problem)
     legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI's rule for names, the strictest
-    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped))
+    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped), _WRAPPED if wrapped else "")
 
 
 def _adapter(output: Any) -> "TypeAdapter[Any]":

@@ -4,7 +4,9 @@ AgentMagicError
 ├── UsageError(ValueError)            the caller's mistake: an option, a name, a value
 │   ├── UnknownModel                  no provider or model of that name
 │   ├── ConfigError                   a configuration file or entry that cannot be read
-│   └── JournalError                  a saved conversation that cannot be read
+│   ├── JournalError                  a saved conversation that cannot be read
+│   └── CassetteError                 a recording that cannot be read or written
+├── ReplayMismatch                    a replayed run is not as it was recorded
 ├── MissingExtra(ImportError)         an optional dependency is not installed
 ├── SessionBusy(RuntimeError)         a turn of this session is still running
 ├── TurnTimeout(TimeoutError)         the turn ran out of time; `.result` is the partial result
@@ -66,6 +68,18 @@ class ConfigError(UsageError):
 
 class JournalError(UsageError):
     """A saved conversation that cannot be read."""
+
+
+class CassetteError(UsageError):
+    """A recording that cannot be read or written."""
+
+
+class ReplayMismatch(AgentMagicError):
+    """A replayed run is not as it was recorded; `differences` are what `replay.comparison` found."""
+
+    def __init__(self, message: str, differences: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)
 
 
 class MissingExtra(AgentMagicError, ImportError):

@@ -3,19 +3,24 @@
 The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
 each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
 (`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
-`StepStarted`; at the end one `TurnFinished`. `PromptAdded` and `Compacted` come between steps. `Compacted` also
-comes within a step, if its request did not fit. A log without its deltas folds to the same messages.
+`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`; at the end
+`VariablesChanged`, if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and `Compacted` come between
+steps. `Compacted` also comes within a step, if its request did not fit. A log without its deltas folds to the same
+messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, Usage, user, value_class
+from agentmagic.secrets import redact
+from agentmagic.text import one_line
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
 PartKind = Literal["text", "reasoning", "tool_call"]
 Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
+ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
 TaskState = Literal["pending", "running", "done", "failed", "skipped"]
 
 TRIES = 5
@@ -23,12 +28,31 @@ TRIES = 5
 
 
 @value_class
+class PromptValue:
+    """What a value that a prompt names, as `written`, became: for the user, secrets blanked.
+
+    `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds.
+    """
+
+    type: ClassVar[str] = "prompt_value"
+    written: str
+    kind: ValueKind
+    shown: str
+    tokens: int
+    text: str = ""
+
+
+@value_class
 class TurnStarted:
-    """A turn began with a prompt; `model` is the full name of the model."""
+    """A turn began with a prompt; `model` is the full name of the model.
+
+    `values` tell what `{...}` and `@...` in the prompt became.
+    """
 
     type: ClassVar[str] = "turn_started"
     prompt: Message
     model: str
+    values: tuple[PromptValue, ...] = ()
 
 
 @value_class
@@ -111,7 +135,9 @@ class StepRetried:
 class ApprovalAsked:
     """A call waits for the user; answer with `Approve` or `Deny` of the same `id`.
 
-    `reason` says why the user is asked, if it is not the rule for the tool.
+    `reason` says why the user is asked, if it is not the rule for the tool. `step` says that the call may run, and that
+    the turn is paused before it in step mode. `effects` says, line by line, what the call would do, if the tool can
+    tell: what a program would read and write, for example.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -119,6 +145,8 @@ class ApprovalAsked:
     call: ToolCall
     server: str
     reason: str = ""
+    step: bool = False
+    effects: tuple[str, ...] = ()
 
 
 @value_class
@@ -140,13 +168,15 @@ class ApprovalGiven:
 class QuestionAsked:
     """A tool or the model asks the user something; answer with `Reply` of the same `id`.
 
-    `suggested` is an answer that the user may send as it is, or change.
+    `suggested` is an answer that the user may send as it is, or change. `step` says that the turn is paused before a
+    request, which `text` shows: `Approve` goes on, and a `Reply` replaces the prompt if `suggested` holds it.
     """
 
     type: ClassVar[str] = "question_asked"
     id: str
     text: str
     suggested: str = ""
+    step: bool = False
 
 
 @value_class
@@ -156,6 +186,19 @@ class QuestionAnswered:
     type: ClassVar[str] = "question_answered"
     id: str
     text: str
+
+
+@value_class
+class InnerCall:
+    """A running tool has made a call itself; `parent` is the id of the tool's own call.
+
+    The events of the call follow, as for a call of the model. Its result goes back to the tool and not to the model,
+    so its `ToolFinished` may hold only the beginning of it.
+    """
+
+    type: ClassVar[str] = "inner_call"
+    parent: str
+    call: ToolCall
 
 
 @value_class
@@ -182,13 +225,15 @@ class ToolProgress:
 class ToolFinished:
     """A call has its result, from the tool or instead of it (denied, unknown, interrupted).
 
-    `traceback` is that of an exception of the user's function: for the user, no model reads it.
+    `traceback` is that of an exception of the user's function, and `rich` the HTML of each part of the content, "" for
+    none, that is shown in its place: both are for the user, no model reads them. The HTML is not yet sanitised.
     """
 
     type: ClassVar[str] = "tool_finished"
     result: ToolResult
     seconds: float = 0.0
     traceback: str = ""
+    rich: tuple[str, ...] = ()
 
 
 @value_class
@@ -312,6 +357,14 @@ class PromptAdded:
 
 
 @value_class
+class PromptEdited:
+    """The user changed the last prompt in step mode, before it was sent."""
+
+    type: ClassVar[str] = "prompt_edited"
+    prompt: Message
+
+
+@value_class
 class Compacted:
     """From now on the model is sent less of the history; the history itself stays whole.
 
@@ -330,6 +383,29 @@ class Compacted:
     before: int
     after: int
     usage: Usage
+
+
+@value_class
+class VariableChange:
+    """One change of a variable of the notebook; `before` and `after` are its type and size, "" if it was not there."""
+
+    type: ClassVar[str] = "variable_change"
+    name: str
+    change: Literal["made", "changed", "removed"]
+    before: str = ""
+    after: str = ""
+
+
+@value_class
+class VariablesChanged:
+    """What the tools of the turn have changed in the notebook, once at the end of the turn.
+
+    `files` are those that a program opened to write.
+    """
+
+    type: ClassVar[str] = "variables_changed"
+    changes: tuple[VariableChange, ...]
+    files: tuple[str, ...] = ()
 
 
 @value_class
@@ -362,6 +438,17 @@ class RunResult:
     error: str = ""
     value: Any = None
 
+    @property
+    def changes(self) -> tuple[VariableChange, ...]:
+        """The variables of the notebook that the turn's tools made, changed or removed."""
+        found = (event.changes for event in self.events if isinstance(event, VariablesChanged))
+        return tuple(change for changes in found for change in changes)
+
+    def __repr__(self) -> str:
+        words = redact(self.error or self.final_text)
+        calls = sum(isinstance(event, ToolFinished) for event in self.events)
+        return f"<RunResult {self.stop_reason}: {one_line(words, 80)!r}, {self.iterations_used} steps, {calls} calls>"
+
 
 @value_class
 class TurnFinished:
@@ -375,12 +462,14 @@ class TurnFinished:
 class HistoryCut:
     """Stands between turns: from now on the history is only the first `turns` turns of the session.
 
-    With `cleared`, none are left, and a later cut to more turns than there are brings them back.
+    Without `step`, the turn that comes next replaces the others. With `cleared`, none are left. With a `step`, the last
+    change of the conversation is undone, or done again, and `turns` are there then, which may be more than before.
     """
 
     type: ClassVar[str] = "history_cut"
     turns: int
     cleared: bool = False
+    step: Literal["", "undo", "redo"] = ""
 
 
 Event = (
@@ -396,6 +485,7 @@ Event = (
     | ApprovalGiven
     | QuestionAsked
     | QuestionAnswered
+    | InnerCall
     | ToolStarted
     | ToolProgress
     | ToolFinished
@@ -408,7 +498,9 @@ Event = (
     | TaskJudged
     | TaskFinished
     | PromptAdded
+    | PromptEdited
     | Compacted
+    | VariablesChanged
     | Notice
     | TurnFinished
 )
@@ -418,6 +510,7 @@ Event = (
 class Approve:
     """Let the call run; with `always`, later calls of the tool run too for the rest of the session.
 
+    In step mode it lets the turn go on, with `always` to its end.
     `arguments` replace the arguments of the model. If they do not fit the tool, the user is asked again.
     """
 
@@ -507,6 +600,8 @@ class Fold:
             case TurnStarted() | PromptAdded():
                 self._settle()
                 self.messages.append(event.prompt)
+            case PromptEdited() if self.messages and self.messages[-1].role == "user":
+                self.messages[-1] = event.prompt
             case Clarified():
                 self._settle()
                 self.messages += (Message("assistant", (Text(event.question),)), user(event.answer))

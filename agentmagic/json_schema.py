@@ -4,10 +4,12 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 from warnings import catch_warnings, simplefilter
 
 from agentmagic.errors import ToolError, UsageError
@@ -25,7 +27,8 @@ class Signature:
     """What a function tells about itself.
 
     `parameters` is a JSON Schema; `model` validates and converts arguments; `context` names the parameter
-    that takes the tool context; `examples` are (question, arguments) pairs.
+    that takes the tool context; `examples` are (question, arguments) pairs. `by_name` are the parameters that take
+    the name of a variable, with the classes that its value may have.
     """
 
     name: str
@@ -34,11 +37,13 @@ class Signature:
     model: "type[BaseModel]"
     context: str | None
     examples: tuple[tuple[str, dict[str, Any]], ...]
+    by_name: Mapping[str, tuple[type, ...]]
 
 
-def read_signature(function: Callable[..., Any], context_type: type) -> Signature:
+def read_signature(function: Callable[..., Any], context_type: type, *, variables: bool = False) -> Signature:
     """Read a function's hints and docstring.
 
+    With `variables`, a parameter of a class that JSON cannot carry takes the name of a variable.
     Raises UsageError for a parameter that cannot be described to a model.
     """
     from docstring_parser import parse
@@ -48,13 +53,17 @@ def read_signature(function: Callable[..., Any], context_type: type) -> Signatur
     doc = parse(prose)
     told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
     hints, context = _hints(function, context_type)
+    by_name = {name: classes for name, hint in hints.items() if variables and (classes := _beyond_json(hint))}
+    for name, classes in by_name.items():
+        hints[name] = str | None if NoneType in get_args(hints[name]) else str
+        told[name] = f"{told.get(name, '')} The name of a variable that is {any_of(classes)}.".strip()
     model, parameters = _arguments_model(function, hints, told)
     parameters.pop("description", None)
     _tidy(parameters)
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
-    return Signature(function.__name__, description, parameters, model, context, examples)
+    return Signature(function.__name__, description, parameters, model, context, examples, by_name)
 
 
 def _split_examples(name: str, text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
@@ -105,6 +114,43 @@ def _refusal(function: str, misfits: Sequence[str], hints: Mapping[str, Any], er
     )
 
 
+def _beyond_json(hint: Any) -> tuple[type, ...]:
+    """Return the classes of a hint if JSON can carry the values of none of them, else nothing."""
+    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
+    return classes if all(_is_named(one) for one in classes) else ()
+
+
+def _is_named(kind: Any) -> bool:
+    # Python's own types are too wide: for Callable or object, every function of the notebook would be offered.
+    return isinstance(kind, type) and kind.__module__ not in _TOO_WIDE and not _fits_json(kind)
+
+
+def any_of(classes: Iterable[type]) -> str:
+    """Return classes as a model and a user read them: "a pandas.DataFrame or a polars.DataFrame"."""
+    homes = ((one.__module__.partition(".")[0], one.__qualname__) for one in classes)
+    names = [name if home == "__main__" else f"{home}.{name}" for home, name in homes]
+    return " or ".join(f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}" for name in names)
+
+
+def with_names(signature: Signature, names: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], str | None]:
+    """Return the schema with the names that each parameter by name can take, and a required one without any."""
+    schema = deepcopy(signature.parameters)
+    for parameter, found in names.items():
+        place = schema["properties"][parameter]
+        required = parameter in schema.get("required", ())
+        if not found and required and "anyOf" not in place:
+            return schema, parameter
+        if not found and not required:
+            del schema["properties"][parameter]
+        elif found:
+            next(one for one in place.get("anyOf", (place,)) if one["type"] == "string")["enum"] = list(found)
+        else:
+            place["anyOf"] = [{"type": "null"}]
+    return schema, None
+
+
 def _fits_json(hint: Any) -> bool:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
@@ -134,6 +180,7 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
     return hints, context
 
 
+_TOO_WIDE = ("builtins", "collections.abc", "typing")
 _NAMED = ("properties", "$defs")
 _VALUES = ("default", "const", "enum", "examples")
 

@@ -24,7 +24,7 @@ LONGEST = 2_000
 EXCERPT = 200
 """Characters of a text or of arguments in the line of an event."""
 
-SDKS = ("openai", "httpx2", "mcp", "google_genai")
+SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
 """The loggers of the libraries below, by the names they give themselves; kept in detail only."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)

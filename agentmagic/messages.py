@@ -28,9 +28,11 @@ FRAME = 20
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so that is `brief`."""
+    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so that is `brief`, or its own."""
+    own = "__repr__" in vars(kind)
     made = dataclass(frozen=True, slots=True)(kind)
-    cast("Any", made).__repr__ = brief
+    if not own:
+        cast("Any", made).__repr__ = brief
     return made
 
 

@@ -25,6 +25,8 @@ from agentmagic.messages import ToolResult
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
+RESUMED = "Go on with the plan."
+"""The prompt of a turn that resumes a plan."""
 _HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
 _TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
 SETTLED_TASK: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})

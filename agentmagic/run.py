@@ -28,6 +28,24 @@ class AbortEvent(Protocol):
         ...
 
 
+class RunView(Protocol):
+    """Shows a run in the place where code began it; `attended` says whether the user can answer there."""
+
+    attended: bool
+
+    def begin(self, run: "Run") -> None:
+        """Show the run from now on."""
+        ...
+
+    def finish(self) -> None:
+        """Leave what stays, once the run is over; called by the code that waits for the run."""
+        ...
+
+
+viewers: list[Callable[[Any], RunView | None]] = []
+"""Each returns the view of a run that code begins now, given its session, or None; a notebook adds its own."""
+
+
 class Run:
     """A turn under way: await it, iterate over its events, cancel it, answer its questions.
 
@@ -45,6 +63,7 @@ class Run:
         abort: AbortEvent | None = None,
     ) -> None:
         self.settled: Future[None] = Future()
+        self.view: RunView | None = None
         self._attended = attended
         self._session_listeners = session_listeners or Listeners()
         self._events: list[Event] = []
@@ -96,7 +115,10 @@ class Run:
             interrupted.set()
             self.cancel()
 
-        engine().wait(self.settled, interrupt)
+        try:
+            engine().wait(self.settled, interrupt)
+        finally:
+            self._finish_view()
         if interrupted.is_set():
             raise KeyboardInterrupt
         return self.result()
@@ -130,13 +152,19 @@ class Run:
 
     # -- on the caller's side ------------------------------------------------------------------
 
+    def _finish_view(self) -> None:
+        if self.view is not None and self.done:
+            self.view.finish()
+
     async def _join(self) -> RunResult:
         try:
             await asyncio.shield(asyncio.wrap_future(self.settled))
+            self._finish_view()
         except asyncio.CancelledError:
             self.cancel()
             # The caller goes on when the turn is settled, so that its history is whole.
             await asyncio.shield(asyncio.wrap_future(self.settled))
+            self._finish_view()
             raise
         return self.result()
 

@@ -296,7 +296,7 @@ def encode_record(record: Record) -> bytes:
     """
     try:
         data = to_json(record, _stored)
-        line = _line(data) if _is_shallow(data) else b""
+        line = _line(data) if is_shallow(data) else b""
     except RecursionError:
         line = b""
     except (TypeError, AttributeError) as error:  # a value that is not JSON
@@ -315,7 +315,7 @@ def decode_record(line: bytes) -> Record | None:
     try:
         data = json.loads(line.decode())
         # To walk a line takes longer than to decode it. Few lines have enough brackets to be too deep.
-        if line.count(b"{") + line.count(b"[") > DEEPEST and not _is_shallow(data):
+        if line.count(b"{") + line.count(b"[") > DEEPEST and not is_shallow(data):
             return None
         record = values.validate_python(data)
     except (ValueError, RecursionError):
@@ -327,7 +327,8 @@ def decode_record(line: bytes) -> Record | None:
     return record
 
 
-def _is_shallow(data: Any, levels: int = DEEPEST) -> bool:
+def is_shallow(data: Any, levels: int = DEEPEST) -> bool:
+    """Return whether JSON data is nested no deeper than these levels, so that it can be walked."""
     match data:
         case dict():
             inner = cast("Iterable[Any]", data.values())
@@ -335,7 +336,7 @@ def _is_shallow(data: Any, levels: int = DEEPEST) -> bool:
             inner = cast("Iterable[Any]", data)
         case _:
             return True
-    return levels > 1 and all(_is_shallow(item, levels - 1) for item in inner)
+    return levels > 1 and all(is_shallow(item, levels - 1) for item in inner)
 
 
 def _line(data: Any) -> bytes:

@@ -12,32 +12,39 @@ from functools import partial
 from inspect import Parameter
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast, get_args
 from uuid import uuid4
 
 from agentmagic.agent import Agent, Connections, Output, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import SessionBusy, UsageError
-from agentmagic.events import Event, HistoryCut, Notice, RunResult
+from agentmagic.events import Event, HistoryCut, Notice, PromptValue, RunResult, TurnStarted
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
-from agentmagic.loop.step import Budget, TurnContext
+from agentmagic.history.undo_stack import Undone, put_back
+from agentmagic.loop.step import Budget, Preview, TurnContext, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolResult, Usage, as_prompt
 from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
-from agentmagic.run import AbortEvent, Run
+from agentmagic.replay.deck import Deck
+from agentmagic.replay.tape import TurnTape
+from agentmagic.run import AbortEvent, Run, viewers
 from agentmagic.runtime.engine import Listeners, engine, void
-from agentmagic.settings import learn_secrets, overrides
+from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip
-from agentmagic.tools.base import Toolset, list_sources
+from agentmagic.tools.base import Toolset, as_of_now, list_connected, list_sources
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
+    from agentmagic.tools.notebook.snapshots import VariableKeeper
+
+
+UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
 
 
 class TurnOptions(TypedDict, total=False):
@@ -46,11 +53,16 @@ class TurnOptions(TypedDict, total=False):
     `abort` ends the run when it is set. `agent` replaces the session's agent, and `toolsets` all of its sources of
     tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
     result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
-    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied.
+    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied. Left out in a
+    cell of a notebook, the run is shown in the cell, and the user answers there.
 
     With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
     ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
     last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
+
+    `step` pauses the turn before each request and each tool call: it goes on when the user says so. It needs a run
+    that is `attended`. `replay` is the mode of the session's cassette in this turn.
+    `values` tell the user what the values that the prompt names became, and `notices` what was odd about them.
     """
 
     abort: AbortEvent | None
@@ -64,6 +76,10 @@ class TurnOptions(TypedDict, total=False):
     confirm: bool
     resume: bool
     drop: bool
+    step: bool
+    replay: Replay | None
+    values: Sequence[PromptValue]
+    notices: Sequence[str]
 
 
 class Session:
@@ -73,13 +89,16 @@ class Session:
     every event is saved to that file as it happens; if the file exists, it is kept under another name
     (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, beside
     those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
-    earlier process was killed: the user is asked before such a tool runs again.
+    earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
+    notebook before tools run, and `undone` says what the last undo or redo came to. `cassette` is the file of a
+    recording, which is used as `replay` says: "record", "replay", "auto", "replay-model", "replay-tools", or "live",
+    not at all.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (what a session is made of)
         self,
         agent: Agent | str | Model | None = None,
         *,
@@ -87,6 +106,8 @@ class Session:
         path: str | Path | None = None,
         max_cost: float | None = None,
         max_tokens: int | None = None,
+        cassette: str | Path | None = None,
+        replay: Replay | None = None,
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
@@ -94,6 +115,9 @@ class Session:
         self.max_cost = max_cost
         self.max_tokens = max_tokens
         self.in_doubt: set[tuple[str, str]] = set()
+        self.deck = Deck(cassette, replay)
+        self.undone: Undone | None = None
+        self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
         if strange := next((message.role for message in messages if message.role not in get_args(Role)), None):
             words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
@@ -135,6 +159,33 @@ class Session:
     def turns(self) -> tuple[Turn, ...]:
         """The finished turns, oldest first."""
         return self.history.turns
+
+    @property
+    def last(self) -> RunResult | None:
+        """The result of the last turn, or None without one."""
+        return self.turns[-1].result if self.turns else None
+
+    @property
+    def answer(self) -> str:
+        """The text of the last answer, "" without one."""
+        return self.last.final_text if self.last else ""
+
+    @property
+    def value(self) -> Any:
+        """The value of the last answer, if its turn was asked for one, else None."""
+        return self.last.value if self.last else None
+
+    @property
+    def agent(self) -> Agent:
+        """The recipe; another one can be assigned, for the turns that begin from then on."""
+        return self._agent
+
+    @agent.setter
+    def agent(self, agent: Agent) -> None:
+        if not isinstance(cast("object", agent), Agent):
+            message = f"agent is {agent!r:.80}. Assign an Agent: session.agent = Agent(...)."
+            raise UsageError(message)
+        self._agent = agent
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -190,6 +241,25 @@ class Session:
         with engine().main.held():
             return self._start(prompt, None, options).wait()
 
+    def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
+        """Return what a turn would send first, with estimated tokens by part; nothing is called, and nothing is kept.
+
+        No server is connected for it. Takes the options of `start`, and raises UsageError for an invalid prompt.
+        """
+        recipe = self._recipe(options)
+        sources, model = self._sources(recipe, options), self.model(recipe)
+        learn_secrets()
+        facts = info(model.name, address_of(model))
+        turn = TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+
+        async def look() -> Preview:
+            listed = [await list_connected(source) for source in sources]
+            tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
+            offered, _ = as_of_now(tools.values())
+            return preview(turn, list(offered.values()), [name for _, left in listed for name in left])
+
+        return engine().call(look())
+
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn again, with another prompt or the same one; that turn and later ones are forgotten.
 
@@ -199,6 +269,8 @@ class Session:
             message = f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0."
             raise UsageError(message)
         place = turn % len(self.turns)
+        if prompt is None and isinstance(begun := self.turns[place].events[0], TurnStarted):
+            options = {"values": begun.values, **options}
         return self._start(prompt or self.turns[place].prompt, place, options)
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
@@ -251,6 +323,10 @@ class Session:
         """Offer the tools of a source in every later turn. The caller closes the source."""
         self._extra.append(toolset)
 
+    def remove_toolset(self, toolset: Toolset) -> None:
+        """Offer the tools of a source no more, if it was added."""
+        self._extra = [one for one in self._extra if one is not toolset]
+
     def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
         """Return the sources of tools of a turn: the recipe's, its servers, and added ones.
 
@@ -267,11 +343,41 @@ class Session:
         self._tell_cut()
 
     def undo(self) -> Message | None:
-        """Forget the last turn and return its prompt; without turns, bring back the cleared ones and return None."""
+        """Undo the last turn, edit or clear, and what its tools did to the variables of the notebook.
+
+        Return the prompt of the turn that is forgotten; None if cleared turns come back, or nothing can be undone.
+        `undone` has what became of the variables. Call it where the notebook's code runs, in its main thread.
+        """
         with self._between_turns():
             prompt = self.history.undo()
+            self._put_back(prompt, redone=False)
         self._tell_cut()
         return prompt
+
+    def redo(self) -> Message | None:
+        """Do again what was undone last; return the prompt of the turn that comes back, or None."""
+        with self._between_turns():
+            prompt = self.history.redo()
+            self._put_back(prompt, redone=True)
+        self._tell_cut()
+        return prompt
+
+    @property
+    def cleared(self) -> int:
+        """How many turns were forgotten by a clear that is the last change."""
+        last = self.history.changes.done[-1:]
+        return len(last[0].before) if last and last[0].kind == "clear" else 0
+
+    def _put_back(self, prompt: Message | None, *, redone: bool) -> None:
+        """Put the variables back that go with the change of the history that was just undone or redone."""
+        change = self.history.changes.moved
+        if change is None:
+            self.undone = None
+            return
+        tools = tuple(dict.fromkeys(change.after[-1].tools)) if change.kind != "clear" and change.after else ()
+        outcome = Undone(change.kind, redone, len(self.turns), prompt, tools=tools)
+        namespace = self.keeper.namespace if self.keeper is not None else None
+        self.undone, change.variables = put_back(change.variables, namespace, outcome)
 
     def fork(self, turns: int | None = None) -> "Session":
         """Return a new session that begins with the first `turns` turns of this one, by default all.
@@ -284,6 +390,7 @@ class Session:
         forked._spent = forked.history.usage
         forked.in_doubt.update(self.in_doubt)
         forked._extra = list(self._extra)
+        forked.keeper = self.keeper
         return forked
 
     def __deepcopy__(self, _memo: object) -> "Session":
@@ -346,7 +453,7 @@ class Session:
         self.history.close()
         journal = self._journal(path)
         saved = journal.resume()
-        self.history = History.of(saved.turns, journal)
+        self.history = History.of_saved(saved, journal)
         self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
         self.in_doubt.update(saved.in_doubt)
         self._spent = saved.spent
@@ -359,40 +466,68 @@ class Session:
         if unknown := options.keys() - _DEFAULTS.keys():
             message = f"A turn has no option {min(unknown)!r}. Its options: {', '.join(_DEFAULTS)}."
             raise TypeError(message)
-        recipe, toolsets = self._recipe(options), options.get("toolsets")
-        sources = self.toolsets(recipe) if toolsets is None else tuple(toolsets)
-        model = self.model(recipe)
-        facts = info(model.name, address_of(model))
-        if (known := self._facts) is not None and known == facts:
-            facts = known  # the view is made anew for another object, an equal one too
-        message = as_prompt(prompt)
+        view = None if "attended" in options else next(filter(None, (make(self) for make in viewers)), None)
+        if view is not None:
+            options = {**options, "attended": view.attended}
+        recipe, message = self._recipe(options), as_prompt(prompt)
+        sources = self._sources(recipe, options)
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
             plan = self._plan(options, keep)
-            self._facts = facts
-            self._notices.extend(Notice("info", words) for words in overrides(model.name))
-            self._notices.extend(Notice("info", words) for words in self._connections.notes(recipe, model))
-            budgets = (
-                Budget("turn", recipe.max_cost, recipe.max_tokens),
-                Budget("session", self.max_cost, self.max_tokens, self._spent),
-            )
-            turn = TurnContext(
-                recipe,
-                model,
-                sources,
-                message,
-                history=self.history,
-                approvals=self._approvals,
-                facts=facts,
-                view=self._view,
-                budgets=budgets,
-                notices=self._notices,
-                plan=plan,
-            )
-            attended, abort = options.get("attended", False), options.get("abort")
-            self._run = Run(partial(self._play, turn, keep), self._listeners, attended=attended, abort=abort)
-            return self._run
+            real, values = partial(self.model, recipe), tuple(options.get("values", ()))
+            mode = options.get("replay")
+            tape = self.deck.turn(message, recipe, real, mode=mode, values=values, notices=self._notices)
+            if tape is not None:
+                sources = tape.toolsets(sources)
+            turn = self._context(recipe, real() if tape is None else tape.model, sources, message, options)
+            turn = replace(turn, plan=plan, tape=None if tape is None else tape.heard)
+            play, attended = partial(self._play, turn, keep, tape), options.get("attended", False)
+            self._run = Run(play, self._listeners, attended=attended, abort=options.get("abort"))
+            if tape is not None and tape.player is not None:
+                tape.player.halt = self._run.cancel
+        if view is not None:
+            self._run.view = view
+            view.begin(self._run)
+        return self._run
+
+    def _context(
+        self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, options: TurnOptions
+    ) -> TurnContext:
+        """Return what a turn needs, and queue the notices that it begins with."""
+        facts = info(model.name, address_of(model))
+        if (known := self._facts) is not None and known == facts:
+            facts = known  # the view is made anew for another object, an equal one too
+        self._facts = facts
+        step = options.get("step", False)
+        attended = options.get("attended", False)
+        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
+        warnings = (*options.get("notices", ()), *((UNATTENDED,) if step and not attended else ()))
+        self._notices.extend(Notice("info", words) for words in infos)
+        self._notices.extend(Notice("warning", words) for words in warnings)
+        budgets = (
+            Budget("turn", recipe.max_cost, recipe.max_tokens),
+            Budget("session", self.max_cost, self.max_tokens, self._spent),
+        )
+        return TurnContext(
+            recipe,
+            model,
+            sources,
+            prompt,
+            history=self.history,
+            approvals=self._approvals,
+            facts=facts,
+            view=self._view,
+            budgets=budgets,
+            notices=self._notices,
+            step=step and attended,
+            values=tuple(options.get("values", ())),
+        )
+
+    def _sources(self, recipe: Agent, options: TurnOptions) -> Sequence[Toolset]:
+        """Return the sources of tools of a turn."""
+        toolsets = options.get("toolsets")
+        return self.toolsets(recipe) if toolsets is None else tuple(toolsets)
 
     def _recipe(self, options: TurnOptions) -> Agent:
         """Return the agent of a turn."""
@@ -415,13 +550,20 @@ class Session:
         plan = PlanOptions(options.get("judge", "odd"), options.get("confirm", False), left, resume, new)
         return plan if new or left is not None else None
 
-    async def _play(self, turn: TurnContext, keep: int | None, channel: Channel) -> Outcome:
+    async def _play(self, turn: TurnContext, keep: int | None, tape: TurnTape | None, channel: Channel) -> Outcome:
         """Run a turn and add it to the history."""
+        if tape is not None:
+            channel = replace(channel, ask=tape.ask(channel.ask))
         if keep is not None:
             self.history.cut(keep)
             self._tell_cut()
         outcome = await self._connections.with_loop(run_turn(turn, channel))
+        if tape is not None and outcome.error is None and (error := tape.left_over()) is not None:
+            error.result = outcome.result
+            outcome = replace(outcome, error=error)
         self.history.add(channel.events, outcome.result.history_delta)
+        if self.keeper is not None:
+            self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome
@@ -489,6 +631,10 @@ _DEFAULTS: TurnOptions = {
     "confirm": False,
     "resume": False,
     "drop": False,
+    "step": False,
+    "replay": None,
+    "values": (),
+    "notices": (),
 }
 
 
@@ -499,7 +645,7 @@ def _spell_out_options() -> None:
         Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
         for name, default in _DEFAULTS.items()
     ]
-    for method in (Session.start, Session.ask, Session.edit):
+    for method in (Session.start, Session.ask, Session.edit, Session.preview):
         signature = inspect.signature(method)
         own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
         method.__signature__ = signature.replace(parameters=[*own, *options])  # pyright: ignore[reportFunctionMemberAccess]

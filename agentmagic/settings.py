@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from agentmagic import secrets
 from agentmagic.errors import AuthenticationMissing, UsageError
@@ -19,9 +19,16 @@ from agentmagic.text import cut_middle
 MODEL = "AGENTMAGIC_MODEL"
 PERMISSION = "AGENTMAGIC_PERMISSION"
 SECRETS = "AGENTMAGIC_SECRETS"
+CASSETTE = "AGENTMAGIC_CASSETTE"
+REPLAY = "AGENTMAGIC_REPLAY"
+VIEW = "AGENTMAGIC_VIEW"
+SCHEMA_ONLY = "AGENTMAGIC_SCHEMA_ONLY"
+HINTS = "AGENTMAGIC_HINTS"
 KEYRING_SERVICE = "agentmagic"
 
 Permission = Literal["allow", "ask", "deny"]
+Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
+MODES: tuple[Replay, ...] = get_args(Replay)
 PERMISSIONS: tuple[Permission, ...] = ("allow", "ask", "deny")
 
 _typed: dict[str, str] = {}
@@ -35,6 +42,11 @@ def variable(name: str) -> str | None:
 def model_override() -> str | None:
     """Return the model that `AGENTMAGIC_MODEL` puts in place of every other, if any."""
     return variable(MODEL)
+
+
+def hints() -> bool:
+    """Return whether a line below a cell's error names the command that asks: `AGENTMAGIC_HINTS` is not off."""
+    return variable(HINTS) != "off"
 
 
 def permission_override() -> Permission | None:
@@ -51,6 +63,32 @@ def permission_override() -> Permission | None:
     return value
 
 
+def replay_override() -> Replay | None:
+    """Return the mode that `AGENTMAGIC_REPLAY` puts in place of every other, if any.
+
+    Raises UsageError where it is no mode.
+    """
+    value = variable(REPLAY)
+    if value is None:
+        return None
+    if value not in MODES:
+        message = f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}."
+        raise UsageError(message)
+    return value
+
+
+def shows_runs() -> bool:
+    """Return whether a run that code begins in a cell is shown there: unless `AGENTMAGIC_VIEW` is off."""
+    return (variable(VIEW) or "on").lower() != "off"
+
+
+def schema_only() -> bool:
+    """Return whether prompts send only the names and types of values: `AGENTMAGIC_SCHEMA_ONLY`, or `pyproject.toml`."""
+    if (written := variable(SCHEMA_ONLY)) is not None:
+        return written.lower() not in ("0", "false", "no")
+    return _project().get("schema-only") is True
+
+
 def overrides(model: str) -> list[str]:
     """Say in a sentence each which variables stand in for what cell and code chose; `model` is the one asked.
 
@@ -61,6 +99,8 @@ def overrides(model: str) -> list[str]:
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
     if permission := permission_override():
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
+    if (mode := replay_override()) and mode not in ("live", "replay"):  # the output of a replay is the recorded one
+        said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return said
 
 

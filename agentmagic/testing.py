@@ -5,23 +5,33 @@
     model.stalled.wait()
     run.cancel()
 
+    check(session).called("weather", city="Oslo").steps(max=3).answered(r"17")
+
 The model that plays a script is `agentmagic.ScriptedModel`.
 """
 
 import asyncio
+import re
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self, cast
 
-from agentmagic.errors import AgentMagicError
-from agentmagic.events import Event, PartDelta, PartFinished, PartStarted, RunResult
+from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.events import Event, PartDelta, PartFinished, PartStarted, RunResult, ToolFinished, ToolStarted
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.run import Run
+from agentmagic.secrets import redact
 from agentmagic.session import Session
+from agentmagic.text import clip, listed, one_line
 
 PATIENCE = 10.0
 """Seconds that a test waits for an event before it fails."""
+LONGEST_SHOWN = 200
+"""Characters of an answer, and of a call, in the message of a failed check."""
 
 
 class Stalled:
@@ -122,6 +132,161 @@ def run(session: Session, prompt: str, **options: Any) -> RunResult:
         if not isinstance(error.result, RunResult):
             raise
         return error.result
+
+
+class CheckFailed(AssertionError):
+    """A turn did not do what was checked; a cell shows the message alone."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+class Check:
+    """What a turn is checked for. Each method returns the check itself, or raises CheckFailed, an AssertionError.
+
+    The message says what the turn did instead. A `hint` is added to the messages of the checks after it.
+    """
+
+    def __init__(self, result: RunResult) -> None:
+        self._result = result
+        self._hint = ""
+        self._passed: list[str] = []
+        self._ran = [event.call for event in result.events if isinstance(event, ToolStarted)]
+        self._asked = [call for message in result.history_delta for call in message.calls]
+
+    def hint(self, text: str) -> Self:
+        """End the message of each check after this one with a hint."""
+        self._hint = text
+        return self
+
+    def called(self, name: str, /, **arguments: Any) -> Self:
+        """Check that a tool was run, with these arguments among others.
+
+        An argument is a value that is equal, a compiled pattern that is found in the text of the value, or `...` for
+        any value.
+        """
+        called = [call for call in self._ran if call.name == name]
+        if any(not _unlike(arguments, call.arguments) for call in called):
+            return self._pass(f"called {name}")
+        if called:
+            closest = min(called, key=lambda call: len(_unlike(arguments, call.arguments)))
+            wanted = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
+            return self._fail(f"{name} was not called with {wanted}. The closest call was {_written(closest)}.")
+        return self._fail(f"{name} was not called{self._instead(name)}")
+
+    def not_called(self, name: str, /) -> Self:
+        """Check that a tool was not run."""
+        call = next((call for call in self._ran if call.name == name), None)
+        return self._pass(f"did not call {name}") if call is None else self._fail(f"{_written(call)} was called.")
+
+    def in_order(self, *names: str) -> Self:
+        """Check that these tools were run one after another; others may come between them."""
+        left = iter(ran := [call.name for call in self._ran])
+        missing = next((name for name in names if name not in left), None)
+        if missing is None:
+            return self._pass(f"called {', then '.join(names)}")
+        return self._fail(f"{missing} was not called in the order {', '.join(names)}. The order was: {listed(ran)}.")
+
+    def steps(self, *, max: int) -> Self:  # noqa: A002  (the word that reads best)
+        """Check that the turn took no more steps."""
+        taken = self._result.iterations_used
+        return (
+            self._pass(f"{taken} steps")
+            if taken <= max
+            else self._fail(f"The turn took {taken} steps, more than {max}.")
+        )
+
+    def cost(self, *, max: float) -> Self:  # noqa: A002
+        """Check that the turn cost no more, in US dollars. A cost that is unknown fails."""
+        cost = self._result.usage.cost
+        if cost is None:
+            return self._fail("The cost of the turn is unknown. Register the model's price with register_model.")
+        return (
+            self._pass(f"cost ${cost:.4f}")
+            if cost <= max
+            else self._fail(f"The turn cost ${cost:.4f}, more than ${max}.")
+        )
+
+    def answered(self, pattern: str | re.Pattern[str]) -> Self:
+        """Check that a regular expression is found in the answer."""
+        if re.search(pattern, self._result.final_text):
+            return self._pass("answered")
+        text = pattern if isinstance(pattern, str) else pattern.pattern
+        said = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
+        return self._fail(f"The answer does not match {text!r}. It is {said}")
+
+    def __repr__(self) -> str:
+        return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
+
+    def _instead(self, name: str) -> str:
+        """Return how a message goes on about a tool that was not run."""
+        if refused := next((call for call in self._asked if call.name == name), None):
+            results = (event.result for event in self._result.events if isinstance(event, ToolFinished))
+            why = next((result.text for result in results if result.call_id == refused.id), "")
+            return (
+                f": the model asked for {_written(refused)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
+            )
+        if not self._asked:
+            return f": no tool was. The answer was {_shown(self._result.final_text)}"
+        close = get_close_matches(name, [call.name for call in self._asked], n=1, cutoff=0)
+        calls = sorted(self._asked, key=lambda call: call.name not in close)
+        return f". Called instead: {listed([_written(call) for call in calls], 3)}."
+
+    def _pass(self, words: str) -> Self:
+        self._passed.append(words)
+        return self
+
+    def _fail(self, words: str) -> Self:
+        __tracebackhide__ = True
+        raise CheckFailed(redact(f"{words} Hint: {self._hint}" if self._hint else words))
+
+
+def check(run: RunResult | Run | Session) -> Check:
+    """Return a check of a turn: of a result, of a run, which is waited for, or of the last turn of a session.
+
+    Raises UsageError if there is no turn to check.
+    """
+    if isinstance(run, Session):
+        run = run.running or _last_result(run)
+    if isinstance(run, Run):
+        try:
+            return Check(run.wait())
+        except AgentMagicError as error:
+            if not isinstance(error.result, RunResult):
+                raise
+            return Check(error.result)
+    return Check(run)
+
+
+def _last_result(session: Session) -> RunResult:
+    last = session.turns[-1] if session.turns else None
+    if last is None or last.result is None:
+        message = "The session has no turn that could be checked. Ask something first."
+        raise UsageError(message)
+    # The result of a turn that was loaded from a file is without its events.
+    return replace(last.result, events=last.events, history_delta=last.messages)
+
+
+def _unlike(wanted: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """Return the names of the arguments that are not as they are wanted."""
+    return [name for name, value in wanted.items() if name not in arguments or not _fits(value, arguments[name])]
+
+
+def _fits(wanted: Any, value: Any) -> bool:
+    if isinstance(wanted, re.Pattern):
+        return bool(cast("re.Pattern[str]", wanted).search(str(value)))
+    return wanted is ... or wanted == value
+
+
+def _written(call: ToolCall) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    return clip(f"{call.name}({arguments})", LONGEST_SHOWN)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, re.Pattern):
+        return f"/{cast('re.Pattern[str]', value).pattern}/"
+    return clip(repr(value), LONGEST_SHOWN)
 
 
 _PARTS: dict[Role, tuple[type[Part], ...]] = {

@@ -7,6 +7,8 @@ their place, which suits text that a person is to judge: approvals and commands.
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from itertools import islice
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -195,6 +197,23 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
     return text[:start] + note(start, end) + text[end:]
 
 
-def deceives(url: str, most: int) -> bool:
-    """Return whether an address could be taken for another by a person who reads it, or is over `most` characters."""
-    return urlsplit(url).username is not None or not url.isascii() or not url.isprintable() or len(url) > most
+def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
+    """Return why an address is not shown to a person, or None; it may have `most` characters."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return "it cannot be read"
+    if not host or parts.scheme not in (("https",) if https else ("https", "http")):
+        return f"it is no {'https' if https else 'web'} address"
+    if parts.username is not None or not url.isascii() or not url.isprintable() or len(url) > most:
+        return "it is written so that it could deceive"
+    return None
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is one of this machine."""
+    with suppress(ValueError):
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
+    return False

@@ -28,6 +28,8 @@ NEEDS = {
     "providers/openai": "openai",
     "tools/mcp": "mcp",
     "tools/test_values.py": "pandas",
+    "tools/test_descriptions.py": "polars",
+    "tools/test_pictures.py": "altair",
     "widgets/test_chat.py": "openai",
     "widgets/test_view.py": "anywidget",
     "tools/test_mcp.py": "mcp",
@@ -35,7 +37,7 @@ NEEDS = {
 
 # A developer's own keys, servers and choices must not reach a test.
 PERSONAL = (
-    *("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS"),
+    *("AGENTMAGIC_MODEL", "AGENTMAGIC_PERMISSION", "AGENTMAGIC_SECRETS", "AGENTMAGIC_SCHEMA_ONLY"),
     *{f"{name.partition('_')[0]}_" for row in providers().values() for name in (*row.keys, row.base_url) if name},
 )
 

@@ -66,7 +66,8 @@ def test_every_event_is_a_frozen_value_with_a_type_of_its_own(kind):
 
 def test_every_value_of_the_module_is_an_event_an_intent_or_a_result():
     values = {value for value in vars(events).values() if is_dataclass(value) and value.__module__ == events.__name__}
-    assert values == {*get_args(Event), *get_args(Intent), events.RunResult, events.HistoryCut, events.Task}
+    others = {events.RunResult, events.HistoryCut, events.Task, events.PromptValue, events.VariableChange}
+    assert values == {*get_args(Event), *get_args(Intent), *others}
 
 
 # -- the fold into messages ---------------------------------------------------------------------------

@@ -115,6 +115,13 @@ def test_outlines_are_kept_from_the_start_and_details_only_when_asked_for():
     assert texts() == ["outline", "outline", "detail", "sdk"]
 
 
+@pytest.mark.parametrize("sdk", ["openai", "anthropic", "google_genai", "httpx2", "mcp"])
+def test_details_hold_what_every_sdk_logs(sdk):
+    log.keep(detailed=True)
+    logging.getLogger(f"{sdk}.client").debug("sdk")
+    assert texts() == ["sdk"]
+
+
 def test_what_others_hear_stays_as_it_was(heard):
     log.keep(detailed=True)
     log.logger.info("kept only")

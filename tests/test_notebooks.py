@@ -30,7 +30,8 @@ def shipped() -> list[Path]:
 NOTEBOOKS = shipped()
 RESULTS = """
 import json
-print(json.dumps([part.text for message in agent.messages for part in message.parts if part.type == "tool_result"]))
+results = [part for message in agent.messages for part in message.parts if part.type == "tool_result"]
+print(json.dumps(["\\n".join(one.text for one in part.content if one.type == "text") for part in results]))
 """
 
 
@@ -52,7 +53,7 @@ class Executed:
     @property
     def arguments(self) -> list[str]:
         calls = [call for step in self.steps if isinstance(step, dict) for call in step.get("calls", [])]
-        return [str(value) for call in calls for value in call["arguments"].values()]
+        return [" ".join(str(value).split()) for call in calls for value in call["arguments"].values()]
 
 
 class _Words(HTMLParser):

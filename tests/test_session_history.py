@@ -401,6 +401,21 @@ def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
     assert options == {method: list(TurnOptions.__annotations__) for method in options}
 
 
+def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
+    model = ScriptedModel(["an answer"])
+    session = Session(Agent(model, instructions="Be brief.", tools=[pay_tool([])]))
+    seen = session.preview("How much is it?")
+    assert [message.text for message in seen.request.messages] == ["How much is it?"]
+    assert (seen.request.instructions, [tool.name for tool in seen.request.tools]) == ("Be brief.", ["pay"])
+    assert list(seen.tokens) == ["instructions", "tools", "history", "prompt"]
+    assert (seen.tokens["history"], seen.tokens["prompt"]) == (0, 8)
+    assert (model.requests, session.messages, seen.unlisted) == ([], (), ())
+    session.ask("How much is it?")
+    (sent,) = model.requests
+    assert sent == seen.request
+    assert session.preview("And now?").tokens["history"] > 0
+
+
 def test_an_option_that_there_is_not_is_refused():
     with pytest.raises(TypeError, match="'urgent'"):
         spoken().ask("Hello", urgent=True)  # pyright: ignore[reportCallIssue]
@@ -459,9 +474,7 @@ def test_what_a_cell_shows_of_a_huge_result_is_short():
     for value in values:
         data, _ = DisplayFormatter().format(value)
         assert sum(len(str(text)) for text in data.values()) < 5_000
-    assert repr(result).startswith(
-        "RunResult(final_text='Done.', history_delta=(Message(role='user', parts=(Text(text="
-    )
+    assert repr(result) == "<RunResult answer: 'Done.', 2 steps, 1 calls>"
 
 
 def test_a_short_value_is_shown_whole():

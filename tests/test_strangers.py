@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -218,6 +219,43 @@ def test_a_hook_that_swallows_its_cancelling_does_not_keep_a_cancel_out():
             await asyncio.sleep(5)
 
     assert cancelled_within(scripted("Hello.", before_finish=hook), waiting) < AT_ONCE + 0.3
+
+
+@pytest.mark.parametrize("place", ["permission", "before_finish"])
+@pytest.mark.parametrize("form", ["a function", "a coroutine", "a coroutine that swallows"])
+def test_a_hook_that_blocks_keeps_neither_a_cancel_nor_another_session_out(place, form):
+    import threading
+
+    waiting, release = threading.Event(), threading.Event()
+
+    def block(*_given):
+        waiting.set()
+        release.wait(20)
+
+    async def swallow(*_given):
+        waiting.set()
+        while not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(20)
+
+    async def block_the_loop(*_given):
+        block()
+
+    hook = {"a function": block, "a coroutine": block_the_loop, "a coroutine that swallows": swallow}[form]
+    session = scripted(calls("pay"), "Paid.", tools=[pay], **{place: hook})
+    begun = session.start("a prompt")
+    assert waiting.wait(20)
+    assert play("Hello.", before_finish=_nothing).final_text == "Hello."
+    began = time.monotonic()
+    begun.cancel()
+    assert begun.wait().stop_reason == "cancelled"
+    took = time.monotonic() - began
+    release.set()
+    assert took < AT_ONCE + 0.3
+
+
+async def _nothing(_answer):
+    """Have the model finish."""
 
 
 # -- the model's own --------------------------------------------------------------------------------

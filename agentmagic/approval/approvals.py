@@ -151,10 +151,10 @@ class Gate:
     """Decides each call of a turn: by the policy, by what the user approved before, and by asking.
 
     `AGENTMAGIC_PERMISSION` stands over the policy: deny lets nothing run, allow replaces the default ask. A tool
-    in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by a rule, a hook or the user's
-    yes only, never by a default. Calls of one step are asked about at the same time, and an "always" for one of
-    them lets the others run that it covers. `deadline` is paused while the user is asked. `by_hand` says that the
-    user makes the calls, so that asking is needless.
+    in doubt is asked about, even if a rule allows it, unless it is denied. Code runs by the user's yes or by a rule
+    that has the tool's very name only, and an "always" holds for the same code. Calls of one step are asked about at
+    the same time, and an "always" for one of them lets the others run that it covers. `deadline` is paused while the
+    user is asked. `by_hand` says that the user makes the calls, so that asking is needless.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -185,8 +185,8 @@ class Gate:
             return Refused(problem, "not asked", "error")  # else the user would approve what cannot run
         return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)
 
-    async def put(self, question: QuestionAsked) -> Intent | None:
-        """Put a tool's question to the user and wait for the answer."""
+    async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+        """Put a question to the user and wait for the answer."""
         self.emit(question)
         return await self._wait(question)
 
@@ -213,7 +213,7 @@ class Gate:
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         if voices is None:
-            voices = self.policy.strictest(tool, arguments)
+            voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
         if default:
             # The variable replaces every default but deny, and no default lets code run.
@@ -223,12 +223,15 @@ class Gate:
             voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
         elif voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=False)
+        if code:
+            program = json.dumps(dict(arguments), sort_keys=True, default=str)
+            voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
         asking = [one for one in voices if one.verdict == "ask" and not self.approvals.holds(tool, one.question)]
         doubt = DOUBT if _key(tool) in self.approvals.in_doubt else ""
         questions = tuple(one.question for one in asking or voices)
         if not (asking or doubt):
             return Decision("allow", questions=questions, default=default)
-        change = self.approvals.change(tool)
+        change = "" if code else self.approvals.change(tool)  # it lists the other tools, which come and go
         changed = f"{CHANGED}\n{change}" if change else ""
         why = " ".join(filter(None, (doubt, *(one.why for one in asking), changed)))
         return Decision("ask", why, questions, default=default)
@@ -236,12 +239,13 @@ class Gate:
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
         said = await self._hook(tool, call)
-        voices = await self._voices(tool.definition, call.arguments, said)
-        return partial(self.decide, tool.definition, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
+        voices = await self._voices(tool, call.arguments, said)
+        bound = tool.lasting or tool.definition
+        return partial(self.decide, bound, call.arguments, asks=tool.ask, code=tool.code, voices=voices)
 
-    async def _voices(self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
+    async def _voices(self, tool: Tool, arguments: Mapping[str, Any], said: Permission | None) -> tuple[Voice, ...]:
         """Return what the policy says of a call. Raises _HookFailed if the tests of its rules take too long."""
-        listen = partial(self.policy.strictest, tool, arguments, said)
+        listen = partial(self.policy.strictest, tool.definition, arguments, said, code=tool.code)
         if not any(callable(rule.when) for rule in self.policy.rules):
             return listen()
         try:
@@ -273,7 +277,7 @@ class Gate:
         """Ask the user, and ask again if the user gives arguments that do not fit."""
         why = decision.why
         for _ in range(EDITS):
-            asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, why)
+            asked = ApprovalAsked(uuid.uuid4().hex, call, tool.definition.server, why, effects=_effects(tool, call))
             intent = await self._answer(asked, again)
             if isinstance(intent, Granted):
                 return intent
@@ -282,7 +286,7 @@ class Gate:
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # an edit that changes nothing
             granted = call if intent.arguments is None else replace(call, arguments=dict(intent.arguments))
-            problem = await self._unfit(tool, granted) if intent.arguments is not None else ""
+            problem = await self.unfit(tool, granted) if intent.arguments is not None else ""
             if not problem:
                 return self._granted(tool, asked, intent, granted, decision)
             self.emit(ApprovalGiven(asked.id, approved=False, reason=problem))
@@ -304,10 +308,12 @@ class Gate:
     def _granted(
         self, tool: Tool, asked: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
-        self.approvals.approve(tool.definition, decision.questions, always=approve.always)
+        edited = approve.arguments is not None
+        if tool.code and edited:  # the "always" would hold for the program that was changed
+            approve = replace(approve, always=False)
+        self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=approve.always)
         if approve.always:
             self._release()
-        edited = approve.arguments is not None
         arguments = dict(call.arguments) if edited else None
         self.emit(ApprovalGiven(asked.id, approved=True, always=approve.always, arguments=arguments))
         return Granted(call, f"approved{' always' * approve.always}{' edited' * edited}", edited)
@@ -333,7 +339,7 @@ class Gate:
             return Refused(doubtful_denial(tool.definition), "no one to ask")
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), "no one to ask")
 
-    async def _unfit(self, tool: Tool, call: ToolCall) -> str:
+    async def unfit(self, tool: Tool, call: ToolCall) -> str:
         """Return why a call cannot run with the arguments that the user gave it, "" if it can."""
         if problem := check_arguments(tool.definition, call.arguments):
             return problem
@@ -368,7 +374,8 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     if not default:
         return f"{head} A rule or hook of the user's policy asks for it."
     if code:
-        rule = f'Rule("allow", "{tool.name}", server="{tool.server}")'
+        where = "" if tool.server == NOTEBOOK else f', server="{tool.server}"'
+        rule = f'Rule("allow", "{tool.name}"{where})'
         return f"{head} The user can allow it with a rule: permission=Policy([{rule}])."
     command = f"%mcp allow {tool.server} {tool.own_name or tool.name}"
     rule = "" if tool.server == NOTEBOOK else f'with {command} or an "allow" entry for that server, '
@@ -376,6 +383,16 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
         f'{head} The user can allow it {rule}with permission="allow" (--permission allow in a cell), '
         f"or with {settings.PERMISSION}=allow."
     )
+
+
+def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
+    """Return what the tool says the call would do; nothing if it says nothing, or fails."""
+    if tool.effects is None:
+        return ()
+    try:
+        return tuple(redact(line) for line in tool.effects(call.arguments))
+    except Exception:  # noqa: BLE001  (the user is asked all the same)
+        return ("What it does cannot be known.",)
 
 
 def _lower(sentence: str) -> str:

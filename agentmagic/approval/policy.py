@@ -115,11 +115,19 @@ class Policy:
         object.__setattr__(self, "rules", rules)
 
     def strictest(
-        self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None
+        self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None, *, code: bool = False
     ) -> tuple[Voice, ...]:
-        """Return the strictest of what the rules and the hook, which answered `said`, say of a call, () for nothing."""
-        voices = [voice for rule in self.rules if (voice := rule.voice(tool, arguments)) is not None]
-        if said is not None:
+        """Return the strictest of what the rules and the hook, which answered `said`, say of a call, () for nothing.
+
+        Of a tool that runs `code`, only a rule that has its very name may say "allow".
+        """
+        voices = [
+            voice
+            for rule in self.rules
+            if (voice := rule.voice(tool, arguments)) is not None
+            and not (code and voice.verdict == "allow" and rule.tool != tool.name)
+        ]
+        if said is not None and not (code and said == "allow"):
             voices.append(Voice(said, "hook", f"The user's permission hook says {said}."))
         most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
         return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)

@@ -17,10 +17,10 @@ from agentmagic.display.blocks import (
     RetryBlock,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
-from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
+from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, forms, value_form
 from agentmagic.events import ToolProgress
-from agentmagic.messages import ToolResult
 from agentmagic.plan import TaskProgress
 from agentmagic.text import exact, in_json, shown
 
@@ -55,6 +55,12 @@ class JsonRenderer:
             "turn": block.turn,
         }
 
+    def values(self, block: ValuesBlock) -> Fields:
+        """Return the line, and each value with what the model gets of it."""
+        contents = list(words.values(block))
+        values = [(shown(value.written), value.kind, _form(value_form(content))) for value, content in contents]
+        return {"kind": "values", "line": words.values_line(block), "values": values}
+
     def text(self, block: TextBlock) -> Fields:
         """Return whether more comes."""
         return {"kind": "text", "open": block.open}
@@ -66,7 +72,7 @@ class JsonRenderer:
     def card(self, card: ToolCard) -> Fields:
         """Return the call, how far it has come, and what can be edited; `more` is the key to ask for a whole result."""
         rows, note = _arguments(card)
-        result = _result(card.result, whole=self.whole)
+        result = _result(card, whole=self.whole)
         cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
             "kind": "card",
@@ -77,6 +83,7 @@ class JsonRenderer:
             "arguments": rows,
             "note": note,
             "ask": card.ask,
+            "step": card.step,
             "edit": _editable(card) if card.state == "waiting" else [],
             "since": self.since if card.state == "running" else None,
             "time": words.duration(card.seconds) if card.seconds else "",
@@ -85,6 +92,8 @@ class JsonRenderer:
             "result": result,
             "more": card.key if cut else None,
             "traceback": shown(card.traceback),
+            "effects": list(map(exact, card.effects)),
+            "inner": card.inner,
         }
 
     def checklist(self, block: ChecklistBlock) -> Fields:
@@ -96,7 +105,14 @@ class JsonRenderer:
         answer = None if block.answer is None else shown(block.answer)
         ask = block.ask if block.open else ""
         suggested = shown(block.suggested) if block.open else ""
-        return {"kind": "question", "text": shown(block.text), "answer": answer, "ask": ask, "suggested": suggested}
+        return {
+            "kind": "question",
+            "text": shown(block.text),
+            "answer": answer,
+            "ask": ask,
+            "suggested": suggested,
+            "step": block.step,
+        }
 
     def notice(self, block: NoticeBlock) -> Fields:
         """Return the text and its level."""
@@ -161,14 +177,16 @@ def _progress(event: ToolProgress | None) -> Fields | None:
     return {"text": words.progress(event), "share": min(max(share, 0), 1) if math.isfinite(share) else None}
 
 
-def _result(result: ToolResult | None, *, whole: bool) -> Fields | None:
-    if result is None:
+def _result(card: ToolCard, *, whole: bool) -> Fields | None:
+    if card.result is None:
         return None
-    return {"error": result.is_error, "forms": list(map(_form, forms(result, whole=whole)))}
+    return {"error": card.result.is_error, "forms": list(map(_form, forms(card.result, card.rich, whole=whole)))}
 
 
 def _form(form: Form) -> Fields:
     match form:
+        case RichHtml():
+            return {"form": "html", "html": str(form.html)}
         case PlainText():
             return {"form": "text", "text": form.text, "note": form.note}
         case Table():

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from agentmagic.events import Level, StopReason, ToolProgress
-from agentmagic.messages import Message, ToolCall, ToolResult, Usage
+from agentmagic.events import Level, PromptValue, StopReason, ToolProgress
+from agentmagic.messages import Media, Message, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
@@ -52,6 +52,10 @@ class Renderer(Protocol[T_co]):
 
     def prompt(self, block: "PromptBlock", /) -> T_co:
         """Render what the user asked."""
+        ...
+
+    def values(self, block: "ValuesBlock", /) -> T_co:
+        """Render what the values in a prompt became."""
         ...
 
     def text(self, block: "TextBlock", /) -> T_co:
@@ -107,14 +111,30 @@ class Block(ABC):
 
 @dataclass(slots=True)
 class PromptBlock(Block):
-    """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none."""
+    """What the person asked; `turn` is the number of the turn that it begins, from 0, or None if it begins none.
+
+    `told` says that a ValuesBlock tells what its values became.
+    """
 
     prompt: Message
     turn: int | None = field(default=None, compare=False)
+    told: bool = field(default=False, compare=False)
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.prompt`."""
         return renderer.prompt(self)
+
+
+@dataclass(slots=True)
+class ValuesBlock(Block):
+    """What the values that a prompt names became; `prompt` has the images."""
+
+    values: tuple[PromptValue, ...]
+    prompt: Message
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.values`."""
+        return renderer.values(self)
 
 
 @dataclass(slots=True)
@@ -154,8 +174,10 @@ class ToolCard(Block):
     """A tool call, from its first letter to its result.
 
     `call` is None while the arguments are still being written; `raw` is their JSON text so far. `reason`
-    is why the call was denied, `seconds` how long it ran, `traceback` that of a function that raised. `ask` is the id
-    to answer the approval with, while the card waits for one.
+    is why the call was denied, `seconds` how long it ran, `traceback` that of a function that raised, `rich` the HTML
+    of the parts of the result. `ask` is the id to answer the approval with, while the card waits for one; with `step`
+    the turn is only paused before the call. `effects` says line by line what the call does, if that was told. A call
+    that a running tool makes is `inner`: it stands below the card of the tool.
     """
 
     name: str
@@ -167,13 +189,23 @@ class ToolCard(Block):
     result: ToolResult | None = None
     seconds: float = 0.0
     traceback: str = ""
+    rich: tuple[str, ...] = ()
     reason: str = ""
     ask: str = ""
+    step: bool = False
+    effects: tuple[str, ...] = ()
+    inner: bool = False
 
     @property
     def raw(self) -> str:
         """The JSON text of the arguments, as far as it was written; empty once `call` is there."""
         return self.pieces.text
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the result has images; a card with some does not fold into a group, since they stand open."""
+        parts = self.result.content if self.result else ()
+        return any(isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.card`."""
@@ -200,13 +232,15 @@ class ChecklistBlock(Block):
 class QuestionBlock(Block):
     """A question to the person; `answer` is None until it is answered, `ask` the id to answer with.
 
-    `suggested` is an answer that the person may send as it is, or change.
+    `suggested` is an answer that the person may send as it is, or change. With `step` it is a request before which the
+    turn is paused, and `suggested` the prompt in it.
     """
 
     text: str
     answer: str | None = None
     ask: str = field(default="", compare=False)
     suggested: str = ""
+    step: bool = False
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.question`."""

@@ -9,11 +9,11 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import LiteralString
+from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import words
+from agentmagic.display import terminal, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
@@ -27,11 +27,13 @@ from agentmagic.display.blocks import (
     State,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
 from agentmagic.display.markdown import Growing, to_html
-from agentmagic.display.rich_values import Form, Image, PlainText, Table, forms
+from agentmagic.display.rich_values import Form, Image, JsonTree, PlainText, RichHtml, Table, forms, value_form
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.messages import ToolResult
+from agentmagic.events import PromptValue
+from agentmagic.messages import Media, ToolResult
 from agentmagic.plan import TaskProgress
 from agentmagic.text import shown
 
@@ -51,8 +53,15 @@ COLOURS: dict[State, str] = {
 LOUD: frozenset[State] = frozenset({"waiting", "failed", "denied", "interrupted"})
 """States that a card shows on its left edge too."""
 
+BRIEF = "Each call of the first {} turns is one line here. An export of the conversation has them whole."
+
 MOST_CALLS = 4
 """Calls in a row that are shown one by one; js/src/log.js has the same number."""
+
+MOST_BRANCHES = 1_000
+"""Members of a JSON tree."""
+MOST_OPEN = 8
+"""Members of a branch that is open at first."""
 
 CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
@@ -61,11 +70,13 @@ NAME = "color:var(--jp-content-font-color1,inherit)"
 BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
+PICTURES = "padding:0 12px 10px"
+BRANCH = "margin-left:16px"
 HEADING = "margin:6px 0 2px"
 MONO = "font-family:var(--jp-code-font-family,monospace)"
 """Said of every `pre`, since nbconvert's page sets those of an output in its running font."""
 
-PRE = f"margin:0;white-space:pre-wrap;overflow-wrap:anywhere;background:none;{MONO}"
+PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background:none;{MONO}"
 
 
 def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:
@@ -77,7 +88,7 @@ def element(tag: LiteralString, *content: str, style: str = "", more: LiteralStr
 
 CARET = element("span", "▌", style=MUTED)
 
-_LAST_TAGS = re.compile(r"(?:</(?:p|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")
+_LAST_TAGS = re.compile(r"(?:</(?:p|div|li|ul|ol|h[1-6]|blockquote|em|strong|code|pre)>\s*)+$")
 
 
 def render(
@@ -92,9 +103,15 @@ def render(
 
 
 class HtmlRenderer:
-    """Renders a transcript again and again, each time only what changed since the last."""
+    """Renders a transcript again and again, each time only what changed since the last.
 
-    def __init__(self, *, times: bool = True, live: bool = False, prompt: bool = False) -> None:
+    If there are more than `whole_turns` turns, each call of the earlier ones is a single line.
+    """
+
+    def __init__(
+        self, *, times: bool = True, live: bool = False, prompt: bool = False, whole_turns: int | None = None
+    ) -> None:
+        self._whole_turns = whole_turns
         self._times = times
         self._live = live
         self._prompt = prompt
@@ -102,26 +119,30 @@ class HtmlRenderer:
 
     def update(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the fragment for the transcript as it is now."""
-        del self._kept[len(transcript.blocks) :]
-        html = list(
-            _grouped(transcript.blocks, [self._cached(place, one) for place, one in enumerate(transcript.blocks)])
-        )
+        blocks = transcript.blocks
+        del self._kept[len(blocks) :]
+        starts = [place for place, block in enumerate(blocks) if isinstance(block, PromptBlock)]
+        brief = starts[: -self._whole_turns] if self._whole_turns else []
+        end = starts[len(brief)] if brief else 0
+        html = list(_grouped(blocks, [self._cached(place, one, place < end) for place, one in enumerate(blocks)]))
+        if brief:
+            html.insert(0, _paragraph(element("small", BRIEF.format(len(brief))), style=MUTED))
         if self._live and transcript.running:
             if not any(block.open for block in transcript.blocks):
                 html.append(_paragraph(f"{transcript.running.phase.capitalize()}…", style=MUTED))
             html.append(self._renderer(transcript.running).update(transcript.running))
         return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(html))
 
-    def _cached(self, place: int, block: Block) -> Markup:
+    def _cached(self, place: int, block: Block, brief: bool) -> Markup:
         if place == len(self._kept):
-            self._kept.append(self._renderer(block))
+            self._kept.append(self._renderer(block, brief=brief))
         # By key, since a snapshot has copies of the blocks: the renderer of growing text must live on.
-        elif self._kept[place].key != block.key:
-            self._kept[place] = self._renderer(block)
+        elif (self._kept[place].key, self._kept[place].brief) != (block.key, brief):
+            self._kept[place] = self._renderer(block, brief=brief)
         return self._kept[place].update(block)
 
-    def _renderer(self, block: Block) -> "_BlockHtml":
-        return _BlockHtml(block.key, self._times, self._live, self._prompt)
+    def _renderer(self, block: Block, *, brief: bool = False) -> "_BlockHtml":
+        return _BlockHtml(block.key, self._times, self._live, self._prompt, brief)
 
 
 @dataclass(slots=True)
@@ -132,6 +153,7 @@ class _BlockHtml:
     times: bool
     live: bool
     shows_prompt: bool
+    brief: bool
     version: int = -1
     html: Markup = field(default_factory=Markup)
     growing: Growing = field(default_factory=Growing)
@@ -154,6 +176,12 @@ class _BlockHtml:
         )
         return element("blockquote", *said, *more)
 
+    def values(self, block: ValuesBlock) -> Markup:
+        summary = element("summary", element("small", words.values_line(block)), style=f"cursor:pointer;{MUTED}")
+        parts = [_heading(shown(value.written)) + _value(value, content) for value, content in words.values(block)]
+        inside = element("div", *parts, style=f"border-left:2px solid {BORDER};padding-left:10px;overflow-x:auto")
+        return element("details", summary, inside, style="margin:4px 0")
+
     def checklist(self, block: ChecklistBlock) -> Markup:
         heading = element("b", words.plan_heading(block))
         return element(
@@ -164,7 +192,9 @@ class _BlockHtml:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
-        return _paragraph(element("b", "Question:"), " ", shown(block.text), *reply, style=edge)
+        return _paragraph(
+            element("b", "Paused:" if block.step else "Question:"), " ", shown(block.text), *reply, style=edge
+        )
 
     def notice(self, block: NoticeBlock) -> Markup:
         text = shown(block.text)
@@ -205,9 +235,18 @@ class _BlockHtml:
     # -- cards ---------------------------------------------------------------------------------
 
     def card(self, card: ToolCard) -> Markup:
+        if self.brief:
+            line = terminal.TextRenderer(times=self.times, brief=True).card(card)
+            return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
-        details = element("details", self._summary(card), _body(card), more=" open" if card.state == "waiting" else "")
-        return element("div", details, _bar(card), style=CARD + edge)
+        inner = ";margin-left:24px" if card.inner else ""
+        made = tuple(forms(card.result, card.rich)) if card.result else ()
+        pictures = [_form(form) for form in made if isinstance(form, Image)]
+        body = _body(card, [form for form in made if not isinstance(form, Image)], len(pictures))
+        details = element("details", self._summary(card), body, more=" open" if card.state == "waiting" else "")
+        # Pictures stand open below the call: a card that is closed would hide them, and its body would clip them.
+        shown_below = [element("div", *pictures, style=PICTURES)] if pictures else []
+        return element("div", details, *shown_below, _bar(card), style=CARD + edge + inner)
 
     def _summary(self, card: ToolCard) -> Markup:
         row = Markup(" ").join(self._heading(card))
@@ -235,7 +274,12 @@ def _grouped(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup
         end, cards = place, list[ToolCard]()
         for number in range(place, len(blocks)):
             block = blocks[number]
+            if isinstance(block, ToolCard) and block.has_pictures:
+                end = number if not cards else end
+                break
             if isinstance(block, ToolCard):
+                if cards and block.inner != cards[0].inner:
+                    break
                 cards.append(block)
                 end = number
             elif not cards or not (isinstance(block, ReasoningBlock) or not html[number]):
@@ -280,10 +324,10 @@ def _bar(card: ToolCard) -> Markup:
     return element("div", style=f"height:2px;width:{share:.0%};background:{COLOURS['running']}")
 
 
-def _body(card: ToolCard) -> Markup:
-    sections = [*_section("Arguments", words.all_arguments(card))]
+def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
+    sections = [*_section("Arguments", words.all_arguments(card)), *_section("What it does", words.effects(card))]
     if card.result:
-        sections += [*_result(card.result), *_traceback(card)]
+        sections += [*_result(card.result, made, pictures), *_traceback(card)]
     else:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
@@ -315,9 +359,12 @@ def _section(heading: str, text: str) -> Iterator[Markup]:
         yield _form(PlainText(text))
 
 
-def _result(result: ToolResult) -> Iterator[Markup]:
-    yield _heading("Error" if result.is_error else "Result")
-    yield from [_form(form) for form in forms(result)] or (_paragraph(element("em", "nothing"), style=MUTED),)
+def _result(result: ToolResult, made: Sequence[Form], pictures: int) -> Iterator[Markup]:
+    if made or not pictures:
+        yield _heading("Error" if result.is_error else "Result")
+        yield from map(_form, made)
+    if not (made or pictures):
+        yield _paragraph(element("em", "nothing"), style=MUTED)
 
 
 def _traceback(card: ToolCard) -> Iterator[Markup]:
@@ -337,8 +384,45 @@ def _form(form: Form) -> Markup:
         case Image():
             picture = Markup('<img src="data:{};base64,{}" alt="{}" style="max-width:100%">')
             return picture.format(form.media_type, b64encode(form.data).decode("ascii"), form.name or "image")
+        case RichHtml():
+            return element("div", form.html, style="overflow:auto;max-height:480px")
+        case JsonTree():
+            return _tree(form)
         case PlainText():
             return element("pre", form.text, style=PRE) + _note(form.note)
+
+
+def _value(value: PromptValue, content: str | Media) -> Markup:
+    """Return what a model gets of a value; a table is Markdown."""
+    if value.kind == "table" and isinstance(content, str):
+        return to_html(content)
+    return _form(value_form(content))
+
+
+def _tree(form: JsonTree) -> Markup:
+    """Return JSON as a tree that opens and closes, or as text if it has too many branches."""
+    left = [MOST_BRANCHES]
+    branches = list(_branches(form.value, left))
+    return element("div", *branches, style=MONO) if left[0] >= 0 else element("pre", form.text, style=PRE)
+
+
+def _branches(value: Any, left: list[int]) -> Iterator[Markup]:
+    """Yield the members of an object or array; `left` counts how many more there may be."""
+    pairs = cast("dict[str, Any]", value).items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
+    for key, inner in pairs:
+        left[0] -= 1
+        if left[0] < 0:
+            return
+        name = element("b", str(key))
+        if isinstance(inner, dict | list) and inner:
+            size = len(cast("dict[str, Any] | list[Any]", inner))
+            count = f"{{{size}}}" if isinstance(inner, dict) else f"[{size}]"
+            summary = element("summary", name, " ", element("small", count), style="cursor:pointer")
+            yield element(
+                "details", summary, *_branches(inner, left), style=BRANCH, more=" open" if size <= MOST_OPEN else ""
+            )
+        else:
+            yield element("div", name, ": ", words.compact(inner), style=f"{BRANCH};overflow-wrap:anywhere")
 
 
 def _note(note: str) -> Markup:

@@ -7,6 +7,7 @@ no remote images, since fetching one tells a stranger what was read.
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from html import unescape
 from importlib.util import find_spec
 from itertools import groupby
 from operator import itemgetter
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LONGEST = 200_000
 """Characters of Markdown that are rendered; the rest is cut, with a note."""
 
+LONGEST_RICH = 600_000
+"""Characters of HTML of a value that are sanitised; the rest is cut."""
+
 SPARE_TOKENS = 1_000
 """Tokens that Markdown may have beyond its characters; with more it is a table blown up on purpose."""
 
@@ -33,6 +37,9 @@ CODE = (
     "display:block;margin:0 0 8px;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
     "background:var(--jp-cell-editor-background,#88888819)"
 )
+
+PROSE = "max-width:42em"
+"""About 80 characters a line, as js/src/view.css has it; tables and code may be wider."""
 
 COLOURS = {
     "Token.Comment": "#747980",
@@ -54,13 +61,18 @@ No variables of JupyterLab's: a notebook that is not trusted yet loses them.
 LONGEST_COLOURED = 20_000
 """Characters of code that are coloured."""
 
-_BLOCKS = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
+_WIDE = frozenset({"fence", "code_block", "table_open"})
+_BLOCKS = {"blockquote", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
 _TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
-_TAGS = _BLOCKS | _TABLES | {"a", "br", "code", "del", "em", "img", "s", "span", "strong"}
-_ATTRIBUTES = {"*": set[str](), "a": {"href"}, "img": {"src", "alt"}, "ol": {"start"}} | {
-    tag: {"style"} for tag in ("code", "span", "td", "th")
+_TAGS = _BLOCKS | _TABLES | {"a", "br", "code", "del", "em", "font", "img", "s", "span", "strong"}
+_ATTRIBUTES = {"*": set[str](), "a": {"href"}, "font": {"color"}, "img": {"src", "alt"}, "ol": {"start"}} | {
+    tag: {"style"} for tag in ("code", "div", "td", "th")
 }
-_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;color:;{CODE}"))
+_PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{PROSE};{CODE}"))
+_LISTED = {"dd", "details", "dl", "dt", "summary"}
+_RICH_TAGS = _TAGS | _LISTED | {"b", "caption", "div", "i", "kbd", "mark", "small", "sub", "sup", "tfoot", "u"}
+_RICH_ATTRIBUTES = _ATTRIBUTES | {tag: {"style", "colspan", "rowspan"} for tag in ("td", "th")}
+_RICH_PROPERTIES = frozenset({"text-align", "color", "background-color", "font-weight"})
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 _MATHS = re.compile(
@@ -78,6 +90,19 @@ def to_html(text: str, *, coloured: bool = True) -> Markup:
     source, note = cut_apart(shown(text), LONGEST)
     html = Markup(_sanitiser().clean(shown(_rendered(source, coloured=coloured))))  # noqa: S704  (it is sanitised)
     return html + Markup("<p><em>{}</em></p>").format(note) if note else html
+
+
+def rich_html(html: str) -> Markup:
+    """Return HTML of a value, such as the table of a data frame, as sanitised HTML, secrets blanked; cut if long."""
+    cleaned = shown(_sanitiser(rich=True).clean(shown(html[:LONGEST_RICH])))
+    return Markup(_sanitiser(rich=True).clean(cleaned))  # noqa: S704  (it is sanitised)
+
+
+def plain_text(html: str) -> str:
+    """Return the words of HTML."""
+    import nh3
+
+    return unescape(nh3.clean(html[:LONGEST], tags=set())).strip()
 
 
 class Growing:
@@ -127,7 +152,21 @@ def _rendered(source: str, *, coloured: bool) -> str:
         _adorn(token)
         if token.children:
             token.children = list(_without_remote_images(token.children))
-    return parser.renderer.render(tokens, parser.options, {})
+    return parser.renderer.render(list(_limited(tokens)), parser.options, {})
+
+
+def _limited(tokens: Sequence["Token"]) -> Iterable["Token"]:
+    """Yield tokens, with each stretch of prose in an element of limited width."""
+    from markdown_it.token import Token
+
+    inside = False
+    for token in tokens:
+        if token.level == 0 and token.nesting >= 0 and inside == (token.type in _WIDE):
+            inside = not inside
+            yield Token("html_block", "", 0, content=f'<div style="{PROSE}">' if inside else "</div>")
+        yield token
+    if inside:
+        yield Token("html_block", "", 0, content="</div>")
 
 
 def _adorn(token: "Token") -> None:
@@ -188,7 +227,8 @@ def _colour(kind: Any) -> str:
 
 
 def _span(colour: str, text: str) -> str:
-    return f'<span style="color:{colour}">{escape(text)}</span>' if colour and text.strip() else str(escape(text))
+    # Not a style: JupyterLab parses each style of an output with a parser of CSS, several times.
+    return f'<font color="{colour}">{escape(text)}</font>' if colour and text.strip() else str(escape(text))
 
 
 def _maths(state: "StateInline", silent: bool) -> bool:
@@ -218,16 +258,16 @@ def _push(state: "StateInline", maths: str) -> None:
 
 
 @cache
-def _sanitiser() -> "Cleaner":
+def _sanitiser(*, rich: bool = False) -> "Cleaner":
     from nh3 import Cleaner
 
     return Cleaner(
-        tags=_TAGS,
-        attributes=_ATTRIBUTES,
+        tags=_RICH_TAGS if rich else _TAGS,
+        attributes=_RICH_ATTRIBUTES if rich else _ATTRIBUTES,
         attribute_filter=_allowed,
         url_schemes={"http", "https", "mailto", "data"},
         url_relative="deny",
-        filter_style_properties=_PROPERTIES,
+        filter_style_properties=_RICH_PROPERTIES if rich else _PROPERTIES,
         link_rel="noopener noreferrer",
     )
 

@@ -3,10 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, cast
 
+from markupsafe import Markup
+
+from agentmagic.display.markdown import rich_html
 from agentmagic.display.words import LONGEST_RESULT, compact
-from agentmagic.messages import Media, Resource, Text, ToolResult, as_text
+from agentmagic.messages import Content, Media, Text, ToolResult, as_text
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -63,25 +67,51 @@ class Image:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class JsonTree(PlainText):
+    """JSON of more than one level, whole; `text` is the same written out."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RichHtml(PlainText):
+    """HTML that can do no harm; `text` is what stands for it where there is no HTML."""
+
+    html: Markup = Markup()  # noqa: RUF009  (a frozen value)
+
+
 Form = PlainText | Table | Image
 
 
-def forms(result: ToolResult, *, whole: bool = False) -> Iterator[Form]:
+def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> Iterator[Form]:
     """Yield the content of a result, secrets blanked, in its order, and of more length if it is to be `whole`.
 
+    `rich` has the HTML of the parts, "" for none; it is sanitised here.
     A result without content is its structured value; one without either yields nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
     if not result.content and result.structured is not None:
         yield _json(result.structured, most)
-    for part in result.content:
+    for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
+            case Text() if html and (cleaned := rich_html(html)):
+                yield RichHtml(*cut_apart(shown(part.text), most), cleaned)
             case Text():
                 yield from _text(part.text, most)
             case Media() if part.media_type in IMAGES and len(part.data) <= LARGEST_IMAGE:
                 yield Image(part.media_type, part.data, shown(part.name))
-            case Media() | Resource():
-                yield PlainText(*cut_apart(shown(as_text(part)), most))
+            case _:
+                yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
+
+
+def value_form(value: str | Media) -> PlainText | Image:
+    """Return the form of what a model gets of a value in a prompt."""
+    if isinstance(value, str):
+        return PlainText(value)
+    if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
+        return Image(value.media_type, value.data, shown(value.name))
+    return PlainText(as_text(value))
 
 
 def _text(text: str, most: int) -> Iterator[Form]:
@@ -112,6 +142,8 @@ def _json(value: Any, most: int) -> Form:
         return _table(records, MOST_ROWS if most == LONGEST_RESULT else MOST_ROWS_WHOLE)
     line = compact(value)
     text = line if len(line) <= ONE_LINE else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    if "\n" in text and len(text) <= most:
+        return JsonTree(text, value=value)
     return PlainText(*cut_apart(text, most))
 
 

@@ -18,6 +18,7 @@ from agentmagic.display.blocks import (
     RetryBlock,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
 from agentmagic.display.rich_values import Form, Image, Table, forms
 from agentmagic.display.transcript import Snapshot, Transcript
@@ -65,6 +66,10 @@ class TextRenderer:
         """Return the prompt, marked as a quotation."""
         return _indented(shown(block.prompt.text).strip(), "> ")
 
+    def values(self, block: ValuesBlock) -> str:
+        """Return one line for each value."""
+        return words.values_line(block).replace(" · ", "\n")
+
     def text(self, block: TextBlock) -> str:
         """Return the text as it is."""
         return shown(block.text).strip()
@@ -78,13 +83,17 @@ class TextRenderer:
         """Return the call on one line, and below it the start of its result."""
         if not self.brief:
             return "\n".join(_card(card, times=self.times))
-        result = " ".join(text or note for text, note in map(_form, forms(card.result))) if card.result else card.reason
+        result = (
+            " ".join(text or note for text, note in map(_form, forms(card.result, card.rich)))
+            if card.result
+            else card.reason
+        )
         told = one_line(shown(result), RESULT_ON_A_LINE)
         return f"{_heading(card, times=self.times)}{' → ' if told else ''}{told}"
 
     def checklist(self, block: ChecklistBlock) -> str:
         """Return the tasks, one a line."""
-        return "\n".join((words.plan_heading(block), *(_task(row) for row in block.rows)))
+        return "\n".join((words.plan_heading(block), *map(task_line, block.rows)))
 
     def question(self, block: QuestionBlock) -> str:
         """Return the question, and below it the answer if there is one."""
@@ -138,6 +147,7 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     yield _heading(card, times=times)
     if card.state == "waiting":
         yield _indented(words.all_arguments(card))
+        yield _indented(words.effects(card))
     if card.result:
         yield from _result(card.result)
         if card.traceback:
@@ -146,9 +156,11 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(shown(card.reason))
 
 
-def _task(row: TaskProgress) -> str:
+def task_line(row: TaskProgress) -> str:
+    """Return a task of a plan on one line, with its summary, or why it is tried again."""
     state = words.task_state(row)
-    summary = one_line(shown(row.summary), WIDEST_LINE)
+    again = [*words.attempts(row)][-1:] if row.state == "pending" else []
+    summary = one_line("".join(again) or shown(row.summary), WIDEST_LINE)
     told = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
     return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {told}"
 
@@ -160,7 +172,10 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     took = words.duration(card.seconds) if times and card.seconds else ""
     told = words.progress(card.progress) if card.progress else ""
     tail = " · ".join(filter(None, (words.STATES[card.state], told, took)))
-    return " ".join(filter(None, (words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else "")))
+    inner = "  ↳" if card.inner else ""
+    return " ".join(
+        filter(None, (inner, words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else ""))
+    )
 
 
 def _result(result: ToolResult) -> Iterator[str]:

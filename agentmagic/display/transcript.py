@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentmagic import events
+from agentmagic.display import words
 from agentmagic.display.blocks import (
     SETTLED,
     Block,
@@ -26,6 +27,7 @@ from agentmagic.display.blocks import (
     State,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
 from agentmagic.events import Event, PartKind
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
@@ -109,18 +111,24 @@ class Transcript:
                     self._finish_part(event)
                 case events.ToolProgress():
                     self._tell_progress(event)
+                case events.InnerCall():
+                    self._card(event.call).inner = True
+                case events.VariablesChanged():
+                    self._add(NoticeBlock("info", words.receipt(event)))
                 case events.ToolStarted():
                     self._change(self._card(event.call, event.server), "running")
                 case events.ToolFinished():
                     self._finish_call(event)
                 case events.ApprovalAsked():
                     self.asked[event.id] = event
-                    self._change(self._card(event.call, event.server), "waiting", ask=event.id)
+                    card = self._card(event.call, event.server)
+                    card.step, card.effects = event.step, event.effects
+                    self._change(card, "waiting", ask=event.id)
                 case events.ApprovalGiven():
                     self._settle_approval(event)
                 case events.QuestionAsked():
                     self._questions[event.id] = QuestionBlock(
-                        event.text, ask=event.id, suggested=event.suggested, open=True
+                        event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
                     )
                     self._add(self._questions[event.id])
                 case events.QuestionAnswered():
@@ -129,6 +137,8 @@ class Transcript:
                     self._add(NoticeBlock(event.level, event.text))
                 case events.PromptAdded():
                     self._add(PromptBlock(event.prompt))
+                case events.PromptEdited():
+                    self._edit_prompt(event)
                 case events.Sampled():
                     self._sample(event)
                 case events.Routed() | events.PlanRejected():
@@ -166,7 +176,9 @@ class Transcript:
     def _start_turn(self, event: events.TurnStarted) -> None:
         self._turn = len(self.blocks)
         self._plan = None
-        self._add(PromptBlock(event.prompt, self._turns))
+        self._add(PromptBlock(event.prompt, self._turns, told=bool(event.values)))
+        if event.values:
+            self._add(ValuesBlock(event.values, event.prompt))
         self._turns += 1
         self.running = FooterBlock(event.model, open=True, price_told=self.price_told, phase="listing the tools")
         self._start_step()
@@ -297,6 +309,7 @@ class Transcript:
         card.result = result
         card.seconds = event.seconds
         card.traceback = event.traceback
+        card.rich = event.rich
         card.progress = None
         self._change(card, _ENDS[result.status])
 
@@ -336,9 +349,18 @@ class Transcript:
             self.running.usage += usage
             self.running.version += 1
 
+    def _edit_prompt(self, event: events.PromptEdited) -> None:
+        block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
+        if block:
+            block.prompt = event.prompt
+            block.version += 1
+        self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))  # a cell shows no prompt
+
     def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
-        if question:
+        if question and question.step:  # what was sent is in the conversation
+            self.blocks[:] = [block for block in self.blocks if block.key != question.key]
+        elif question:
             question.answer = event.text
             question.open = False
             question.version += 1

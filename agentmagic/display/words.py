@@ -18,9 +18,10 @@ from agentmagic.display.blocks import (
     State,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
-from agentmagic.events import StopReason, TaskState, ToolProgress
-from agentmagic.messages import Resource, Usage
+from agentmagic.events import PromptValue, StopReason, TaskState, ToolProgress, VariableChange, VariablesChanged
+from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
@@ -72,15 +73,20 @@ MOST_ARGUMENTS = 200
 SHORTEST_CUT = 500
 """Characters of a long argument that are shown, however many arguments there are."""
 
+MOST_CHANGES = 30
+"""Changed variables that a receipt names."""
+
 SHORT_ARGUMENTS = 100
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
 
+_VALUES = ("variable:", "cell:", "error:", "file:")
+"""How the names of attached values begin; the address of a server's file has slashes."""
 _COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^.*(?:\S {2,}\S|[│┌└]).*(?:\n|\Z)){2,})", re.MULTILINE)
 """Two lines or more with blanks between columns, and a header before them."""
 
 _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
-"""Strings that would read as another value, or as none, without their quotes."""
+"""Strings of one line that would read as another value, or as none, without their quotes."""
 
 
 def restored(edited: Any, original: Any, change: Callable[[str], str] = exact) -> Any:
@@ -101,8 +107,8 @@ def restored(edited: Any, original: Any, change: Callable[[str], str] = exact) -
 
 
 def compact(value: Any) -> str:
-    """Write a JSON value on one line; a string that cannot be taken for another value goes bare."""
-    if isinstance(value, str) and not _LOOKS_OTHERWISE.fullmatch(value):
+    """Write a JSON value on one line; a string that cannot be taken for another value goes bare, with its lines."""
+    if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
 
@@ -189,9 +195,36 @@ def stretches(text: str) -> list[tuple[str, bool]]:
 
 
 def attached(block: PromptBlock) -> list[tuple[str, str]]:
-    """Return the name and the text of each resource and variable that is attached to a prompt."""
-    resources = (part for part in block.prompt.parts if isinstance(part, Resource) and part.text)
+    """Return the name and the text of each resource and variable that is attached to a prompt.
+
+    Values that have a block of their own are left out.
+    """
+    parts = (part for part in block.prompt.parts if isinstance(part, Resource) and part.text)
+    resources = (part for part in parts if not (block.told and "://" not in part.uri and part.uri.startswith(_VALUES)))
     return [(shown(one.name or one.uri), _without_middle(shown(one.text), LONGEST_RESULT)) for one in resources]
+
+
+def values_line(block: ValuesBlock) -> str:
+    """Say on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
+    return " · ".join(
+        f"{_short(value.written)}: {_short(value.shown)} ({_count(value.tokens, 'token')})" for value in block.values
+    )
+
+
+def values(block: ValuesBlock) -> Iterator[tuple[PromptValue, str | Media]]:
+    """Yield each value with the text or the image that the model gets of it."""
+    images = (part for part in block.prompt.parts if isinstance(part, Media))
+    for value in block.values:
+        image = next(images, None) if value.kind == "image" else None
+        yield value, image or _without_middle(shown(value.text), LONGEST_RESULT)
+
+
+def _short(text: str) -> str:
+    return one_line(shown(text), SHORT_ARGUMENTS)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
@@ -215,6 +248,25 @@ def retry(block: RetryBlock, *, times: bool) -> str:
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
     return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
+
+
+def receipt(event: VariablesChanged) -> str:
+    """Say which variables a turn has changed, and which files its programs wrote."""
+    told = [_change(one) for one in event.changes[:MOST_CHANGES]]
+    more = [f"{len(event.changes) - MOST_CHANGES} more"] if len(event.changes) > MOST_CHANGES else []
+    changes = f"Changed in the notebook: {'; '.join([*told, *more])}." if told else ""
+    files = f"Files opened to write: {', '.join(event.files)}." if event.files else ""
+    return " ".join(filter(None, (changes, files)))
+
+
+def _change(one: VariableChange) -> str:
+    sizes = " → ".join(dict.fromkeys(filter(None, (one.before, one.after))))
+    return f"{one.change} {one.name} ({sizes})"
+
+
+def effects(card: ToolCard) -> str:
+    """Return what a call does, as far as that was told, one line each."""
+    return "\n".join(map(exact, card.effects))
 
 
 def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:

@@ -68,7 +68,7 @@ class _Function:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "_Function":
-        signature = json_schema.read_signature(function, ToolContext)
+        signature = json_schema.read_signature(function, ToolContext, variables=True)
         return cls(function.__name__, inspect.iscoroutinefunction(function), signature)
 
     def takes(self, arguments: Mapping[str, Any]) -> bool:
@@ -77,7 +77,8 @@ class _Function:
             converted = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
-        return self.signature.context is None and all(_alike(converted[key], arguments[key]) for key in converted)
+        own = self.signature.context is None and not self.signature.by_name
+        return own and all(_alike(converted[key], arguments[key]) for key in converted)
 
 
 def _alike(converted: Any, given: Any) -> bool:
@@ -116,7 +117,7 @@ class _CellRenderer:
     def _none(self, _block: Block) -> Iterator[_Cell]:
         yield from ()
 
-    reasoning = checklist = question = notice = retry = footer = _none
+    values = reasoning = checklist = question = notice = retry = footer = _none
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
@@ -23,11 +23,12 @@ from agentmagic.display.blocks import (
     RetryBlock,
     TextBlock,
     ToolCard,
+    ValuesBlock,
 )
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
-from agentmagic.messages import Message, Reasoning, ToolCall, ToolResult, as_text
+from agentmagic.messages import Media, Message, Reasoning, ToolCall, ToolResult, as_text
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class _MarkdownRenderer:
     def prompt(self, block: PromptBlock) -> Iterator[str]:
         yield quote(prompt_of(block.prompt))
 
+    def values(self, block: ValuesBlock) -> Iterator[str]:
+        contents = ((value, as_text(one) if isinstance(one, Media) else one) for value, one in words.values(block))
+        parts = (f"{plain(value.written)}:\n\n{fence(text)}" for value, text in contents)
+        yield _folded(escape(words.values_line(block)), *parts)
+
     def text(self, block: TextBlock) -> Iterator[str]:
         yield prose(block.text)
 
@@ -116,6 +122,7 @@ def _heading(card: ToolCard) -> Markup:
     name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
     server = f"({shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.STATES[card.state], words.duration(card.seconds) if card.seconds else "")))
+    name = f"↳ {name}" if card.inner else name
     told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
     heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
     return heading.rstrip()
@@ -125,6 +132,9 @@ def _card(card: ToolCard) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
         yield from _fenced(_json(card.call.arguments), "json")
+    if card.effects:
+        yield "What it does:"
+        yield from _fenced(words.effects(card))
     if card.result:
         yield from _result(card.result)
     elif card.reason:

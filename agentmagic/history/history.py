@@ -12,13 +12,16 @@ from agentmagic.events import (
     HistoryCut,
     RunResult,
     ToolFinished,
+    ToolStarted,
     TurnFinished,
     TurnStarted,
     fold,
     without_deltas,
 )
 from agentmagic.history.journal import Journal
+from agentmagic.history.journal_reader import Saved
 from agentmagic.history.repair import unfold
+from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import (
     Message,
     Part,
@@ -69,6 +72,16 @@ class Turn:
         return self.result.usage if self.result else Usage()
 
     @property
+    def call_ids(self) -> tuple[str, ...]:
+        """The ids of the calls that were begun."""
+        return tuple(event.call.id for event in self.events if isinstance(event, ToolStarted))
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools that ran."""
+        return tuple(event.call.name for event in self.events if isinstance(event, ToolStarted))
+
+    @property
     def tool_calls(self) -> int:
         """How many tool calls were settled."""
         return sum(isinstance(event, ToolFinished) for event in self.events)
@@ -97,16 +110,18 @@ class History:
 
     `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
     messages of all turns, `usage` their tokens and cost, and `call_ids` the ids of all calls. `compacted` is the
-    last Compacted event of the turns, or None: it says how the next request is compacted. `cleared` are the turns that
-    `clear` forgot, which `undo` brings back once there is no other turn.
+    last Compacted event of the turns, or None: it says how the next request is compacted. `changes` are what `undo` and
+    `redo` go through.
 
     Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
     that the journal does not hold, are written first. The messages are a valid history after every turn.
     """
 
-    def __init__(self, turns: Iterable[Turn] = (), journal: Journal | None = None) -> None:
+    def __init__(
+        self, turns: Iterable[Turn] = (), journal: Journal | None = None, changes: UndoStack[Turn] | None = None
+    ) -> None:
         self.journal = journal
-        self.cleared: tuple[Turn, ...] = ()
+        self.changes = changes or UndoStack[Turn]()
         self._saved = journal is not None and journal.begun
         self._keep(turns)
 
@@ -114,6 +129,16 @@ class History:
     def of(cls, turns: Iterable[Sequence[Event]], journal: Journal | None = None) -> "History":
         """Make a history of logs, one for each turn, as `journal_reader.read` returns them."""
         return cls((turn_of(events) for events in turns), journal)
+
+    @classmethod
+    def of_saved(cls, saved: Saved, journal: Journal) -> "History":
+        """Make a history of what a journal holds, with what can be undone."""
+        made: dict[int, Turn] = {}  # a turn stands in many changes
+
+        def turn(events: Sequence[Event]) -> Turn:
+            return made.setdefault(id(events), made.get(id(events)) or turn_of(events))
+
+        return cls(map(turn, saved.turns), journal, saved.changes.mapped(turn))
 
     @classmethod
     def of_messages(cls, messages: Sequence[Message], model: str = "", journal: Journal | None = None) -> "History":
@@ -143,7 +168,8 @@ class History:
         if self.journal is None:
             return
         if not self._saved:
-            self._saved, self.cleared = True, ()  # the file does not hold what was cleared before it began
+            self._saved = True
+            self.changes.saved()
             for earlier in self.events:
                 self.journal.write(earlier)
         self.journal.write(event)
@@ -151,33 +177,40 @@ class History:
     def add(self, events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> None:
         """Append a finished turn; its messages are those of its result if they are not given."""
         if events and isinstance(events[0], TurnStarted):
-            self._append(turn_of(events, messages))
+            turn = turn_of(events, messages)
+            self.changes.add(self.turns, turn)
+            self._append(turn)
 
     def cut(self, turns: int) -> None:
         """Keep only the first turns."""
         if turns >= len(self.turns):
             return
-        self._keep(self.turns[:turns])
+        self._keep(self.changes.cut(self.turns, turns))
         self._write(HistoryCut(len(self.turns)))
 
     def clear(self) -> None:
         """Forget every turn, until `undo` brings them back."""
         if self.turns:
-            self.cleared = self.turns
-            self._keep(())
+            self._keep(self.changes.clear(self.turns))
             self._write(HistoryCut(0, cleared=True))
 
     def undo(self) -> Message | None:
-        """Forget the last turn and return its prompt; without turns, bring back the cleared ones and return None."""
-        if not self.turns:
-            self._keep(self.cleared)
-            if self.cleared:
-                self._write(HistoryCut(len(self.turns)))
-            self.cleared = ()
+        """Undo the last change; return the prompt of the turn that it forgets, None if it brings back cleared ones."""
+        change = self.changes.undo(self.turns)
+        if change is None:
             return None
-        prompt = self.turns[-1].prompt
-        self.cut(len(self.turns) - 1)
-        return prompt
+        self._keep(change.before)
+        self._write(HistoryCut(len(self.turns), step="undo"))
+        return None if change.kind == "clear" else change.after[-1].prompt if change.after else None
+
+    def redo(self) -> Message | None:
+        """Do the change again that was undone last; return the prompt of the turn that comes back."""
+        change = self.changes.redo()
+        if change is None:
+            return None
+        self._keep(change.after)
+        self._write(HistoryCut(len(self.turns), step="redo"))
+        return change.after[-1].prompt if change.after else None
 
     @property
     def is_saved(self) -> bool:
@@ -193,7 +226,8 @@ class History:
         if self.is_saved or self.turns or doubts:
             journal.begin((*self.events, *([InDoubt(doubts)] if doubts else ())))
         if not self.is_saved:
-            self.journal, self._saved, self.cleared = journal, journal.begun, ()
+            self.journal, self._saved = journal, journal.begun
+            self.changes.saved()
 
     def close(self) -> None:
         """Close the file of the journal; a later event opens it again."""

@@ -25,6 +25,7 @@ from agentmagic.events import (
     fold,
 )
 from agentmagic.history.repair import repaired
+from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import ToolKey, Usage
 from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
 from agentmagic.text import one_line
@@ -36,8 +37,8 @@ _EXCERPT = 60
 class Saved:
     """The content of a journal: whole turns, each from its TurnStarted to its TurnFinished.
 
-    `problems` says in sentences what could not be read, and that the last turn was cut off. `closing` are
-    the events that complete the last turn if the file breaks off before its end.
+    `changes` can be undone and done again. `problems` says in sentences what could not be read, and that the last turn
+    was cut off. `closing` are the events that complete the last turn if the file breaks off before its end.
 
     `spent` is the cost of every turn in the file, undone turns included. `lost_turns` counts the turns whose
     beginning could not be read, and which are not among `turns`.
@@ -54,6 +55,7 @@ class Saved:
     closing: tuple[Event, ...] = ()
     spent: Usage = field(default_factory=Usage)
     lost_turns: int = 0
+    changes: UndoStack[tuple[Event, ...]] = field(default_factory=UndoStack[tuple[Event, ...]], compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +109,17 @@ def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
 
 def _glance(path: Path, most: int | None) -> SavedConversation | None:
     # A list of many long files must be quick, so only the lines that begin and cut turns are decoded.
-    prompts: list[str] = []
-    cleared: list[str] = []
+    prompts: tuple[str, ...] = ()
+    changes = UndoStack[str]()
     try:
         whole = most is None or path.stat().st_size <= most
         for line in _lines(path) if whole else ():
             if line.startswith((b'{"type":"turn_started"', b'{"type":"history_cut"')):
                 match decode_record(line):
                     case TurnStarted(prompt=prompt):
-                        prompts.append(prompt.text)
-                    case HistoryCut(turns=turns, cleared=is_clear):
-                        cleared = prompts if is_clear else cleared
-                        prompts = (prompts if turns <= len(prompts) else cleared)[:turns]
+                        prompts = changes.add(prompts, prompt.text)
+                    case HistoryCut() as cut:
+                        prompts = changes.follow(prompts, cut)
                     case _:
                         pass
         turns = len(prompts) if whole else 0 if not holds_journal(path) or _is_cleared(path) else None
@@ -167,8 +168,8 @@ class _Reading:
     """
 
     def __init__(self) -> None:
-        self._turns: list[tuple[Event, ...]] = []
-        self._cleared: list[tuple[Event, ...]] = []
+        self._turns: tuple[tuple[Event, ...], ...] = ()
+        self._changes = UndoStack[tuple[Event, ...]]()
         self._open: list[Event] = []
         self._spent = Usage()
         self._doubts = _Doubts()
@@ -182,9 +183,7 @@ class _Reading:
                 self._forget_lost()
             case HistoryCut():
                 self._close()
-                if record.cleared:
-                    self._cleared = self._turns[:]
-                self._turns = (self._turns if record.turns <= len(self._turns) else self._cleared)[: record.turns]
+                self._turns = self._changes.follow(self._turns, record)
             case TurnStarted():
                 self._close()
                 self._open = [record]
@@ -209,7 +208,7 @@ class _Reading:
         lost = self._turns.count(())
         self._forget_lost()
         doubts = frozenset(self._doubts.tools)
-        return Saved(tuple(self._turns), doubts, tuple(problems), closing, self._spent, lost)
+        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost, self._changes)
 
     @property
     def _begun(self) -> bool:
@@ -227,12 +226,13 @@ class _Reading:
         return (*closing, TurnFinished(result))
 
     def _finish(self, turn: tuple[Event, ...], usage: Usage) -> None:
-        self._turns.append(turn)
+        self._turns = self._changes.add(self._turns, turn)
         self._spent += usage
         self._open = []
 
     def _forget_lost(self) -> None:
-        self._turns = [turn for turn in self._turns if turn]
+        self._turns = tuple(turn for turn in self._turns if turn)
+        self._changes = self._changes.mapped(lambda turn: turn or None)
         if not self._begun:
             self._spent += _used(self._open)
             self._open = []

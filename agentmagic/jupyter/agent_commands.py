@@ -5,10 +5,9 @@ A method's parameters are the arguments, its docstring is the help.
 
 import shlex
 import time
-from collections.abc import Callable
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -16,13 +15,13 @@ from agentmagic import log
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter import formatting
-from agentmagic.jupyter.completion import conversations, folders, models, sessions
+from agentmagic.jupyter.completion import conversations, folders, models, sessions, types
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, check_name
 from agentmagic.jupyter.notebook_file import SUFFIX
-from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
+from agentmagic.jupyter.options import Arg, Ask, Command, LineMagic, SessionName
 from agentmagic.session import Session
-from agentmagic.settings import file_of, path_of
+from agentmagic.settings import REPLAY, Replay, file_of, path_of
 from agentmagic.widgets import commands
 from agentmagic.widgets.commands import count_turns, relative_path
 
@@ -38,16 +37,30 @@ def _check_turns(turns: int | None) -> None:
         raise UsageError(message)
 
 
+class CellTurns(Protocol):
+    """Begins turns in the running cell."""
+
+    def answer(self, command: Ask, prompt: str) -> object:
+        """Ask, and return the answer as a value."""
+        ...
+
+    def fix(self, session: str) -> None:
+        """Ask about the last error of a cell."""
+        ...
+
+    def resume(self, session: str) -> None:
+        """Go on with the plan that the last turn left open."""
+        ...
+
+
 class AgentCommands:
     """The subcommands of `%agent`, which is loaded under the name `magic`."""
 
-    def __init__(
-        self, shell: InteractiveShell, namespace: Namespace, magic: str, resume: Callable[[str], None]
-    ) -> None:
+    def __init__(self, shell: InteractiveShell, namespace: Namespace, magic: str, turns: CellTurns) -> None:
         self._shell = shell
         self._namespace = namespace
         self._magic = magic
-        self._resume = resume
+        self._turns = turns
 
     def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
@@ -55,6 +68,22 @@ class AgentCommands:
         rows = formatting.status(session, known, self._namespace.place())
         ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
         return f"{rows}\n\n{formatting.servers(known.toolsets())}\n\n{ask}"
+
+    def ask(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        as_type: Annotated[
+            str | None,
+            Arg("--as TYPE", "what the answer is, as of %%%%agent; its value is returned", complete=types),
+        ] = None,
+        prompt: Annotated[tuple[str, ...], Arg("PROMPT", "the prompt, in quotes", rest=True)],
+    ) -> object:
+        """Ask, and return the answer: x = %agent ask "How many rows?"."""
+        if not prompt:
+            message = f'The prompt is empty. Write it in quotes: x = %{self._magic} ask "How many rows?"'
+            raise UsageError(message)
+        return self._turns.answer(Ask(session, as_type=as_type), " ".join(prompt))
 
     def history(
         self,
@@ -79,9 +108,21 @@ class AgentCommands:
         self._namespace.session(name or session).chat()
         return ""
 
-    def tools(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Show the tools the next turn would have, connecting servers where need be."""
+    def tools(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        source: Annotated[
+            Literal["notebook"] | None, Arg("notebook", "offer the tools of this notebook in every turn of the session")
+        ] = None,
+        switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
+    ) -> str:
+        """Show the tools the next turn would have, connecting servers where need be; offer those of the notebook."""
         known = self._namespace.known(session)
+        if source is not None:
+            self._namespace.offer_notebook(known, offered=switch is None)
+            if switch is not None:
+                return "The tools of the notebook are no longer offered."
         return formatting.tools(*self._namespace.definitions(self._namespace.toolsets(known, known.agent)))
 
     def models(
@@ -107,8 +148,13 @@ class AgentCommands:
         return formatting.stats(self._namespace.known(session))
 
     def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Go on with the plan that the last turn left open; tasks that are done are not run again."""
-        self._resume(session)
+        """Go on with the plan that the last turn left open; done tasks are not run again."""
+        self._turns.resume(session)
+        return ""
+
+    def fix(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Ask the agent about the last error of a cell: the cell and its traceback are the prompt."""
+        self._turns.fix(session)
         return ""
 
     def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
@@ -117,11 +163,16 @@ class AgentCommands:
         return f"The conversation is forgotten. %{self._magic} undo brings it back."
 
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Forget the last turn, and show its prompt, or bring back a conversation that was reset."""
+        """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
         known = self._namespace.known(session)
-        if undone := known.undo():
-            return f"Forgotten: {undone.text}"
-        return f"Brought back {count_turns(len(known.turns))}." if known.turns else "There is no turn to undo."
+        known.undo()
+        return commands.undone(known)
+
+    def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+        """Do again what was undone last."""
+        known = self._namespace.known(session)
+        known.redo()
+        return commands.undone(known, redo=True)
 
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""
@@ -192,10 +243,62 @@ class AgentCommands:
         ],
         overwrite: Annotated[bool, Arg("--overwrite", "replace the file if it is there")] = False,
     ) -> str:
-        """Write the conversation for others to read, send or run, in the form that the file's name asks for."""
+        """Write the conversation to a file; its name decides in which form."""
         known = self._namespace.known(session)
         file = self._export_file(target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
+
+    def cassette(
+        self,
+        *,
+        target: Annotated[
+            str | None,
+            Arg("FILE", "the file, relative to the working directory; .cassette.yaml by custom", complete=folders),
+        ] = None,
+    ) -> str:
+        """Show the cassette of the notebook, or name it; its mode stays. Sessions are recorded to it and replayed."""
+        if target is not None:
+            self._namespace.insert(file_of(target))
+        deck = self._namespace.session(DEFAULT_SESSION).deck
+        if deck.path is None:
+            return f"No cassette is named. %{self._magic} cassette FILE names one."
+        modes = f"%{self._magic} record records to it, %{self._magic} replay plays it."
+        return f"Cassette: {relative_path(deck.path)}. {modes}"
+
+    def record(self) -> str:
+        """Record the cells that run from now on to the cassette."""
+        return self._in_mode("record")
+
+    def replay(
+        self,
+        *,
+        frozen: Annotated[
+            Literal["all", "model", "tools"],
+            Arg("all | model | tools", "what comes from the tape: all, the model's answers, or the results of tools"),
+        ] = "all",
+        report: Annotated[bool, Arg("--report", "show what was found of each request, in a table")] = False,
+    ) -> str:
+        """Play the cells that run from now on from the cassette, each request compared with the recorded one."""
+        if report:
+            return formatting.verdicts(self._namespace.sessions())
+        modes: dict[str, Replay] = {"all": "replay", "model": "replay-model", "tools": "replay-tools"}
+        return self._in_mode(modes[frozen])
+
+    def live(self) -> str:
+        """Leave the cassette alone from now on."""
+        return self._in_mode("live")
+
+    def auto(self) -> str:
+        """Play what is unchanged from the cassette; at the first change go on live, and record it anew."""
+        return self._in_mode("auto")
+
+    def _in_mode(self, mode: Replay) -> str:
+        self._namespace.choose(mode)
+        deck = self._namespace.session(DEFAULT_SESSION).deck
+        if mode != "live" and deck.path is None:
+            return f"Mode: {mode}. It needs a cassette: %{self._magic} cassette FILE names one."
+        override = "" if deck.mode == mode else f" {REPLAY}={deck.mode} is set, and holds."
+        return f"Mode: {mode}.{override}"
 
     def debug(
         self,
@@ -278,6 +381,7 @@ def _how_to_load(name: str) -> str:
 
 AGENT_COMMANDS: dict[str, Command] = {
     "status": AgentCommands.status,
+    "ask": AgentCommands.ask,
     "history": AgentCommands.history,
     "chat": AgentCommands.chat,
     "tools": AgentCommands.tools,
@@ -285,13 +389,20 @@ AGENT_COMMANDS: dict[str, Command] = {
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
     "resume": AgentCommands.resume,
+    "fix": AgentCommands.fix,
     "reset": AgentCommands.reset,
     "undo": AgentCommands.undo,
+    "redo": AgentCommands.redo,
     "sessions": AgentCommands.sessions,
     "load": AgentCommands.load,
     "save": AgentCommands.save,
     "fork": AgentCommands.fork,
     "export": AgentCommands.export,
+    "cassette": AgentCommands.cassette,
+    "record": AgentCommands.record,
+    "replay": AgentCommands.replay,
+    "live": AgentCommands.live,
+    "auto": AgentCommands.auto,
     "debug": AgentCommands.debug,
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape, glob
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from IPython.core import completer
@@ -20,7 +21,9 @@ from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.providers.base import SETTINGS, Effort
 from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
+from agentmagic.session import Session
 from agentmagic.tools.functions import is_tool
+from agentmagic.tools.pictures import is_picture
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.options import LineMagic, Parser
@@ -31,6 +34,8 @@ T = TypeVar("T")
 
 LONGEST_WAIT = 0.5
 """Seconds that a server has to list its prompts or resources; Tab must not seem to hang."""
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 # A brace or an @ that is still open at the cursor; an @ behind a word belongs to an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
@@ -76,6 +81,37 @@ def functions(word: CursorWord) -> Sequence[str]:
     """Return the notebook's tools, each behind the names that the word already lists."""
     listed = word.typed[word.typed.rfind("=") + 1 : word.typed.rfind(",") + 1]
     return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
+
+
+def variables(word: CursorWord) -> Sequence[str]:
+    """Return the variables of the notebook that hold values: no sessions, modules, functions and types."""
+    known = tuple(word.namespace.variables.items())
+    return [name for name, value in known if not (name.startswith("_") or _is_code(value))]
+
+
+def types(word: CursorWord) -> Sequence[str]:
+    """Return the types of answers that the notebook has defined, each also behind `list[`."""
+    known = tuple(word.namespace.variables.items())
+    names = [name for name, value in known if not name.startswith("_") and _is_form(value)]
+    return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
+
+
+def _is_code(value: object) -> bool:
+    return isinstance(value, ModuleType | type | Session) or callable(value)
+
+
+def _is_form(value: object) -> bool:
+    """Return whether a value is a type with fields, or a JSON Schema."""
+    if isinstance(value, dict):
+        return not {"type", "properties", "$ref", "anyOf"}.isdisjoint(cast("dict[Any, Any]", value))
+    marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
+    return isinstance(value, type) and any(hasattr(cast("object", value), mark) for mark in marks)
+
+
+def images(word: CursorWord) -> Sequence[str]:
+    """Return the variables that hold a figure or an image, and the paths of images."""
+    held = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
+    return [*(name for name in held if not name.startswith("_")), *_paths(word.typed, _IMAGES)]
 
 
 def conversations(word: CursorWord) -> Sequence[str]:
@@ -143,7 +179,7 @@ def _listed(
         return []
 
 
-def _paths(typed: str, suffix: str | None) -> list[str]:
+def _paths(typed: str, suffix: str | tuple[str, ...] | None) -> list[str]:
     """Return the folders, and the files with a suffix if one is given, whose paths begin as typed; hidden ones too."""
     paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (Path.glob takes no absolute pattern)
     named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
@@ -197,7 +233,8 @@ class _Candidates:
         if brace := _BRACE.search(until):
             return brace[1], [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
         if server := _SERVER.search(until):
-            return server[1], [f"{name}:" for name in servers(CursorWord(self._namespace, server[1]))]
+            found = [f"{name}:" for name in servers(CursorWord(self._namespace, server[1]))]
+            return server[1], [*found, *self._namespace.attachable_names(), "out[", "In[", "error"]
         if resource := _RESOURCE.search(until):
             return resource[2], _resources(self._namespace, resource[1])
         return "", ()

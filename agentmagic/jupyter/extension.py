@@ -12,19 +12,22 @@ from agentmagic import log
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import panel
 from agentmagic.jupyter.agent_commands import AgentCommands, agent_magic
+from agentmagic.jupyter.capture import OutputCapture
+from agentmagic.jupyter.cell_errors import CellErrors
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.frontend import Keyboard, front_end, in_kernel, say
+from agentmagic.jupyter.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
+from agentmagic.jupyter.notebook_kernel import KernelNotebook
 from agentmagic.jupyter.options import Ask, Help, LineMagic, ask_parser, fill_line, parse_ask
 from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message, user
+from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
 from agentmagic.runtime.engine import engine
-
-RESUMED = "Go on with the plan."
-"""The prompt of a turn that resumes a plan."""
+from agentmagic.tools.notebook.base import attach
 
 
 class AgentMagics:
@@ -38,9 +41,11 @@ class AgentMagics:
         self._name = name
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
-        self.commands = AgentCommands(shell, namespace, name, self._resume)
+        self.live_runs = LiveRuns(shell)
+        self.errors = CellErrors(shell, name)
+        self.commands = AgentCommands(shell, namespace, name, self)
 
-    def functions(self) -> list[tuple[str, str, Callable[..., None]]]:
+    def functions(self) -> list[tuple[str, str, Callable[..., Any]]]:
         """Return the magics to register: kind, name, and a function whose docstring is the help."""
         agent, mcp = partial(_carry_out, self.agent, self.commands), partial(_carry_out, self.mcp, self._mcp_commands)
         return [
@@ -49,14 +54,14 @@ class AgentMagics:
             ("line", "mcp", self._magic(mcp, self.mcp.overview())),
         ]
 
-    def _magic(self, run: Callable[..., None], about: str) -> Callable[..., None]:
+    def _magic(self, run: Callable[..., Any], about: str) -> Callable[..., Any]:
         """Return a magic whose line has the values of the notebook in it, and whose errors are one line."""
 
         @no_var_expand  # IPython would put values into quoted text too
         @needs_local_scope
         @one_line
-        def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> None:
-            run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
+        def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> Any:
+            return run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
 
         magic.__doc__ = about  # shown for `%%agent?`
         return magic
@@ -74,7 +79,21 @@ class AgentMagics:
     def _put(self, session: str, prompt: Message) -> None:
         self._runner.put(Ask(session), prompt)
 
-    def _resume(self, session: str) -> None:
+    def answer(self, command: Ask, prompt: str) -> object:
+        """Ask, and return the answer as a value: its text, or the value if a type was given."""
+        result = self._runner.ask(command, prompt)
+        if result is None or command.as_type is not None:
+            return result and result.value
+        answer = AnswerText(result.final_text)
+        self.live_runs.tell(answer)
+        return answer
+
+    def fix(self, session: str) -> None:
+        """Ask about the last error of a cell."""
+        self._runner.put(Ask(session), user(self.errors.prompt()))
+
+    def resume(self, session: str) -> None:
+        """Go on with the plan that the last turn left open."""
         self._runner.put(Ask(session), user(RESUMED), resume=True)
 
 
@@ -89,9 +108,14 @@ def _whole(name: str, lines: list[str]) -> list[str]:
     return lines
 
 
-def _carry_out(magic: LineMagic, commands: object, line: str) -> None:
-    if words := magic.carry_out(commands, line):
-        say(words)
+def _carry_out(magic: LineMagic, commands: object, line: str) -> Any:
+    """Print what a subcommand says, or return its value if it has one."""
+    said = magic.carry_out(commands, line)
+    if type(said) is not str:
+        return said
+    if said:
+        say(said)
+    return None
 
 
 Shell = Any
@@ -118,7 +142,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     unload(shell)
     for look in _looks.pop(id(shell), ()):
         shell.events.register("post_run_cell", look)
-    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell)))
+    hidden = frozenset[str](shell.user_ns_hidden)
+    namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
     for kind, magic, function in magics.functions():
@@ -133,8 +158,13 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     whole = partial(_whole, name)
     shell.input_transformers_cleanup.append(whole)
     undo.callback(shell.input_transformers_cleanup.remove, whole)
+    shell.events.register("post_run_cell", magics.errors.notice)
+    undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
     panel.load(shell, namespace, magics.agent, magics.commands)
+    magics.live_runs.load(undo.callback)
     _attach(shell)
+    engine().main.keeping = namespace.keeper.around
+    attach(KernelNotebook(shell, namespace.notebook))
     undo.callback(_detach)
     preload()
     log.keep()
@@ -159,15 +189,19 @@ def _attach(shell: Shell) -> None:
     main = engine().main
     main.holds_tools = True
     main.person = Keyboard(shell)
+    main.capture = partial(OutputCapture, shell)
     loop = getattr(shell.kernel, "io_loop", None) if in_kernel(shell) else None
     if loop is not None:  # a terminal has no loop: there tools run in the main thread only while a cell blocks it
         main.attach(loop.add_callback)
 
 
 def _detach() -> None:
+    attach(None)
     main = engine().main
     main.holds_tools = False
     main.person = None
+    main.capture = None
+    main.keeping = None
     main.attach(None)
 
 

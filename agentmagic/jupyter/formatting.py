@@ -1,5 +1,6 @@
 """What `%agent` and `%mcp` print about sessions, tools, models and servers: plain text."""
 
+import json
 import re
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from agentmagic.display.words import cost
 from agentmagic.events import (
     Event,
     Notice,
+    PromptValue,
     StepFinished,
     StepRetried,
     TaskFinished,
@@ -24,8 +26,10 @@ from agentmagic.events import (
 from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook_file import SaveFolder
 from agentmagic.log import LogEntry
-from agentmagic.messages import ToolDef, Usage
+from agentmagic.loop.step import Preview
+from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
 from agentmagic.providers.registry import Provider, default_model, info, providers
+from agentmagic.replay.comparison import Difference
 from agentmagic.session import Session
 from agentmagic.text import one_line, shown
 from agentmagic.tools.base import Toolset
@@ -47,11 +51,43 @@ STDERR_LINES = 5
 WIDTH = 100
 """Characters that are shown of a prompt, an answer or a description."""
 
-_PLACEHOLDERS = {"scripted": "FILE.json"}
+_PLACEHOLDERS = {"scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
 """What stands behind the colon of a model if it is not the model's name."""
 
 
 # -- sessions --------------------------------------------------------------------------------------
+
+
+def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
+    """Return what a turn would send: tokens by part, then the parts themselves."""
+    request = seen.request
+    rows = [(part, f"{number:>8,} tokens") for part, number in seen.tokens.items()]
+    rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
+    rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
+    left = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
+    tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
+    messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
+    parts = {"Instructions": [request.instructions], "Tools": tools, "Messages": messages}
+    written = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
+    width = max(len(label) for label, _ in rows)
+    lines = [f"  {label:<{width}}  {value}" for label, value in rows]
+    if told:
+        lines.insert(-len(told), "\nof the prompt:")
+    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + left
+    return "\n\n".join([head, *(text for text in written if not text.endswith("--\n"))])
+
+
+def _words(message: Message) -> str:
+    """Return a message as a model gets it, media named in words."""
+    parts = (
+        f"{part.name}({json.dumps(part.arguments, default=str)})"
+        if isinstance(part, ToolCall)
+        else part.text
+        if isinstance(part, Reasoning | ToolResult)
+        else as_text(part)
+        for part in message.parts
+    )
+    return "\n".join(parts)
 
 
 def status(name: str, session: Session, place: SaveFolder) -> str:
@@ -64,10 +100,16 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
         ("permission", _permission(session.agent.permission)),
+        ("cassette", _cassette(session)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+
+
+def _cassette(session: Session) -> str:
+    path = session.deck.path
+    return "" if path is None else relative_path(path)  # not the mode, which a saved notebook does not tell
 
 
 def new_session(name: str) -> str:
@@ -102,6 +144,26 @@ def stats(session: Session) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table)
     return "\n".join(lines) if rows else "There are no turns yet."
+
+
+def verdicts(sessions: Mapping[str, Session]) -> str:
+    """Return a table with a line for each request that was compared with its recording."""
+    rows = [
+        (name, one_line(shown(found.prompt), 40), f"{found.step}", found.cause, _found(found.differences))
+        for name, session in sessions.items()
+        for found in session.deck.verdicts
+    ]
+    head = ("session", "cell", "step", "verdict", "")
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows))
+    return "\n".join(lines) if rows else "Nothing was replayed yet."
+
+
+def _found(differences: Sequence[Difference]) -> str:
+    if not differences:
+        return ""
+    first = differences[0]
+    return f"{first.field}: {one_line(shown(first.before), 40)} -> {one_line(shown(first.after), 40)}"
 
 
 def _turn_figures(name: str, events: Sequence[Event], spent: Usage) -> tuple[str, ...]:

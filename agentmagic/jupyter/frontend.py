@@ -37,16 +37,16 @@ class FrontEnd:
     kind: Kind
     attended: bool
 
-    def screen(self) -> "TurnScreen":
-        """Return a new screen for this cell."""
+    def screen(self, *, large: bool = False) -> "TurnScreen":
+        """Return a new screen for this cell, with `large` in type for a projector."""
         from agentmagic.jupyter.screens import BatchScreen, FallbackScreen, LiveScreen, TerminalScreen
 
         match self.kind:
             case Kind.LIVE:
                 place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
-                screen = LiveScreen(place, html, reachable=_has_subshells(self.shell))
+                screen = LiveScreen(place, html, reachable=_has_subshells(self.shell), large=large)
             case Kind.BATCH:
-                screen = BatchScreen(publisher(self.shell, None))
+                screen = BatchScreen(publisher(self.shell, None), large=large)
             case Kind.TEXT:
                 screen = TerminalScreen(sys.stdout)
         return FallbackScreen(screen)

@@ -83,8 +83,10 @@ class McpCommands:
             _refuse(program, "is a program", {"--header": header, "--sse": sse})
             variables = dict(_pair(one, "=", "a variable. Write NAME=VALUE") for one in env)
             entry |= {"command": program, "args": arguments, "env": variables}
-        group = self._namespace.need_servers()
-        engine().call(group.add(name, config.parse(entry)))
+        group, replays = self._namespace.need_servers(), self._namespace.replays
+        engine().call(group.add(name, config.parse(entry), connect=not replays))
+        if replays:
+            return f"{name} is not started: a replay needs no server. The first turn that is not replayed starts it."
         return formatting.servers((group,), name)
 
     def load(

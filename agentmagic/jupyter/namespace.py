@@ -5,23 +5,27 @@ import builtins
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from keyword import iskeyword
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
 from agentmagic.errors import UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
+from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
 from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.messages import ToolDef
+from agentmagic.providers.catalog import ModelInfo
+from agentmagic.providers.registry import address_of, info
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.settings import path_of
-from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_source
+from agentmagic.settings import Replay, learn_secrets, path_of, replay_override, schema_only
+from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source
 from agentmagic.tools.functions import Functions, function_tool, is_tool
+from agentmagic.tools.notebook import NotebookTools
+from agentmagic.tools.notebook.snapshots import VariableKeeper
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from agentmagic.tools.mcp import McpServers
 
 Variables = MutableMapping[str, Any]
@@ -31,18 +35,20 @@ DEFAULT_SESSION = "agent"
 """The variable that holds the session of `%%agent` without a NAME."""
 
 
-def check_name(name: str | None) -> None:
-    """Raise UsageError for a name that no session can have."""
+def check_name(name: str | None, what: str = "name a session") -> None:
+    """Raise UsageError for a name that no session can have, or no variable that is to do `what`."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
-        message = f"{name!r} cannot name a session, which is a variable: it is a name of Python or IPython itself."
+        message = f"{name!r} cannot {what}, which is a variable: it is a name of Python or IPython itself."
         raise UsageError(message)
     if name is not None and (not name.isidentifier() or iskeyword(name)):
-        message = f"{name!r} cannot name a session, which is a variable: use letters, digits and _, no digit first."
+        message = f"{name!r} cannot {what}, which is a variable: use letters, digits and _, no digit first."
         raise UsageError(message)
 
 
-class NotebookTools:
+class MarkedFunctions:
     """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
+
+    is_local = True
 
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
@@ -66,17 +72,19 @@ class Chosen:
 
     def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
         self._names = names
-        self._toolsets = toolsets
+        self.sources = toolsets
+
+    def over(self, sources: Sequence[Toolset]) -> "Chosen":
+        """Return the same choice of tools of other toolsets."""
+        return Chosen(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
         """Return the chosen tools in the order of the choice.
 
         Raises UsageError if one is missing, and ServersUnreachable if it may be a tool of a server that failed.
         """
-        listed = await asyncio.gather(*map(list_source, self._toolsets))
-        found: dict[str, Tool] = {}
-        for tool in (tool for tools, _ in listed for tool in tools):
-            found.setdefault(tool.name, tool)
+        listed = await asyncio.gather(*map(list_source, self.sources))
+        found = _by_name(listed)
         chosen = [found[name] for name in self._names if name in found]
         if len(chosen) == len(self._names):
             return chosen
@@ -86,18 +94,29 @@ class Chosen:
             raise ServersUnreachable(message, chosen, problems)
         raise UsageError(message)
 
+    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+        """Return the chosen tools that can be had without connecting a server, and the servers left out."""
+        listed = await asyncio.gather(*map(list_connected, self.sources))
+        found = _by_name(listed)
+        return [found[name] for name in self._names if name in found], [one for _, left in listed for one in left]
+
     async def aclose(self) -> None:
         """Do nothing: the toolsets belong to the session."""
+
+
+def _by_name(listed: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
+    return {tool.name: tool for tools, _ in reversed(list(listed)) for tool in reversed(tools)}
 
 
 class Namespace:
     """The sessions of a notebook, and what all of them share: its functions and the servers of `%mcp`.
 
-    `place` returns, for the running cell, where the sessions that it makes are saved.
+    `place` returns, for the running cell, where the sessions that it makes are saved. `hidden` are IPython's names.
     """
 
-    def __init__(self, variables: Variables, notebook: KnownNotebook) -> None:
+    def __init__(self, variables: Variables, notebook: KnownNotebook, hidden: frozenset[str] = frozenset()) -> None:
         self.notebook = notebook
+        self.hidden = hidden
         self.place = notebook.place
         self.variables = variables
         # The session that writes each file, to close the file when another session takes over its name.
@@ -105,7 +124,49 @@ class Namespace:
         # Sessions that have the notebook's tools: a session may have several names, or lose its own.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
-        self._functions = NotebookTools(variables)
+        self._cassette: Path | None = None
+        self._mode: Replay | None = None
+        self._functions = MarkedFunctions(variables)
+        self._look = NotebookTools()
+        self.keeper = VariableKeeper(variables)
+
+    def insert(self, cassette: "Path") -> None:
+        """Use a cassette in all sessions of the notebook, those that are made later included."""
+        self._cassette = cassette
+        for session in self.sessions().values():
+            session.deck.insert(cassette)
+
+    def choose(self, mode: Replay) -> None:
+        """Use the cassette in this mode in all sessions of the notebook."""
+        self._mode = mode
+        for session in self.sessions().values():
+            session.deck.choose(mode)
+
+    @property
+    def replays(self) -> bool:
+        """Whether the notebook is in the mode `replay`, which needs no server."""
+        return (replay_override() or self._mode) == "replay"
+
+    def attachables(self, session: Session, agent: Agent) -> Attachables:
+        """Return what a prompt to an agent of a session can attach."""
+
+        def model() -> ModelInfo:
+            chosen = session.model(agent)
+            return info(chosen.name, address_of(chosen))
+
+        learn_secrets()  # before any value is shown
+        return Attachables(self.variables, Attacher(model, schema_only=schema_only()), self.hidden, self.folder)
+
+    def attachable_names(self) -> list[str]:
+        """Return the names of the variables to offer behind an `@`: the notebook's own, not what it has imported."""
+        names = Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
+        return [name for name in names if _is_own(self.variables.get(name))]
+
+    @property
+    def folder(self) -> Path:
+        """The notebook's folder, or the kernel's if the notebook is unknown."""
+        notebook = self.place().notebook
+        return notebook.parent if notebook is not None else Path.cwd()
 
     def need_servers(self) -> "McpServers":
         """Return the servers of `%mcp`, made and offered to every session if there were none yet."""
@@ -164,7 +225,7 @@ class Namespace:
         elif not isinstance(value, Session):
             message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
             raise UsageError(message)
-        self.equip(value)
+        self.equip(value, name)
         return value
 
     def bind(self, name: str, session: Session) -> None:
@@ -190,6 +251,7 @@ class Namespace:
             raise UsageError(message)
         forked = session.fork(turns)
         self._equipped.add(forked)  # a fork has the toolsets of its original
+        self._join(forked, name)
         forked.listen(self._remember)
         if path is not None:
             forked.save(path)
@@ -219,12 +281,23 @@ class Namespace:
         items = tuple(self.variables.items())  # a copy: tools in other threads may bind variables
         return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
 
-    def toolsets(self, session: Session, agent: Agent, chosen: Sequence[str] | None = None) -> tuple[Toolset, ...]:
+    def offer_notebook(self, session: Session, *, offered: bool) -> None:
+        """Offer the tools of the notebook in every later turn of a session, or no more."""
+        session.remove_toolset(self._look)
+        if offered:
+            session.add_toolset(self._look)
+
+    def toolsets(
+        self, session: Session, agent: Agent, chosen: Sequence[str] | None = None, *, notebook: bool = False
+    ) -> tuple[Toolset, ...]:
         """Return the sources of tools of a turn, without empty ones; with `chosen`, one source of these tools.
 
+        With `notebook`, the tools of the notebook are among them.
         Raises UsageError for a chosen name that no source can have.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
+        if notebook and self._look not in sources:
+            sources = (*sources, self._look)
         if chosen is None:
             return sources
         functions = {name: self.variables[name] for name in chosen if _is_function(self.variables.get(name))}
@@ -248,6 +321,10 @@ class Namespace:
         if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
             self.notebook.remember()
 
+    def _join(self, session: Session, name: str) -> None:
+        """Have a session use the notebook's cassette, under its name."""
+        session.deck.join("" if name == DEFAULT_SESSION else name, self._cassette, self._mode)
+
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:
             return not self._servers.servers
@@ -267,11 +344,14 @@ class Namespace:
             earlier.history.close()
         return Session(recipe, path=path)
 
-    def equip(self, session: Session) -> None:
-        """Give a session the notebook's functions and servers, once."""
+    def equip(self, session: Session, name: str | None = None) -> None:
+        """Give a session the notebook's functions, servers and cassette, once."""
         if session in self._equipped:
             return
         self._equipped.add(session)
+        names = (name for name, one in self.sessions().items() if one is session)
+        self._join(session, name or next(names, DEFAULT_SESSION))
+        session.keeper = self.keeper
         session.listen(self._remember)
         session.add_toolset(self._functions)
         if self._servers is not None:
@@ -283,6 +363,11 @@ def _check_listed(name: str) -> None:
     if name.startswith("_"):
         message = f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
         raise UsageError(message)
+
+
+def _is_own(value: object) -> bool:
+    """Return whether a value is data, or a function or class that the notebook has defined."""
+    return not callable(value) or getattr(value, "__module__", "") == "__main__"
 
 
 def _is_function(value: object) -> bool:

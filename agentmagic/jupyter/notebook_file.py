@@ -1,7 +1,7 @@
 """Which notebook the kernel runs, and where its conversations are saved (SESSION-3).
 
-A notebook is known by its cells and the number of its file, not by its name alone. A notebook that was renamed keeps
-its conversations, and a new notebook under an old name is not offered those of another.
+A notebook is known by its cells and the number of its file, not by its name alone. A notebook that was renamed or
+moved keeps its conversations, and a new notebook under an old name is not offered those of another.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from itertools import count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +36,8 @@ MOST_READ = 128 * 2**20
 """Bytes that are read of other notebooks in search of one that was renamed."""
 MOST_CELLS = 500
 """Cells that a record holds: those that were seen last."""
+MOST_FOLDERS = 300
+"""Folders near a notebook that are searched for its conversations, if it was moved."""
 TELLING = 40
 """Characters that the source of a cell without an id needs to be told from cells of other notebooks."""
 
@@ -179,9 +181,28 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         return own
     if ours:
         return _named_anew(max(ours, key=ours.__getitem__), own)
+    if (moved := _moved(notebook, number, cells)) is not None:
+        with suppress(OSError):  # then the conversations stay where they are
+            base.mkdir(exist_ok=True)
+        return _named_anew(moved, own)
     if _record(own) is None:  # there is none yet, or an earlier version made it
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
+
+
+def _moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
+    """Return the folder of conversations of a notebook that was moved here, or None.
+
+    It is searched for in the folders above, below and next to the notebook's. Cells and number must both agree: a
+    copy, or another notebook made of the same template, has another number.
+    """
+    here = notebook.parent
+    near = (one for one in chain((here.parent,), here.glob("*/"), here.parent.glob("*/")) if one != here)
+    for record_file in chain.from_iterable(one.glob(f"{FOLDER}/*/{RECORD}") for one in islice(near, MOST_FOLDERS)):
+        record = _record(record_file.parent)
+        if record is not None and number == record.number and not cells.isdisjoint(record.cells):
+            return record_file.parent
+    return None
 
 
 def _record(folder: Path) -> _Identity | None:
@@ -237,6 +258,18 @@ def _beside(notebook: Path) -> Iterator[tuple[Path, os.stat_result]]:
         if path != notebook:
             with suppress(OSError):  # it was deleted meanwhile
                 yield path, path.stat()
+
+
+def read_notebook(notebook: Path) -> list[dict[str, Any]]:
+    """Return the saved cells of a notebook, which may have been written by anyone; none if it cannot be read."""
+    try:
+        match json.loads(_read(notebook)):
+            case {"cells": [*cells]}:
+                return [cast("dict[str, Any]", cell) for cell in cells if isinstance(cell, dict)]
+            case _:
+                return []
+    except (OSError, ValueError, RecursionError):
+        return []
 
 
 def _cells(notebook: Path, holding: str = "") -> frozenset[str]:

@@ -21,11 +21,21 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.errors import UsageError
-from agentmagic.jupyter.completion import Source, functions, model_settings, models, sessions
+from agentmagic.jupyter.answers import check_variable
+from agentmagic.jupyter.completion import (
+    Source,
+    functions,
+    images,
+    model_settings,
+    models,
+    sessions,
+    types,
+    variables,
+)
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
 from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
-from agentmagic.settings import Permission
+from agentmagic.settings import Permission, Replay
 
 SESSION_FLAGS = ("-s", "--session")
 HELP_FLAGS = frozenset({"--help", "-h"})
@@ -33,8 +43,11 @@ HELP_FLAGS = frozenset({"--help", "-h"})
 _QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
 """A quoted piece of a line, or one outside quotes; quotes within braces belong to an expression."""
 
-Command = Callable[..., str]
-"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print."""
+Command = Callable[..., Any]
+"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`; returns what to print, a `str`.
+
+`ask` returns the value of its expression instead, which is never a plain `str`.
+"""
 
 
 @dataclass(frozen=True)
@@ -125,8 +138,9 @@ def read_settings(written: Sequence[str]) -> ModelSettings:
 
 @dataclass(frozen=True)
 class Ask:
-    """Ask the agent; the cell's body is the prompt. {expression} puts a value of the notebook into it.
+    """Ask the agent; the cell's body is the prompt.
 
+    {expression} puts a value of the notebook into the prompt, @name attaches a variable or a file.
     The options hold for this turn. %agent models NAME chooses a model for the session.
     """
 
@@ -163,7 +177,19 @@ class Ask:
             parse=_names,
         ),
     ] = None
+    image: Annotated[
+        tuple[str, ...],
+        Arg(
+            "--image NAME_OR_FILE",
+            "attach a figure or an image: a variable, or a file in the notebook's folder; may be repeated",
+            complete=images,
+            repeated=True,
+        ),
+    ] = ()
     no_tools: Annotated[bool, Arg("--no-tools", "offer no tools at all")] = False
+    notebook: Annotated[
+        bool, Arg("--notebook", "offer tools that look at this notebook, and run code in it if you allow that")
+    ] = False
     max_iterations: Annotated[int | None, Arg("--max-iterations N", "model requests at most")] = None
     timeout: Annotated[
         float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
@@ -174,12 +200,36 @@ class Ask:
     permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
         None
     )
+    out: Annotated[
+        str | None,
+        Arg(
+            "-o, --out NAME",
+            "the variable that takes the answer; it stays as it was if there is none",
+            complete=variables,
+            check=check_variable,
+        ),
+    ] = None
+    as_type: Annotated[
+        str | None,
+        Arg(
+            "--as TYPE",
+            "what the answer is: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; a "
+            "list of records becomes a data frame",
+            complete=types,
+        ),
+    ] = None
     plan: Annotated[bool, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")] = (
         False
     )
     judge: Annotated[Judging | None, Arg("--judge", "which results of a plan the model judges (default: odd)")] = None
     confirm: Annotated[bool, Arg("--confirm", "show the plan, to be changed or run")] = False
+    step: Annotated[
+        bool, Arg("--step", "pause before each request and each tool call, which you let go on, edit, skip or stop")
+    ] = False
+    large: Annotated[bool, Arg("--large", "show the turn in large type, for a projector")] = False
     drop: Annotated[bool, Arg("--drop", "give up the plan that the last turn left open")] = False
+    replay: Annotated[Replay | None, Arg("--replay", "how this cell uses the cassette of the notebook")] = None
+    show: Annotated[bool, Arg("--show", "show what would be sent, with tokens by part, and call nothing")] = False
     new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
     keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
     bg: Annotated[bool, Arg("--bg", "return at once, and go on streaming into this cell's output")] = False
@@ -187,6 +237,12 @@ class Ask:
     def __post_init__(self) -> None:
         if self.no_tools and self.tools is not None:
             message = "--tools and --no-tools contradict each other. Keep the one that is meant."
+            raise UsageError(message)
+        if self.no_tools and self.notebook:
+            message = "--notebook and --no-tools contradict each other. Keep the one that is meant."
+            raise UsageError(message)
+        if self.step and self.bg:
+            message = "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."
             raise UsageError(message)
         if (self.judge or self.confirm) and not self.plan:
             message = "--judge and --confirm are about a plan. Add --plan."
@@ -237,8 +293,8 @@ class LineMagic:
         read = self.parser(word).read([*moved, *rest])
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
-    def carry_out(self, commands: object, line: str) -> str:
-        """Call the method of `commands` that a line names; return what to print. Raises AgentMagicError."""
+    def carry_out(self, commands: object, line: str) -> Any:
+        """Call the method of `commands` that a line names; return what it returns. Raises AgentMagicError."""
         read = self.read(line)
         return read.text if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
 

@@ -4,17 +4,15 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.display.transcript import Transcript
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter.agent_commands import AgentCommands
 from agentmagic.jupyter.formatting import ago
@@ -24,12 +22,11 @@ from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import SESSION_FLAGS, LineMagic
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.runner import FigureOutput
-from agentmagic.messages import Prompt, Resource, as_prompt
+from agentmagic.messages import Prompt
 from agentmagic.run import Run
-from agentmagic.session import Session
+from agentmagic.session import Session, TurnOptions
 from agentmagic.settings import path_of
 from agentmagic.tools.base import Toolset
-from agentmagic.tools.values import describe
 from agentmagic.widgets.commands import Conversation, Notebook, count_turns
 
 if TYPE_CHECKING:
@@ -44,9 +41,8 @@ MOST_NAMES = 500
 """Variables that complete an `@`."""
 
 _NUMBERED = re.compile(r"_\d+$")
-_VARIABLE = re.compile(r"(?<![\w@.])@([^\W\d]\w*)(?![\w:.]*:)")
 _TABULAR = frozenset({"pandas", "polars", "numpy"})
-_IN_A_CELL = frozenset({"chat", "resume"})
+_IN_A_CELL = frozenset({"ask", "chat", "fix", "resume"})
 """Session commands that need a cell."""
 
 _notebooks: dict[int, "ShellNotebook"] = {}
@@ -60,10 +56,7 @@ class ShellNotebook(Notebook):
 
     forks = True
 
-    def __init__(
-        self, shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands
-    ) -> None:
-        self._hidden: frozenset[str] = frozenset(cast("Any", shell).user_ns_hidden)
+    def __init__(self, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
         self._namespace = namespace
         self._commands = commands
         servers = McpCommands(namespace, attended=lambda: False, put=_refuse_prompt)
@@ -73,13 +66,11 @@ class ShellNotebook(Notebook):
         """Return the first variable that holds a session."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
-    def prepare(self, session: Session, written: str) -> Prompt:
+    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:
         """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
-        prompt = prompt_of(written, session.toolsets(), evaluate=None)
-        names = dict.fromkeys(name for name in _VARIABLE.findall(written) if self._is_shown(name))
-        whole = as_prompt(prompt)
-        values = [_attached(name, self._namespace.variables[name]) for name in names]
-        return replace(whole, parts=(*whole.parts, *values)) if values else prompt
+        known = self._namespace.attachables(session, session.agent)
+        typed = prompt_of(written, session.toolsets(), known, evaluate=False)
+        return typed.prompt, {"values": typed.told, "notices": typed.problems}
 
     def toolsets(self, session: Session) -> Sequence[Toolset]:
         """Return the session's own sources, the functions of the notebook and the servers of `%mcp`."""
@@ -103,10 +94,17 @@ class ShellNotebook(Notebook):
         self._namespace.fork(session, name, turns)
         return name
 
+    def release(self, name: str, turns: int) -> None:
+        """Unbind a saved fork that no panel shows and that has no more turns; it stays in the list of conversations."""
+        session = self._namespace.variables.get(name)
+        shown = any(chat.session is session for chat in _chats)
+        if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not shown:
+            session.history.close()
+            del self._namespace.variables[name]
+
     def folder(self) -> Path:
         """Return the notebook's folder, or the kernel's if the notebook is unknown."""
-        notebook = self._namespace.place().notebook
-        return notebook.parent if notebook is not None else Path.cwd()
+        return self._namespace.folder
 
     def commands(self) -> Sequence[tuple[str, str]]:
         """Return the subcommands of `%agent`, without those that need a cell."""
@@ -126,9 +124,9 @@ class ShellNotebook(Notebook):
 
     def names(self) -> Sequence[tuple[str, str]]:
         """Return the variables with their types, tables first."""
-        items = tuple(self._namespace.variables.items())  # a copy: tools in other threads may bind variables
-        found = [(name, _kind(value)) for name, value in items if self._is_shown(name)]
-        return sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+        found = [(name, _kind(self._namespace.variables[name])) for name in self._namespace.attachable_names()]
+        found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
+        return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
 
     def conversations(self) -> Sequence[Conversation]:
         """Return the sessions of the notebook, and the saved conversations that none of them holds."""
@@ -172,12 +170,6 @@ class ShellNotebook(Notebook):
         self._commands.load(session=session, saved=name)
         return self._namespace.known(session)
 
-    def _is_shown(self, name: str) -> bool:
-        variables = self._namespace.variables
-        return (
-            name in variables and not name.startswith("_") and name not in self._hidden and _kind(variables[name]) != ""
-        )
-
     def _free_name(self, name: str) -> str:
         stem = _NUMBERED.sub("", name or DEFAULT_SESSION)
         return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
@@ -189,7 +181,7 @@ class ShellNotebook(Notebook):
 
 def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
     """Give the panels of a shell the notebook around them."""
-    _notebooks[id(shell)] = ShellNotebook(shell, namespace, magic, commands)
+    _notebooks[id(shell)] = ShellNotebook(namespace, magic, commands)
 
 
 def _refuse_prompt(_session: str, _prompt: object) -> None:
@@ -198,23 +190,12 @@ def _refuse_prompt(_session: str, _prompt: object) -> None:
 
 
 def _kind(value: object) -> str:
-    """Return the kind of a value, with the size of a table or an array; "" for what no prompt attaches."""
-    if isinstance(value, (ModuleType, Session)) or callable(value):
-        return ""
+    """Return the kind of a value, with the size of a table or an array."""
     name = type(value).__name__
     # Only of known libraries: reading an attribute of any other object may run its code.
     if type(value).__module__.partition(".")[0] in _TABULAR:
         return f"{name} {' by '.join(map(str, cast('Any', value).shape))}" if hasattr(value, "shape") else name
     return name
-
-
-def _attached(name: str, value: object) -> Resource:
-    """Return a variable's value as an attachment. Raises UsageError if it cannot be written."""
-    try:
-        return Resource(f"variable:{name}", name, "text/plain", describe(value))
-    except Exception as error:  # noqa: BLE001  (the repr of a user's class may raise anything)
-        message = f"@{name} cannot be attached: {type(error).__name__}: {said(error)}"
-        raise UsageError(message) from None
 
 
 def show(session: Session) -> None:
@@ -231,7 +212,7 @@ def show(session: Session) -> None:
         case Kind.BATCH:
             _show_static(shell, session)
         case Kind.LIVE:
-            _chat(shell, session).show(publisher(shell, None))
+            _chat(shell, session).show(publisher(shell, None), publisher(shell, uuid.uuid4().hex))
 
 
 def _show_static(shell: InteractiveShell, session: Session) -> None:
@@ -262,7 +243,7 @@ def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
-    chat = Chat(session, notebook or Notebook(), publisher(shell, uuid.uuid4().hex), view)
+    chat = Chat(session, notebook or Notebook(), view)
     _chats.append(chat)
 
     def look(_result: object) -> None:

@@ -1,4 +1,4 @@
-"""Makes prompts from typed text: values of `{expression}` in cells, resources of `@server:uri` everywhere.
+"""Makes prompts from typed text: values of `{expression}` in cells, `@name` and resources of `@server:uri` everywhere.
 
 Braces that hold no expression over the notebook's names (JSON, code, LaTeX, `{}`, `{{...}}`) stay as they are.
 """
@@ -6,17 +6,19 @@ Braces that hold no expression over the notebook's names (JSON, code, LaTeX, `{}
 import ast
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from agentmagic.errors import UsageError
-from agentmagic.jupyter.frontend import say
-from agentmagic.messages import LONGEST_PROMPT, Content, Prompt
+from agentmagic.errors import AgentMagicError, UsageError, said
+from agentmagic.events import PromptValue
+from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher, Attachment
+from agentmagic.messages import LONGEST_PROMPT, Content, Media, Prompt, Text
 from agentmagic.runtime.engine import engine
+from agentmagic.text import one_line
 from agentmagic.tools.base import Toolset
-from agentmagic.tools.values import describe
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers
@@ -28,7 +30,10 @@ DEEPEST = 20
 """Braces within braces of an expression; deeper text is no expression."""
 
 MOST_ATTACHED = 20
-"""Resources that one prompt may attach."""
+"""Resources and values that one prompt may attach."""
+
+LONGEST_PROBLEM = 300
+"""Characters of an error that is told of a value."""
 
 _BRACE = re.compile(r"[{}]")
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -36,62 +41,129 @@ _LATEX = re.compile(r"(?:[\^_]|\\[A-Za-z]+(?:\{[^{}]*\})*)$")
 _LOOK_BACK = 100
 """Characters before a brace in which a LaTeX command may stand."""
 
+_SPLIT = re.compile(r"!(?=[rsa]\s*(?::|$))|:(?![\s=])")
+"""Where a conversion or a format may begin; `{x: 1}` and `{x:=1}` are other code."""
+_FORMAT = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?\d*[_,]?(?:\.\d+)?[a-zA-Z%]?|schema|.*%.*")
+"""What a format looks like, to tell it from CSS and the like when the name before it is not bound."""
+_CODE = re.compile(
+    r"^(?:```|~~~)[\s\S]*?(?:^(?:```|~~~)|\Z)|^[ \t]*@[\w.]+(?:\(.*\))?[ \t]*\n(?=\s*(?:@|def |class |async ))",
+    re.MULTILINE,
+)
+"""Fenced code, and decorators above a definition: `@` and names that are not bound are code there."""
+
 _REFERENCE = re.compile(r"(?<![\w@])@([A-Za-z0-9_.-]+):([^\s\"'<>`]+)")
 _AFTER = ".,;:!?)]}"
 """Punctuation that ends a sentence rather than a URI."""
+_MENTION = re.compile(
+    r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
+)
+_LEAST_MISSPELT = 3
+"""Letters of a word that is told to be spelt nearly like a variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A prompt with its values put in; `left` holds the error of each expression that failed."""
+    """A prompt with its values put in; `left` tells what stays and why; `attachments` are the values, in order."""
 
     text: str
     left: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
-def prompt_of(written: str, sources: Sequence[Toolset], *, evaluate: Mapping[str, Any] | None) -> Prompt:
-    """Return the prompt that typed text stands for, with the resources that `@server:uri` names behind it.
+@dataclass(frozen=True, slots=True)
+class TypedPrompt:
+    """The prompt of typed text; `told` says what each value became, `problems` what is odd about them."""
 
-    A cell passes its namespace as `evaluate`: the values of `{expression}` are put in, and each expression that
-    failed is printed. The chat box passes None: pasted text is not the user's code, so nothing of it is evaluated
-    and its braces are literal (SECURITY-5).
+    prompt: Prompt
+    told: tuple[PromptValue, ...] = ()
+    problems: tuple[str, ...] = ()
 
-    Raises UsageError and ServerError if a resource cannot be attached.
+
+def prompt_of(
+    written: str, sources: Sequence[Toolset], attachables: Attachables, *, evaluate: bool, images: Sequence[str] = ()
+) -> TypedPrompt:
+    """Return the prompt that typed text stands for, with what `@name` and `@server:uri` name behind it.
+
+    In a cell, which is the user's code, the values of `{expression}` are put in. In the chat box nothing is evaluated:
+    pasted text is not the user's code, and its braces are literal (SECURITY-5). `images` are attached too.
+
+    Raises UsageError and ServerError if a resource or an image cannot be attached.
     """
     if len(written) > LONGEST_PROMPT:
-        return written  # the session refuses it; no time is spent on its braces
+        return TypedPrompt(written)  # the session refuses it; no time is spent on its braces
     text = written.strip("\n")
-    if evaluate is not None:
-        filled = fill(text, evaluate)
-        for problem in filled.left:
-            say(problem)
-        text = filled.text
-    resources = attached(written, sources)  # of what was typed, not of what a value holds
-    return [text, *resources] if resources else text
+    filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
+    # Of what was typed, not of what a value holds.
+    resources = _resources(written, sources)
+    named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
+    given = [*named, *(_image(name, attachables) for name in images)]
+    if len(given) + len(resources) > MOST_ATTACHED:
+        message = (
+            f"The cell attaches {len(given) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
+            "Ask in several cells."
+        )
+        raise UsageError(message)
+    shown = [one.part for one in filled.attachments if isinstance(one.part, Media)]
+    parts: list[Content] = [*shown, *(one.part for one in given), *_read(resources)]
+    told = tuple(one.told for one in (*filled.attachments, *given))
+    return TypedPrompt([filled.text, *parts] if parts else filled.text, told, (*filled.left, *problems))
 
 
-def fill(text: str, namespace: Mapping[str, Any]) -> Filled:
+# -- braces --------------------------------------------------------------------------------------
+
+
+def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> Filled:  # noqa: B008
     """Put the values of a namespace into a prompt.
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one of them by the
-    notebook. An expression that raises stays as it is.
+    notebook. An expression that raises stays as it is, and so does a name that is not bound, which is told.
     """
+    code = _code_spans(text)
     pieces: list[str] = []
     left: list[str] = []
+    attachments: list[Attachment] = []
     position = 0
     while (opening := text.find("{", position)) >= 0:
-        found = None if _is_other(text, opening) else _expression(text, opening, namespace)
+        closing = -1 if _is_other(text, opening) else _closing(text, opening)
+        found = _BracedExpression.read(text[opening + 1 : closing], namespace) if closing > 0 else None
         if found is None:
+            if closing > 0 and not _within(code, opening):
+                left += _unbound(text[opening + 1 : closing], namespace, text[opening - 1 : opening])
             end = _after_braces(text, opening)
             pieces.append(text[position:end])
         else:
-            code, end = found
-            value, problem = _evaluate(code, text[opening:end], namespace)
-            pieces += (text[position:opening], value)
-            left += [problem] if problem else []
+            end = closing + 1
+            pieces.append(text[position:opening])
+            try:
+                one = found.attachment(text[opening:end], namespace, attacher)
+            except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
+                pieces.append(text[opening:end])
+                left.append(f"{text[opening:end]} stays as it is: {_told(error)}")
+            else:
+                attachments.append(one)
+                pieces.append(_in_place(one, "".join(pieces[-1:])[-1:], text[end : end + 1]))
         position = end
     pieces.append(text[position:])
-    return Filled("".join(pieces), tuple(left))
+    return Filled("".join(pieces), tuple(dict.fromkeys(left)), tuple(attachments))
+
+
+def _in_place(attachment: Attachment, before: str, after: str) -> str:
+    """Return what stands in the place of the braces: a text, on lines of its own if it is laid out, or a label."""
+    if not isinstance(attachment.part, Text):
+        return f"[image: {attachment.part.name}]" if isinstance(attachment.part, Media) else ""
+    text = attachment.part.text
+    if attachment.told.kind == "text" or "\n" not in text:
+        return text
+    start, end = ("" if beside in ("", "\n") else "\n\n" for beside in (before, after))
+    return start + text + end
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, UsageError):
+        return f"{error}."
+    if isinstance(error, TimeoutError):
+        return "to format it takes too long."
+    return one_line(f"{type(error).__name__}: {said(error)}", LONGEST_PROBLEM)
 
 
 def _is_other(text: str, opening: int) -> bool:
@@ -110,22 +182,6 @@ def _after_braces(text: str, opening: int) -> int:
     return closing + 2 if closing > 0 else opening + 2
 
 
-def _expression(text: str, opening: int, namespace: Mapping[str, Any]) -> tuple[CodeType, int] | None:
-    """Return the expression that begins at a brace, compiled, and the place behind its closing brace."""
-    closing = _closing(text, opening)
-    if closing < 0:
-        return None
-    source = text[opening + 1 : closing].strip()
-    # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
-    if not any(word in namespace for word in _WORD.findall(source)):
-        return None
-    try:
-        tree = ast.parse(source, mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return None
-    return (compile(tree, "<prompt>", "eval"), closing + 1) if _is_meant(tree, namespace) else None
-
-
 def _closing(text: str, opening: int) -> int:
     """Return the place of the brace that closes the one at `opening`, or -1 if none near does."""
     depth = 0
@@ -138,39 +194,144 @@ def _closing(text: str, opening: int) -> int:
     return -1
 
 
-def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
-    if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(tree)):
-        return False
-    # Names that the expression binds itself, in comprehensions and lambdas, need not be the notebook's.
+@dataclass(frozen=True, slots=True)
+class _BracedExpression:
+    """What stands between braces, as in an f-string: an expression, its conversion and its format."""
+
+    tree: ast.Expression
+    source: str
+    conversion: str
+    spec: str
+
+    @classmethod
+    def read(cls, source: str, namespace: Mapping[str, Any]) -> "_BracedExpression | None":
+        """Return the expression over names of the notebook that a text is, or None."""
+        # Most braces hold no name of the notebook: this look-up is far cheaper than parsing each of them.
+        if not any(word in namespace for word in _WORD.findall(source)):
+            return None
+        found = cls.parsed(source)
+        return found if found is not None and _is_meant(found.tree, namespace) else None
+
+    @classmethod
+    def parsed(cls, source: str) -> "_BracedExpression | None":
+        """Return the parts of a text that parses, the format as short as it can be."""
+        for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
+            try:
+                tree = ast.parse(source[:end].strip(), mode="eval")
+            except (SyntaxError, ValueError, MemoryError, RecursionError):
+                continue
+            converted = source[end : end + 1] == "!"
+            rest = source[end:].partition(":")[2]
+            return cls(tree, source[:end].strip(), source[end + 1] if converted else "", rest)
+        return None
+
+    def attachment(self, written: str, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
+        """Return what the value became. Raises what the expression and its format raise."""
+        value = eval(self.code, dict(namespace))  # noqa: S307  (the user typed it into a cell)
+        return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
+
+    @property
+    def code(self) -> CodeType:
+        """The expression, compiled."""
+        return compile(self.tree, "<prompt>", "eval")
+
+
+def _free_names(tree: ast.Expression) -> set[str]:
+    """Return the names that an expression does not bind itself, in comprehensions and lambdas."""
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    free = {node.id for node in names} - own
+    return {node.id for node in names} - own
+
+
+def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
+    if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(tree)):
+        return False
+    free = _free_names(tree)
     return bool(free & namespace.keys()) and all(name in namespace or hasattr(builtins, name) for name in free)
 
 
-def _evaluate(code: CodeType, written: str, namespace: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the value's text for the model and "", or the text as it was and the error."""
-    try:
-        return describe(eval(code, dict(namespace))), ""  # noqa: S307  (the user typed it into a cell)
-    except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
-        return written, f"{written} stays as it is: {type(error).__name__}: {error}"
+def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
+    """Yield what to tell of a name that is not bound, alone or with attributes, items and calls behind it."""
+    head = _WORD.match(source.strip())
+    if (
+        before == "$"
+        or head is None
+        or (found := _BracedExpression.parsed(source)) is None
+        or not _FORMAT.fullmatch(found.spec)
+    ):
+        return
+    node = found.tree.body
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    missing = sorted(name for name in _free_names(found.tree) if name not in namespace and not hasattr(builtins, name))
+    if isinstance(node, ast.Name) and missing:
+        close = get_close_matches(missing[0], [name for name in namespace if not name.startswith("_")], n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        yield f"{{{source}}} stays as it is: no variable is named {missing[0]}.{hint}"
 
 
-def attached(body: str, sources: Sequence[Toolset]) -> list[Content]:
-    """Read the resources that a cell's body names, as it was typed; a name that is no server's is plain text.
+def _code_spans(text: str) -> list[tuple[int, int]]:
+    return [found.span() for found in _CODE.finditer(text)]
 
-    Raises UsageError if there are too many, and ServerError if a server cannot read one.
-    """
-    written = list(dict.fromkeys(_REFERENCE.findall(body)))
-    if not written:
-        return []
-    known = _servers_by_name(sources)
-    found = [(known[server], server, uri) for server, uri in written if server in known]
-    if len(found) > MOST_ATTACHED:
-        message = f"The cell attaches {len(found)} resources; {MOST_ATTACHED} are the most. Ask in several cells."
+
+def _within(spans: Sequence[tuple[int, int]], place: int) -> bool:
+    return any(start <= place < end for start, end in spans)
+
+
+# -- @ -------------------------------------------------------------------------------------------
+
+
+def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
+    """Return what `@name` attaches, each once, and what to tell of names that attach nothing."""
+    code = _code_spans(text)
+    found: dict[tuple[str, str], Attachment] = {}
+    problems: list[str] = []
+    for mention in _MENTION.finditer(text):
+        word, spec = mention[1].rstrip("./-"), mention[2] or ""
+        if word in servers or (word, spec) in found or _within(code, mention.start()):
+            continue
+        try:
+            one = attachables.find(word, spec)
+            if one is None and not spec and (head := _WORD.match(word)) and attachables.has(head[0]):
+                word, one = head[0], attachables.find(head[0], "")  # "@sales.head()" names sales
+        except AgentMagicError as error:
+            problems.append(f"@{word} is not attached: {error}.")
+            continue
+        if one is not None:
+            found.setdefault((word, spec), one)
+        elif word.isidentifier() and len(word) >= _LEAST_MISSPELT and (close := attachables.close(word)):
+            problems.append(f"@{word} attaches nothing: no variable is named {word}. Did you mean @{close}?")
+    return list(found.values()), list(dict.fromkeys(problems))
+
+
+def _image(name: str, attachables: Attachables) -> Attachment:
+    """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
+    found = attachables.find(name, "")
+    if found is None:
+        message = f"--image {name} is no variable, and no file in the notebook's folder."
         raise UsageError(message)
-    return [part for group, server, uri in found for part in engine().call(group.read(server, uri.rstrip(_AFTER)))]
+    if found.told.kind != "image":
+        message = f"--image {name} is no image: {found.told.shown}."
+        raise UsageError(message)
+    return found
+
+
+_Resource = tuple[str, "McpServers", str]
+"""A server's name, its group, and a URI."""
+
+
+def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
+    """Return the resources that a text names; a name that is no server's is plain text."""
+    written = list(dict.fromkeys(_REFERENCE.findall(body)))
+    known = _servers_by_name(sources) if written else {}
+    return [(server, known[server], uri.rstrip(_AFTER)) for server, uri in written if server in known]
+
+
+def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
+    """Yield the content of resources. Raises ServerError if a server cannot read one."""
+    for server, group, uri in resources:
+        yield from engine().call(group.read(server, uri))
 
 
 def _servers_by_name(sources: Sequence[Toolset]) -> "dict[str, McpServers]":

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentmagic import events
 from agentmagic.display.words import restored, written_out
-from agentmagic.events import Approve, Deny, Event, Intent, Reply
+from agentmagic.events import Approve, Deny, Event, Intent, Reply, Stop
 from agentmagic.jupyter.screens import BROKEN
 from agentmagic.log import logger
 from agentmagic.run import Run
@@ -21,6 +21,8 @@ LONGEST_ARGUMENTS = 20_000
 Ask = Callable[[str], str]
 
 CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
+STEPS = "[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
+PAUSED = "[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
 EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
 
@@ -81,6 +83,8 @@ class Questions:
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str) -> Intent:
         before = f"({why})\n" if why and not self._told else ""
         self._told = True
+        if isinstance(event, events.QuestionAsked) and event.step:
+            return self._paused(event, before)
         if isinstance(event, events.QuestionAsked):
             suggested = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
             typed = self._typed(f"{before}{shown(event.text)}{suggested} ").strip()
@@ -90,9 +94,19 @@ class Questions:
             typed = self._typed(asking).strip()
             word, _, rest = typed.partition(" ")
             if word.lower() not in ("e", "edit") or (rest and not rest.lstrip().startswith("{")):
-                return approval(event.id, typed)
+                return (stepped if event.step else approval)(event.id, typed)
             if (edited := self._edited(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=edited)
+
+    def _paused(self, event: events.QuestionAsked, before: str) -> Intent:
+        """Return how the turn goes on from before a request."""
+        choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
+        typed = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
+        word, _, rest = typed.partition(" ")
+        if event.suggested and word.lower() in ("e", "edit"):
+            edited = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
+            return Reply(event.id, edited)
+        return stepped(event.id, typed)
 
     def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
         """Return other arguments, which may have been typed with the answer; None if nothing is typed."""
@@ -122,12 +136,15 @@ class Questions:
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: the reason, the tool, its arguments unless brief, the choices."""
-    lines = [] if brief else [f"  {line}\n" for line in written_out(event.call.arguments).splitlines()]
+    shown_lines = (*written_out(event.call.arguments).splitlines(), *map(exact, event.effects))
+    lines = [] if brief else [f"  {line}\n" for line in shown_lines]
     # A reason that lists changes in a definition has several lines.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
-    what = f"{reason}Run {exact(event.call.name)} ({exact(event.server)})"
-    return f"{what} with\n{''.join(lines)}{CHOICES}" if lines else f"{what}? {CHOICES}"
+    usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
+    choices = STEPS if event.step else usual
+    what = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    return f"{what} with\n{''.join(lines)}{choices}" if lines else f"{what}{':' if event.step else '?'} {choices}"
 
 
 def approval(question: str, typed: str) -> Approve | Deny:
@@ -142,6 +159,20 @@ def approval(question: str, typed: str) -> Approve | Deny:
             return Deny(question, reason)
         case _:
             return Deny(question, typed.strip())
+
+
+def stepped(question: str, typed: str) -> Intent:
+    """Return the intent of an answer in step mode; nothing, or an unknown word, goes on with what the policy allows."""
+    word, _, rest = typed.strip().partition(" ")
+    match word.lower():
+        case "s" | "skip":
+            return Deny(question, rest.strip())
+        case "r" | "run":
+            return Approve(question, always=True)
+        case "q" | "quit" | "stop":
+            return Stop()
+        case _:
+            return Approve(question)
 
 
 def _now(arguments: Mapping[str, Any]) -> str:

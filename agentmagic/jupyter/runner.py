@@ -5,6 +5,7 @@ import contextvars
 import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from getpass import getpass
@@ -19,14 +20,15 @@ from agentmagic.approval.policy import policy_of
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
 from agentmagic.events import Event, RunResult, ToolFinished
 from agentmagic.jupyter import formatting
+from agentmagic.jupyter.answers import AnswerVariable, read_type
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask, read_settings
-from agentmagic.jupyter.prompt import prompt_of
+from agentmagic.jupyter.prompt import TypedPrompt, prompt_of
 from agentmagic.jupyter.questions import Questions
 from agentmagic.messages import Message, Prompt
 from agentmagic.providers.registry import providers
-from agentmagic.run import Run
+from agentmagic.run import Run, RunView
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session, TurnOptions
@@ -79,49 +81,66 @@ class Runner:
         self._shell = shell
         self._namespace = namespace
 
-    def ask(self, command: Ask, body: str) -> None:
-        """Run a turn and show it; returns when it is over, or at once with `--bg`.
+    def ask(self, command: Ask, body: str) -> RunResult | None:
+        """Run a turn, show it and return its result; with `--bg` return at once, and None.
 
         Raises the error of the turn, unless `--keep-going` is given; and TurnInterrupted.
         """
 
-        def prompt(session: Session, recipe: Agent) -> Prompt:
-            return prompt_of(body, session.toolsets(recipe), evaluate=self._namespace.variables)
+        def prompt(session: Session, recipe: Agent) -> TypedPrompt:
+            known = self._namespace.attachables(session, recipe)
+            return prompt_of(body, session.toolsets(recipe), known, evaluate=True, images=command.image)
 
-        self.put(command, prompt)
+        return self.put(command, prompt)
 
-    def put(self, command: Ask, prompt: Message | Callable[[Session, Agent], Prompt], *, resume: bool = False) -> None:
+    def put(
+        self, command: Ask, prompt: Message | Callable[[Session, Agent], TypedPrompt], *, resume: bool = False
+    ) -> RunResult | None:
         """Run a turn of a prompt, or of one that is made when its session and agent are known.
 
         With `resume` the turn goes on with the plan that the last one left open.
         """
         front = front_end(self._shell)
-        is_new = not isinstance(self._namespace.variables.get(command.name), Session)
+        variables = self._namespace.variables
+        output = None if command.as_type is None else read_type(command.as_type, variables)
+        is_new = not isinstance(variables.get(command.name), Session)
         session = self._namespace.session(command.name)
+        answer = None if command.out is None else AnswerVariable(command.out, output, variables)
         wait_for_turn(session)
-        if command.new:
+        if command.new and not command.show:
             session.clear()
-        recipe = self._with_model(session, _recipe(session, command), front)
+        recipe = _recipe(session, command)
+        if not session.deck.answers(command.replay):
+            recipe = self._with_model(session, recipe, front)
         if is_new and command.name != DEFAULT_SESSION:
             say(formatting.new_session(command.name))
-        words = prompt(session, recipe) if callable(prompt) else prompt
-        toolsets = () if command.no_tools else self._namespace.toolsets(session, recipe, command.tools)
+        typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
+        for problem in typed.problems:
+            say(problem)
+        offered = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
+        toolsets = () if command.no_tools else offered
         options: TurnOptions = {
             "agent": recipe,
             "toolsets": toolsets,
             "plan": command.plan,
             "judge": command.judge or "odd",
         }
-        options |= {"confirm": command.confirm, "drop": command.drop, "resume": resume}
-        turn = _CellTurn(session, words, options, front)
+        options |= {"confirm": command.confirm, "drop": command.drop, "resume": resume, "step": command.step}
+        options |= {"values": typed.told, "output": output, "replay": command.replay}
+        if command.show:
+            shown = session.fork(0) if command.new else session
+            say(formatting.preview(shown.preview(typed.prompt, **options), typed.told))
+            return None
+        turn = _CellTurn(session, typed.prompt, options, front, answer, command.large)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
-            return
+            return None
         try:
-            turn.run()
+            return turn.run()
         except AgentMagicError as error:
             if not command.keep_going or error.result is None:  # without a result no turn has run
                 raise
+            return error.result
 
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
         """Offer the local model if no model is chosen and no key is set."""
@@ -138,26 +157,88 @@ class Runner:
         return recipe
 
 
+class CellView(RunView):
+    """Shows a run in the running cell: its screen, the figures of its tools, and its questions."""
+
+    def __init__(
+        self,
+        front: FrontEnd,
+        session: Session,
+        *,
+        replay: settings.Replay | None = None,
+        step: bool = False,
+        large: bool = False,
+    ) -> None:
+        # In a replay the tape answers what was asked, but step mode pauses for today's user.
+        self.attended = front.attended and (step or not session.deck.is_frozen(replay))
+        self.run: Run | None = None
+        self._brief = front.kind is Kind.LIVE
+        self._screen = front.screen(large=large)
+        self._price_told = session.usage.cost is None
+
+    def begin(self, run: Run) -> None:
+        """Show a run, and ask the user what it asks, if there is one."""
+        self.run = run
+        self._screen.transcript.price_told = self._price_told
+        self._screen.begin(run.send)
+        run.listen(self._screen.feed)
+        run.listen(FigureOutput().feed)
+        if self.attended:
+            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+
+    def restart(self) -> None:
+        """Forget the run: the turn begins again."""
+        self._screen.restart()
+
+    def finish(self) -> None:
+        """Leave the static output; may be called again."""
+        # A job that does nothing: when the engine has run it, the screen has heard every event before it.
+        engine().call(asyncio.sleep(0))
+        self._screen.finish()
+
+    def finish_later(self, then: Callable[[], None] | None = None) -> None:
+        """Leave the static output when the run is over, and then call a function."""
+
+        def finish() -> None:
+            self._screen.finish()
+            if then is not None:
+                then()
+
+        def over(_settled: object) -> None:
+            # Not on the engine's loop, where rendering would delay the events of all sessions.
+            in_thread(finish, "agentmagic-html")
+
+        if (run := self.run) is not None:
+            # Asked on the engine: the events that it has told the screen by then are all there are.
+            engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
+
+
 @dataclass
 class _CellTurn:
-    """A turn, the screen that shows it, and the user who answers its questions."""
+    """A turn, and the view that shows it."""
 
     session: Session
     words: Prompt
     options: TurnOptions
     front: FrontEnd
+    answer: AnswerVariable | None
+    large: bool = False
 
     def __post_init__(self) -> None:
-        self._screen = self.front.screen()
-        self._price_told = self.session.usage.cost is None
-        self._run: Run | None = None
+        self._view = CellView(
+            self.front,
+            self.session,
+            replay=self.options.get("replay"),
+            step=self.options.get("step", False),
+            large=self.large,
+        )
 
-    def run(self) -> None:
+    def run(self) -> RunResult:
         """Run the turn to its end, asking for a key if one is missing."""
         try:
-            while not self._attempt():
+            while (result := self._attempt()) is None:
                 self.session.undo()
-                self._screen.restart()
+                self._view.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
         except AgentMagicError as error:
@@ -165,50 +246,44 @@ class _CellTurn:
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
-            # A job that does nothing: when the engine has run it, the screen has heard every event before it.
-            engine().call(asyncio.sleep(0))
-            self._screen.finish()
+            self._view.finish()
+        if self.answer is not None:
+            self.answer.bind(result)
+        return result
 
     def run_in_background(self) -> None:
         """Start the turn and return; the policy answers what would be asked."""
-        self._finish_with(self._start(attended=False))
+        self._view.attended = False
+        run = self._start()
 
-    def _attempt(self) -> bool:
-        """Run the turn; return False if a key was missing and has been typed now."""
+        def bind() -> None:
+            if self.answer is not None:
+                with suppress(AgentMagicError):  # which the output tells
+                    self.answer.bind(run.result())
+
+        self._view.finish_later(bind)
+
+    def _attempt(self) -> RunResult | None:
+        """Run the turn; return None if a key was missing and has been typed now."""
         try:
             with engine().main.held():
-                _check(self._start(attended=self.front.attended).wait())
+                return _checked(self._start().wait())
         except AuthenticationMissing as error:
             if not (self.front.attended and _typed_key(error)):
                 raise
-            return False
-        return True
+            return None
 
     def _give_up(self) -> str:
-        run = self._run
+        run = self._view.run
         if run is None or run.done:
             return INTERRUPTED
         run.cancel()
-        self._finish_with(run)
+        self._view.finish_later()
         return ABANDONED
 
-    def _finish_with(self, run: Run) -> None:
-        """Leave the static output when the run is over."""
-        # Asked on the engine: the events that it has told the screen by then are all there are.
-        engine().loop.call_soon_threadsafe(run.settled.add_done_callback, self._finish)
-
-    def _finish(self, _settled: object) -> None:
-        # On the engine's loop, where rendering would delay the events of all sessions.
-        in_thread(self._screen.finish, "agentmagic-html")
-
-    def _start(self, *, attended: bool) -> Run:
-        run = self._run = self._begin(attended=attended)
-        self._screen.transcript.price_told = self._price_told
-        self._screen.begin(run.send)
-        run.listen(self._screen.feed)
-        run.listen(FigureOutput().feed)
-        if attended:
-            run.listen(Questions(run, self._screen.typed, brief=self.front.kind is Kind.LIVE).feed)
+    def _start(self) -> Run:
+        run = self._begin(attended=self._view.attended)
+        self._view.begin(run)
         return run
 
     def _begin(self, *, attended: bool) -> Run:
@@ -250,14 +325,15 @@ def wait_for_turn(session: Session) -> None:
     engine().wait(running.settled, stop)
 
 
-def _check(result: RunResult) -> None:
-    """Fail the cell of a turn without an answer, although the run raises nothing (API-6)."""
+def _checked(result: RunResult) -> RunResult:
+    """Return a result, or fail the cell of a turn without an answer, although the run raises nothing (API-6)."""
     if result.stop_reason == "cancelled":  # by a click on Stop
         raise KeyboardInterrupt
     if result.stop_reason == "no_tools":
         error = TurnFailed(NO_TOOLS)
         error.result = result
         raise error
+    return result
 
 
 def _recipe(session: Session, command: Ask) -> Agent:

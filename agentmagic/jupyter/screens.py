@@ -18,10 +18,11 @@ from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryB
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import Event, Intent
 from agentmagic.log import logger
+from agentmagic.plan import TaskProgress
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.commands import INTENTS
-from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle
+from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, sized
 
 if TYPE_CHECKING:
     from agentmagic.widgets.page_messages import Action
@@ -121,8 +122,9 @@ class FallbackScreen(TurnScreen):
 class BatchScreen(TurnScreen):
     """One output at the end, without times or updates, so that every run of a notebook gives the same."""
 
-    def __init__(self, publish: Publish) -> None:
+    def __init__(self, publish: Publish, *, large: bool = False) -> None:
         self._publish = publish
+        self._large = large
         self.restart()
 
     def restart(self) -> None:
@@ -138,7 +140,8 @@ class BatchScreen(TurnScreen):
         """Show the turn."""
         if self.transcript.blocks and not self._over:
             self._over = True
-            self._publish(bundle(self.transcript, times=False), False)
+            page = sized(html.render(self.transcript, times=False), large=self._large)
+            self._publish(bundle(self.transcript, page, times=False), False)
 
 
 class TerminalScreen(TurnScreen):
@@ -163,7 +166,7 @@ class TerminalScreen(TurnScreen):
         self.transcript = Transcript()
         self._begun: set[int] = set()
         self._printed: set[int] = set()
-        self._planned: set[int] = set()
+        self._tasks: dict[str, str] = {}
         self._text_part = -1
         self._words = ShownStream()
         self._held = ""
@@ -213,23 +216,35 @@ class TerminalScreen(TurnScreen):
     def _print_new(self) -> None:
         """Print the blocks that are done, or what is left of them."""
         for block in self.transcript.blocks:
-            if isinstance(block, ChecklistBlock) and block.open and block.key not in self._planned:
-                self._planned.add(block.key)  # printed at once, and again at its end: no line can be changed
-                self._print(block, block.render(terminal.TextRenderer(brief=True)))
-                self._begun.discard(block.key)
-                self._end_line()
+            if isinstance(block, ChecklistBlock) and block.key not in self._printed:
+                self._print_tasks(block)
             if block.open or block.key in self._printed or isinstance(block, PromptBlock):
                 continue
             self._printed.add(block.key)
             if isinstance(block, RetryBlock) and self._erases:
                 continue  # the last line tells of it
-            if block.key in self._begun:
+            if isinstance(block, ChecklistBlock):
+                text = words.plan_heading(block)
+            elif block.key in self._begun:
                 text, self._held = self._held + self._words.finish(), ""
             else:
                 text, self._held = block.render(terminal.TextRenderer(brief=True)), ""
             if text:
                 self._print(block, text)
             self._end_line()
+
+    def _print_tasks(self, block: ChecklistBlock) -> None:
+        """Print a plan once, then a line for each task that ended or is tried again."""
+        lines = {row.task.id: terminal.task_line(row) for row in block.rows}
+        if self._tasks.keys() != lines.keys():
+            self._print(block, block.render(terminal.TextRenderer(brief=True)) + "\n")
+        elif changed := [lines[row.task.id] for row in block.rows if self._is_news(row, lines[row.task.id])]:
+            self._begun.discard(block.key)
+            self._print(block, "\n".join(changed) + "\n")
+        self._tasks = lines
+
+    def _is_news(self, row: TaskProgress, line: str) -> bool:
+        return row.state != "running" and line != self._tasks[row.task.id]
 
     def _begin(self, block: Block) -> None:
         """Begin a block that was not begun: behind an empty line, but a card directly below a card."""
@@ -350,20 +365,24 @@ class LiveScreen(TurnScreen):
     View and HTML are outputs of their own: a page draws an updated output anew, and closes the cards opened in it.
     """
 
-    def __init__(self, place: Publish, html: Publish, *, reachable: bool) -> None:
+    def __init__(self, place: Publish, html: Publish, *, reachable: bool, large: bool = False) -> None:
         from agentmagic.widgets.view import View  # loads anywidget, which the other screens do not need
 
         self._view = View(self)
         self.transcript = self._view.transcript
         self._place = place
-        self._html = LiveHtml(self.transcript, html, self._view.aside, self._view.mounted.is_set)
+        aside = self._view.aside
+        self._html = LiveHtml(
+            self.transcript, html, lambda page: aside(sized(page, large=large)), self._view.mounted.is_set
+        )
         self._reachable = reachable
+        self._large = large
         self._begun = False
 
     def begin(self, answer: Answer) -> None:
         """Show the place of the view, and below it the HTML."""
         self._answer = answer
-        self._view.tell({"actions": list(INTENTS)})
+        self._view.tell({"actions": list(INTENTS), "large": self._large})
         if not self._begun:
             self._begun = True
             self._place(self._view.place, False)

@@ -21,7 +21,7 @@ from agentmagic.agent import RetrySettings
 from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, Usage, user
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
 from agentmagic.secrets import redact
@@ -64,6 +64,7 @@ async def ask(model: Model, request: Request, settings: RetrySettings, hear: Hea
         wait=partial(_wait, settings),
         retry=retry_if_exception(lambda error: _may_help(error, failures, settings)),
         before_sleep=tell,
+        sleep=model.rest if isinstance(model, Taped) else asyncio.sleep,
         reraise=True,
     )
     try:
@@ -81,7 +82,8 @@ def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
 
 def _counted(model: Model, usage: Usage) -> Usage:
     """Return the usage of one request, with its cost."""
-    return priced(model.name, replace(usage, requests=1), address_of(model))
+    usage = replace(usage, requests=1)
+    return usage if isinstance(model, Taped) else priced(model.name, usage, address_of(model))
 
 
 async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:

@@ -4,18 +4,30 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from agentmagic.agent import Agent
+from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.compaction import Context, Limits
-from agentmagic.context.request_view import CHARACTERS, RequestView
+from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_of_message, tokens_of_tools
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
-from agentmagic.events import Fold, Notice, PartFinished, Sampled, StepFinished, StepRetried, StepStarted, Working
+from agentmagic.events import (
+    Event,
+    Fold,
+    Notice,
+    PartFinished,
+    PromptValue,
+    Sampled,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+    Working,
+)
 from agentmagic.history.history import History
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
+from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, Usage, as_text, user
 from agentmagic.plan import PlanOptions
@@ -30,6 +42,7 @@ from agentmagic.providers.base import (
     honoured,
 )
 from agentmagic.providers.catalog import ModelInfo
+from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
 from agentmagic.tools.output_cache import find_result, reader
@@ -86,7 +99,9 @@ class TurnContext:
     `history` is the session's past: the turn adds nothing to it, but its journal records every event. `view` is
     what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
     each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
-    turn is planned, if it is.
+    turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
+    back: it is told of each event, and returns the event to emit. `values` tell what the values that the prompt names
+    became.
     """
 
     agent: Agent
@@ -100,6 +115,35 @@ class TurnContext:
     budgets: Sequence[Budget] = ()
     notices: deque[Notice] = field(default_factory=deque[Notice])
     plan: PlanOptions | None = None
+    step: bool = False
+    tape: Callable[[Event], Event] | None = None
+    values: tuple[PromptValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a turn would send first: the request, and the estimated tokens of its parts.
+
+    `unlisted` are servers that are not connected, whose tools would be in the request too.
+    """
+
+    model: str
+    request: Request
+    tokens: Mapping[str, int]
+    unlisted: tuple[str, ...] = ()
+
+
+def preview(turn: TurnContext, tools: Sequence[Tool], unlisted: Sequence[str]) -> Preview:
+    """Return what a turn would send first if it had these tools; nothing is sent."""
+    steps = Steps(turn, {tool.name: tool for tool in tools}, Fold(), void)
+    request = steps.first_request()
+    tokens = {
+        "instructions": tokens_of_tools(request.instructions, ()),
+        "tools": tokens_of_tools("", request.tools),
+        "history": sum(map(tokens_of_message, request.messages[:-1])),
+        "prompt": tokens_of_message(request.messages[-1]),
+    }
+    return Preview(turn.model.name, request, tokens, tuple(unlisted))
 
 
 class Steps:
@@ -110,7 +154,9 @@ class Steps:
     tokens of responses whose provider does not count them.
     """
 
-    def __init__(self, turn: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit) -> None:
+    def __init__(
+        self, turn: TurnContext, tools: dict[str, Tool], fold: Fold, emit: Emit, stepper: Stepper | None = None
+    ) -> None:
         self.number = 0
         self.usage = Usage()
         self.unreported = Usage()
@@ -120,6 +166,7 @@ class Steps:
         self._tools = tools
         self._fold = fold
         self._emit = emit
+        self._stepper = stepper
         self._call_ids: set[str] = set()
         said = turn.agent.instructions
         self._instructions = said if schema is None else f"{said}\n\n{schema.instructions}".lstrip()
@@ -148,12 +195,28 @@ class Steps:
         self.number += not closing
         self._emit(StepStarted(self.number, self._model.name, closing))
         await asyncio.sleep(0)  # lets a cancel in, even if the model and the tools never wait
+        if self._stepper is not None and self._stepper.on and await self._pause(messages, tool_choice, extra):
+            messages = await self._fitting()
         began = time.monotonic()
         finished = await self._respond(messages, tool_choice, extra)
         self._emit(StepFinished(self.number, finished.usage, finished.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
         self._measure(finished)
         return finished
+
+    async def _pause(self, messages: Messages, tool_choice: str, extra: Messages) -> bool:
+        """Show the request in step mode. Return whether the user changed its prompt."""
+        assert self._stepper is not None  # noqa: S101  (of the caller)
+        last = self._fold.messages[-1]
+        request = self._request(messages, tool_choice, extra)
+        prompt = last if last.role == "user" and not extra else None
+        return await self._stepper.before_step(self.number, request, self._model.name, prompt)
+
+    def first_request(self) -> Request:
+        """Return the request of the first step of a turn that has not begun."""
+        choice = self._turn.agent.tool_choice
+        messages = (*self._turn.history.messages, self._turn.prompt)
+        return self._request(messages, choice if choice in TOOL_CHOICES or choice in self._tools else "auto", ())
 
     def write(self, *parts: Part) -> None:
         """Emit a step that the loop wrote itself, without a request: the calls of a plan, for example."""
@@ -292,6 +355,8 @@ class Steps:
             words.clear()
             self._emit(Notice("info", f"{what} is asked for again in {delay:.0f} s: {error}"))
 
+        if self._stepper is not None:
+            await self._stepper.before_request(what, request, self._model.name)
         # A limit of output is meant for answers. A summary has its own, in words.
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
         finished = await self._ask(replace(request, settings=settings), hear, on_retry)

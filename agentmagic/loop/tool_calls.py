@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
@@ -17,7 +18,9 @@ from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import ServerError, ToolError, UsageError
 from agentmagic.events import (
+    INTERRUPTED,
     Event,
+    InnerCall,
     Notice,
     QuestionAnswered,
     QuestionAsked,
@@ -26,12 +29,14 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.messages import NOTEBOOK, Message, Text, ToolCall, ToolResult
+from agentmagic.loop.stepping import Stepper
+from agentmagic.messages import NOTEBOOK, Media, Message, ResultStatus, Text, ToolCall, ToolResult, as_text
 from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import await_all_with_grace
 from agentmagic.secrets import redact
-from agentmagic.text import listed
+from agentmagic.text import cut, listed
 from agentmagic.tools.base import (
+    NO_VALUE,
     Completion,
     Tool,
     ToolContext,
@@ -41,11 +46,42 @@ from agentmagic.tools.base import (
     list_sources,
     own_traceback,
     traceback_text,
+    with_output,
 )
+from agentmagic.tools.notebook.variables import Ledger
+from agentmagic.tools.output_cache import READER
+
+MOST_INNER = 1000
+"""Calls that one call of a tool may make itself: each one is kept in the history's log, and shown."""
+LONGEST_INNER = 2000
+"""Characters of a part of the result of such a call that are kept and shown; its caller gets all of it."""
+LARGEST_INNER = 200_000
+"""Bytes of an image of such a result; a larger one is only named."""
 
 Emit = Callable[[Event], None]
 Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
 """Has the model answer a tool. Takes the call's id, its server, messages, instructions and a limit of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a call ended: its result, and what a function returned."""
+
+    result: ToolResult
+    returned: Any = NO_VALUE
+
+    @property
+    def value(self) -> Any:
+        """What code that made the call gets: a function's value, a server's structured content, or the text."""
+        if self.returned is not NO_VALUE:
+            return self.returned
+        match self.result.structured:
+            case None:
+                return self.result.text
+            case {"result": value, **rest} if not rest:  # a server in Python wraps a value that is no object
+                return value
+            case structured:
+                return structured
 
 
 @dataclass(slots=True)
@@ -53,7 +89,9 @@ class ToolExecutor:
     """Carries out the calls of a turn and emits their events.
 
     `gate` decides which calls run, `sample` has the model answer a tool that asks it. `deps` is passed to the tools.
+    `stepper` pauses before the calls that run without a question.
     A call that was made `max_repeats` times in a row is still carried out, and its result says so (LOOP-18).
+    `ledger` finds out what the tools change in the notebook.
     """
 
     tools: Mapping[str, Tool]
@@ -62,6 +100,9 @@ class ToolExecutor:
     emit: Emit
     max_repeats: int = 3
     sample: Sample | None = None
+    stepper: Stepper | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    _inner: dict[str, list[asyncio.Task[Any]]] = field(default_factory=dict[str, list[asyncio.Task[Any]]])
     _done: str | None = None
     _running: set[str] = field(default_factory=set[str])
     _told: list[Event] = field(default_factory=list[Event])
@@ -99,27 +140,32 @@ class ToolExecutor:
             together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _call(self, call: ToolCall) -> None:
+    async def _call(self, call: ToolCall, *, inner: bool = False) -> _Ended:
         """Settle one call: look it up, ask the user if need be, run it, emit its result, write a line of the audit."""
         tool = self.tools.get(call.name)
         if tool is None:
             log.audit(log.Audit("", call.name, call.arguments, "no such tool", "error"))
-            self.emit(ToolFinished(self._warned(call, failure(call, self._unknown(call.name)))))
-            return
+            return self._refuse(call, self._unknown(call.name), "error", inner=inner)
         entry = log.Audit(tool.definition.server, call.name, call.arguments)
         try:
             permit = await self.gate.admit(tool, call)
+            if self.stepper is not None and isinstance(permit, Granted) and permit.how == "allowed":
+                permit = await self.stepper.before_call(tool, permit)
             entry.decision = permit.how
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
-                self.emit(ToolFinished(self._warned(call, failure(call, permit.words, permit.status))))
-            else:
-                entry.arguments = permit.call.arguments
-                await self._run(tool, permit, entry)
+                return self._refuse(call, permit.words, permit.status, inner=inner)
+            entry.arguments = permit.call.arguments
+            return await self._run(tool, permit, entry, inner=inner)
         finally:
             log.audit(entry)
 
-    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit) -> None:
+    def _refuse(self, call: ToolCall, words: str, status: ResultStatus, *, inner: bool) -> _Ended:
+        result = failure(call, words, status)
+        self.emit(ToolFinished(result if inner else self._warned(call, result)))
+        return _Ended(result)
+
+    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, *, inner: bool) -> _Ended:
         """Run a call that the gate has let through."""
         call = permit.call
         self.emit(ToolStarted(call, tool.definition.server))
@@ -127,20 +173,51 @@ class ToolExecutor:
         began = time.monotonic()
         context = self._context(call, tool.definition.server)
         try:
-            result = permit.told(self._warned(call, _signed(await call_tool(tool, call, context), tool)))
+            plain = _signed(await call_tool(tool, call, context), tool)
+            result = permit.told(plain if inner else self._warned(call, plain))
         except ServerError as error:
             entry.outcome = "server gone"
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
-            # A call that was stopped gets its result when the turn settles; this one is still running.
-            if context.left:
-                self._finish_call(failure(call, f"{call.name} was interrupted. {context.left}", "interrupted"), began)
+            # A call that was stopped gets its result when the turn settles, unless it is still running or printed.
+            if context.left or context.output:
+                words = f"{call.name} was interrupted. {context.left}" if context.left else INTERRUPTED
+                self._finish_call(with_output(failure(call, words, "interrupted"), context), began)
             raise
         finally:
             entry.seconds = time.monotonic() - began
+            for task in self._inner.pop(call.id, ()):
+                task.cancel()
         entry.outcome = result.status
-        self._finish_call(result, began, self._traceback(tool, context))
+        rich = ("", *context.rich) if permit.edited else context.rich  # the line about it stands first
+        shown = _beginning(result) if inner else result
+        self._finish_call(shown, began, self._traceback(tool, context), rich if any(rich) else ())
+        return _Ended(plain, context.value)
+
+    async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Carry out a call that a running tool makes, and return its value. Raises ToolError if it fails."""
+        made = self._inner.setdefault(parent.id, [])
+        tool = self.tools.get(name)
+        if tool is not None and tool.code:
+            message = f"{name} cannot be called from inside another tool."
+            raise ToolError(message)
+        if parent.id not in self._running or len(made) >= MOST_INNER:
+            most = f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make."
+            raise ToolError(most if parent.id in self._running else f"The call of {parent.name} is over.")
+        call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
+        self.emit(InnerCall(parent.id, call))
+        task = asyncio.create_task(self._call(call, inner=True), context=context.copy())
+        made.append(task)
+        try:
+            ended = await task
+        except ServerError as error:
+            raise ToolError(str(error)) from None
+        finally:
+            task.cancel()
+        if ended.result.is_error:
+            raise ToolError(ended.result.text)
+        return ended.value
 
     def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
         count = self._streaks.get(_same(call), 0)
@@ -160,11 +237,11 @@ class ToolExecutor:
             engine().main.leave(context.error.with_traceback(own_traceback(context.error)))
         return text
 
-    def _finish_call(self, result: ToolResult, began: float, traceback: str = "") -> None:
+    def _finish_call(self, result: ToolResult, began: float, traceback: str = "", rich: tuple[str, ...] = ()) -> None:
         if result.done is not None and self._done is None:
             self._done = result.done
         self._running.discard(result.call_id)
-        self.emit(ToolFinished(result, time.monotonic() - began, traceback))
+        self.emit(ToolFinished(result, time.monotonic() - began, traceback, rich))
 
     def _unknown(self, name: str) -> str:
         if close := get_close_matches(name, self.tools, n=3, cutoff=0.5):
@@ -187,6 +264,9 @@ class ToolExecutor:
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
             complete=None if self.sample is None else partial(self.sample, call.id, server),
             tell=lambda words: tell(Notice("info", words)),
+            call_tool=partial(self._call_inside, call, copy_context()),
+            tools=tuple(tool.definition for name, tool in self.tools.items() if not tool.code and name != READER),
+            watch=self.ledger.watch,
         )
 
     def _tell(self, call: ToolCall, event: ToolProgress | Notice) -> None:
@@ -218,6 +298,16 @@ def _signed(result: ToolResult, tool: Tool) -> ToolResult:
     """Note on a result which server wrote it, if a server did and it is not noted yet."""
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
+
+
+def _beginning(result: ToolResult) -> ToolResult:
+    """Return the beginning of a result, for the eye and the log."""
+    parts = (
+        Text(as_text(part)) if isinstance(part, Media) and len(part.data) > LARGEST_INNER else part
+        for part in result.content[:10]
+    )
+    content = tuple(Text(cut(as_text(part), LONGEST_INNER)) if not isinstance(part, Media) else part for part in parts)
+    return replace(result, content=content, structured=None)
 
 
 def _same(call: ToolCall) -> str:

@@ -6,7 +6,7 @@ The loop emits events and nothing else. The messages it works with are the fold 
 import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from agentmagic import log
@@ -33,14 +33,15 @@ from agentmagic.events import (
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
 from agentmagic.loop.step import BudgetExhausted, Steps, TurnContext
+from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.messages import Message, Text, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
 from agentmagic.runtime.engine import engine
-from agentmagic.runtime.timeouts import Deadline, await_with_grace
+from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Tool, list_source
+from agentmagic.tools.base import Tool, as_of_now, list_source
 from agentmagic.tools.output_cache import READER
 
 T = TypeVar("T")
@@ -107,14 +108,16 @@ class _TurnLoop:
     def __post_init__(self) -> None:
         agent = self.turn.agent
         self.deadline = Deadline(agent.timeout)
-        self.steps = Steps(self.turn, self.tools, self.fold, self.emit)
         policy = policy_of(agent.permission)
         gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask)
-        self.executor = ToolExecutor(self.tools, gate, agent.deps, self.emit, agent.max_repeats, self.steps.sample)
+        stepper = Stepper(gate, self.turn.step)
+        self.steps = Steps(self.turn, self.tools, self.fold, self.emit, stepper)
+        sample = self.steps.sample
+        self.executor = ToolExecutor(self.tools, gate, agent.deps, self.emit, agent.max_repeats, sample, stepper)
 
     async def run(self) -> Outcome:
         model = self.turn.model
-        self.emit(TurnStarted(self.turn.prompt, model.name))
+        self.emit(TurnStarted(self.turn.prompt, model.name, self.turn.values))
         error: Exception | None = None
         try:
             if isinstance(model, Preparing):
@@ -130,7 +133,18 @@ class _TurnLoop:
             _take_cancellation()
         except Exception as failed:  # noqa: BLE001  (a turn ends with TurnFinished after any failure)
             reason, error = self._failed(failed)
+        await self._tell_changes()
         return self._settle(reason, error)
+
+    async def _tell_changes(self) -> None:
+        """Tell what the tools changed in the notebook; of one that was interrupted just now, too."""
+        ledger = self.executor.ledger
+        if not ledger.idle.is_set():
+            await engine().in_pool(lambda: ledger.idle.wait(GRACE))
+        if (changes := ledger.event()) is not None:
+            for closing in tuple(self.fold.closing()):  # the receipt stands behind the results
+                self.emit(closing)
+            self.emit(changes)
 
     def emit(self, event: Event) -> None:
         """Add an event to the turn. Events of a tool that was left behind are dropped."""
@@ -138,6 +152,8 @@ class _TurnLoop:
             return
         if isinstance(event, PartFinished):
             event = self.steps.own_id(event)
+        if self.turn.tape is not None and not isinstance(event, TurnFinished):
+            event = self.turn.tape(event)
         self.fold.feed(event)
         self.turn.history.record(event)  # on disk before any listener acts on it
         log.event(event)
@@ -157,6 +173,8 @@ class _TurnLoop:
                 f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
+        if isinstance(error, TurnTimeout):  # of a recorded turn
+            return "timeout", error
         if isinstance(error, AgentMagicError):
             return "error", error
         wrapped = AgentMagicError(f"The turn failed: {words_of(error)}")
@@ -186,11 +204,14 @@ class _TurnLoop:
             error=redact(said(error)) if error else self.spent,
             value=self.value,
         )
+        finished: Event = TurnFinished(result)
+        if self.turn.tape is not None and isinstance(finished := self.turn.tape(finished), TurnFinished):
+            result = finished.result
         if isinstance(error, AgentMagicError):
             error.result = result
             error.args = (result.error,)
             hide_secrets(error)
-        self.emit(TurnFinished(result))
+        self.emit(finished)
         self.over = True
         return Outcome(result, error, tuple(tool.definition for tool in self.tools.values()))
 
@@ -302,6 +323,19 @@ class _TurnLoop:
                     )
                 elif self.tools.setdefault(tool.name, tool) is not tool:
                     self._warn(f"Two tools are named {tool.name}; the first of them is used.")
+        offered, missing = as_of_now(self.tools.values())
+        self.tools.clear()  # the executor has this very dict
+        self.tools.update(offered)
+        for problem in missing:
+            self._warn(redact(problem))
+        self._leave_out()
+        definitions = [tool.definition for tool in self.tools.values()]
+        for name, tool in self.tools.items():
+            if tool.among is not None:
+                self.tools[name] = replace(tool, definition=tool.among(definitions))
+
+    def _leave_out(self) -> None:
+        """Leave out the tools that are too many for the model."""
         model = self.turn.model
         if not isinstance(model, FewTools):
             return

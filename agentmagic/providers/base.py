@@ -5,14 +5,14 @@ A request goes into a model; part events and one closing event come out.
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_checkable
 
 from agentmagic.errors import UsageError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
-from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolDef, ToolResult, Usage
+from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
 
@@ -25,12 +25,14 @@ def _as_it_is(data: Any) -> Any:
 class OutputSchema:
     """The form of an answer: a JSON Schema of type object, and a name for it that providers take.
 
-    `convert` makes the value of the JSON data, and raises ValueError for data that has none.
+    `convert` makes the value of the JSON data, and raises ValueError for data that has none. `wrapped_in` is the one
+    property of the object if the value asked for is no object: an answer that is the bare value is taken too.
     """
 
     name: str
     schema: Mapping[str, Any]
     convert: Callable[[Any], Any] = _as_it_is
+    wrapped_in: str = ""
 
     @property
     def instructions(self) -> str:
@@ -43,11 +45,14 @@ class OutputSchema:
         # Models often put JSON into a fenced block, with or without words around it.
         fenced = _FENCED.search(text)
         try:
-            data = json.loads(fenced[1] if fenced and not text.lstrip().startswith("{") else text)
+            data = json.loads(fenced[1] if fenced and not text.lstrip().startswith(("{", "[")) else text)
         except (ValueError, RecursionError):
             message = "it is not JSON"
             raise ValueError(message) from None
-        if problem := misfit(self.schema, data):
+        problem = misfit(self.schema, data)
+        if problem and self.wrapped_in and not misfit(self.schema, {self.wrapped_in: data}):
+            data, problem = {self.wrapped_in: data}, None
+        if problem:
             raise ValueError(problem)
         return self.convert(data)
 
@@ -95,6 +100,10 @@ class ModelSettings:
     def given(self) -> tuple[str, ...]:
         """The names of the settings that are not left to the provider."""
         return tuple(name for name in SETTINGS if getattr(self, name) not in (None, {}))
+
+    def under(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """Return the given settings among `names`, each under the name that it has there."""
+        return {names[name]: getattr(self, name) for name in self.given if name in names}
 
     def only(self, names: Collection[str]) -> "ModelSettings":
         """Return the settings of these names."""
@@ -246,6 +255,15 @@ class Adjustable(Protocol):
         ...
 
 
+@runtime_checkable
+class Taped(Protocol):
+    """A model on tape: the usage of its answers has their cost, as it was when they were recorded."""
+
+    async def rest(self, seconds: float) -> None:
+        """Wait before a request is sent again."""
+        ...
+
+
 def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
     """Return the settings that a model honours; none if it is not `Adjustable`."""
     return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())
@@ -309,65 +327,3 @@ class Provider:
     families: tuple[Family, ...] = ()
     all_models: Family | None = None
     installed: Callable[[], Sequence[str]] | None = None
-
-
-class PartWriter:
-    """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
-
-    For APIs whose chunks do not say where a part begins and ends. `reasoning` makes a finished reasoning part of its
-    text and of the field that it came in.
-    """
-
-    def __init__(self, reasoning: Callable[[str, str], Reasoning]) -> None:
-        self._reasoning = reasoning
-        self._count = 0
-        self._kind: Literal["text", "reasoning"] | None = None
-        self._index = 0
-        self._field = ""
-        self._pieces: list[str] = []
-
-    def next_index(self) -> int:
-        """Return the index of a new part."""
-        self._count += 1
-        return self._count - 1
-
-    def write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
-        """Return the events for a piece of text; a piece of the other kind ends the open part."""
-        if kind == self._kind:
-            self._pieces.append(text)
-            return (PartDelta(self._index, text),)
-        ended = self.end()
-        self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
-        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
-
-    def end(self) -> tuple[ModelEvent, ...]:
-        """Return the end of the open part, if there is one."""
-        if self._kind is None:
-            return ()
-        text = "".join(self._pieces)
-        part = Text(text) if self._kind == "text" else self._reasoning(text, self._field)
-        self._kind = None
-        return (PartFinished(self._index, part),)
-
-
-class Memo:
-    """Encodes a growing history, each message once.
-
-    Each request repeats the messages of the one before. Their encoded form is kept as long as they are repeated.
-    `encode` turns one message into any number of API objects, which must not be changed.
-    """
-
-    def __init__(self, encode: Callable[[Message], Iterable[dict[str, Any]]]) -> None:
-        self._encode = encode
-        self._kept: dict[int, tuple[Message, tuple[dict[str, Any], ...]]] = {}
-
-    def __call__(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """Return the messages as API objects."""
-        kept = {id(message): self._known(message) for message in messages}
-        self._kept = kept
-        return [encoded for message in messages for encoded in kept[id(message)][1]]
-
-    def _known(self, message: Message) -> tuple[Message, tuple[dict[str, Any], ...]]:
-        # The message is kept beside its encoding: the id of a deleted object can be given to another one.
-        known = self._kept.get(id(message))
-        return known or (message, tuple(self._encode(message)))

@@ -1,19 +1,30 @@
-"""HTTP clients that models share, and the limits on what servers send to them.
+"""What models on a server have in common: address, key, HTTP clients, and the limits on what servers send to them.
 
 Making a client takes 40 ms, most of it for the TLS context, and a new connection takes several round trips. All models
 of an event loop with the same address, key and options therefore share one client.
 """
 
 import asyncio
+import json
 import os
+import re
+import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from urllib.parse import urlsplit
 
-from agentmagic.errors import StreamBroken
+from agentmagic import settings
+from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
+from agentmagic.providers.base import Provider
+from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
+from agentmagic.providers.wire import object_of, objects_of, text_of
+from agentmagic.secrets import learn
+from agentmagic.text import is_loopback
 
 if TYPE_CHECKING:
     import ssl
@@ -30,6 +41,11 @@ SILENCE_TIMEOUT = 600.0
 LONGEST_EVENT = 16 * 2**20
 LONGEST_RESPONSE = 256 * 2**20
 """Bytes of one event (a line, or all lines up to an empty one) and of one response; a longer one is broken off."""
+
+LIST_BYTES = 1_000_000
+LISTED = 200
+LONGEST_NAME = 200
+"""Of a server's list of models: its bytes, the models that are taken, and the characters of a name."""
 
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables that an HTTP client reads when it is made."""
@@ -98,6 +114,108 @@ class ClientLease(Generic[K, C]):
                     await self._close(await shared.client)
 
 
+class RemoteModel(Generic[K, C]):
+    """A model on a server, the base of such models: its name, its address, its key, and its lease of a client.
+
+    `base_url` and `api_key` replace the variables of the provider's row. These are read at the first request, and again
+    if the address has changed or the key was refused. A field of `refusable` that a server refuses, in such words, is
+    left out of later requests: its name is in `without`.
+    """
+
+    row: ClassVar[Provider]
+    vendor: ClassVar[str]
+    own_url: ClassVar[str] = ""
+    example: ClassVar[str] = "https://host"
+    refusable: ClassVar[Mapping[str, re.Pattern[str]]] = {}
+
+    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        self.model = model
+        self.without: frozenset[str] = frozenset()
+        self._base_url = base_url
+        self._api_key = api_key
+        self._lease = ClientLease(self._find, self._connect, _close)
+        self._found_url = ""
+        if api_key:
+            learn("api_key", api_key, certain=True)
+
+    @property
+    def name(self) -> str:
+        """The full name, "provider:model"."""
+        return f"{self.row.name}:{self.model}"
+
+    @property
+    def base_url(self) -> str:
+        """The address that requests are sent to, as it was given or as the environment has it now."""
+        return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the server is the provider's own."""
+        with suppress(ValueError):  # half an IPv6 address, which the first request complains of
+            return urlsplit(self.base_url).hostname == urlsplit(self.own_url).hostname
+        return False
+
+    @property
+    def who(self) -> str:
+        """The server, as errors name it."""
+        return self.vendor if self.is_own else self.base_url
+
+    async def aclose(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        await self._lease.release()
+
+    async def _client(self) -> C:
+        """Return the client for a request, a new one if the address has changed."""
+        if self._found_url != self.base_url:
+            self._lease.forget()
+        return await self._lease.client()
+
+    def _find(self) -> K:
+        """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
+        self._found_url = url = self.base_url
+        return cast("K", (usable_url(url, self.row.base_url, self.example), self._find_key()))
+
+    def _find_key(self) -> str:
+        return usable_key(self.vendor, self._api_key, self.row.keys)
+
+    @staticmethod
+    def _connect(found: K) -> C:
+        """Return a new client for an address and a key."""
+        raise NotImplementedError
+
+    def _refused(self, failure: ProviderError, body: Mapping[str, Any]) -> ProviderError:
+        """Return a failure, which can be tried again if the next try goes without a field that was refused."""
+        if isinstance(failure, AuthenticationFailed):
+            self._lease.forget()  # the user may set another key
+        if isinstance(failure, BadRequest):
+            refused = {name for name, words in self.refusable.items() if name in body and words.search(str(failure))}
+            self.without |= refused
+            failure.retryable = failure.retryable or bool(refused)
+        return failure
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """Turn the errors of a stream that breaks off, or cannot be read, into ProviderErrors."""
+        import httpx2
+
+        try:
+            yield
+        except httpx2.HTTPError as error:
+            raise cut_off(self.who, error) from error
+        except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
+            raise broken(f"{self.who} sent something that cannot be read") from error
+
+    def _check_type(self, response: "httpx2.Response") -> None:
+        """Raise BadRequest for a response that is no stream of events."""
+        kind = str(response.headers.get("content-type", ""))
+        if kind and "event-stream" not in kind:
+            raise no_answer(self.who, kind, self.row.base_url, response.status_code)
+
+
+def _close(client: Any) -> Awaitable[None]:
+    return client.aclose() if hasattr(client, "aclose") else client.close()
+
+
 def http_client(**options: Any) -> "httpx2.AsyncClient":
     """Return a new HTTP client whose responses are limited; options are those of httpx2."""
     import httpx2
@@ -107,6 +225,33 @@ def http_client(**options: Any) -> "httpx2.AsyncClient":
     client = httpx2.AsyncClient(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
     client.event_hooks["response"].insert(0, _limit)
     return client
+
+
+def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = "") -> list[str]:
+    """Return the names of the models that a server lists, none if no whole list comes in time.
+
+    `where` is the key of the list, and the key of a name in an entry.
+    """
+    if find_spec("httpx2") is None:
+        return []
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body, until = b"", time.monotonic() + seconds
+    try:
+        with (
+            httpx2.Client(verify=tls_context(), timeout=seconds, trust_env=not is_loopback(url)) as client,
+            client.stream("GET", url, headers=headers) as answer,
+        ):
+            answer.raise_for_status()
+            for chunk in answer.iter_bytes():
+                body += chunk
+                if len(body) > LIST_BYTES or time.monotonic() > until:
+                    return []
+        names = [text_of(entry.get(where[1])) for entry in objects_of(object_of(json.loads(body)).get(where[0]))]
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError, StreamBroken):
+        return []
+    return [name for name in names if name and name.isprintable() and len(name) <= LONGEST_NAME][:LISTED]
 
 
 def tls_context() -> "ssl.SSLContext":

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -20,7 +19,7 @@ from agentmagic.errors import (
 )
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
-from agentmagic.text import encodable, one_line
+from agentmagic.text import encodable, is_loopback, one_line
 
 LONGEST_QUOTE = 500
 """Characters of a server's own words that an error repeats."""
@@ -104,6 +103,17 @@ def broken(why: str) -> StreamBroken:
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
 
 
+def cut_off(who: str, error: BaseException) -> StreamBroken:
+    """Return the error for a response of a server whose connection broke."""
+    return broken(f"{who} closed the connection ({str(error) or type(error).__name__})")
+
+
+def no_answer(who: str, kind: str, variable: str, status: int | None = None) -> BadRequest:
+    """Return the error for a response of a wrong type: a login page of a proxy, or a wrong address."""
+    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream. Check the base URL ({variable})."
+    return BadRequest(redact(said), status=status)
+
+
 def sentence(words: str) -> str:
     """Return words of a server or a library as one quoted line with a full stop."""
     words = quoted(words) or "it gave no reason."
@@ -158,14 +168,6 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
     # A server on this machine that does not run will not run in some seconds either.
     failure.retryable = not (is_loopback(url) and _refused(error))
     return failure
-
-
-def is_loopback(url: str) -> bool:
-    """Return whether an address is one of this machine."""
-    with suppress(ValueError):
-        host = urlsplit(url).hostname or ""
-        return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback
-    return False
 
 
 def _refused(error: BaseException | None) -> bool:

@@ -6,65 +6,21 @@ https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
 import json
-from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
-from urllib.request import ProxyHandler, build_opener
+from typing import TYPE_CHECKING
 
 from agentmagic import settings
-from agentmagic.errors import (
-    AgentMagicError,
-    BadRequest,
-    ContextTooLong,
-    MalformedCall,
-    MissingExtra,
-    ProviderError,
-    UnknownModel,
-)
-from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import (
-    Content,
-    Media,
-    Message,
-    ProviderData,
-    Reasoning,
-    ToolCall,
-    ToolDef,
-    ToolResult,
-    Usage,
-    as_text,
-)
-from agentmagic.providers import failures
-from agentmagic.providers.base import (
-    FREE,
-    Memo,
-    ModelEvent,
-    ModelFinished,
-    ModelSettings,
-    PartWriter,
-    Provider,
-    Request,
-    merged,
-)
-from agentmagic.providers.clients import ClientLease, http_client
-from agentmagic.providers.failures import Fault, Vendor, broken, quoted, unreachable, usable_key, usable_url
-from agentmagic.providers.wire import (
-    Json,
-    clean,
-    count_of,
-    figures_of,
-    kept,
-    mint_id,
-    object_of,
-    objects_of,
-    read_arguments,
-    retry_after,
-    text_of,
-    unreadable,
-)
-from agentmagic.secrets import learn, redact
+from agentmagic.errors import ContextTooLong, MissingExtra, ProviderError, UnknownModel
+from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
+from agentmagic.providers import failures, wire
+from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
+from agentmagic.providers.clients import RemoteModel, http_client, listed_names
+from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
+from agentmagic.providers.wire import Json, Memo, clean, count_of, figures_of, object_of, objects_of, text_of
+from agentmagic.text import is_loopback
 
 if TYPE_CHECKING:
     import httpx2
@@ -82,6 +38,11 @@ IMAGE_TOKENS = 1_024
 """Room for an answer whose length has no limit, and for an image, in tokens."""
 BYTES_A_TOKEN = 3
 LISTING_SECONDS = 0.3
+KEPT_SECONDS = 240.0
+"""How long a model that was used is taken to be loaded: the server keeps one in memory for 5 minutes."""
+
+_used: dict[tuple[str, str], float] = {}
+"""When a model of a server was last used, by any session."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
 _TOO_LONG = ("context length", "context size", "exceeds the available context")
@@ -102,15 +63,7 @@ def host(written: str | None = None) -> str:
 
 def installed() -> list[str]:
     """Return the models that are pulled, or nothing if no server answers at once."""
-    loopback = failures.is_loopback(host())
-    opener = build_opener(*([ProxyHandler({})] if loopback else []))
-    with suppress(OSError, ValueError, RecursionError, AgentMagicError):
-        with opener.open(
-            f"{usable_url(host(), HOST, 'http://localhost:11434')}/api/tags", timeout=LISTING_SECONDS
-        ) as got:
-            listed = objects_of(object_of(json.loads(got.read(2**22))).get("models"))
-        return [name for entry in listed if (name := text_of(entry.get("name")))]
-    return []
+    return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
 
 
 PROVIDERS = (
@@ -130,7 +83,7 @@ class Decoder:
 
     def __init__(self, model: str = "") -> None:
         self._model = model
-        self._writer = PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
+        self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
         self._finished = False
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
@@ -157,20 +110,14 @@ class Decoder:
     def close(self) -> tuple[ModelEvent, ...]:
         """Return nothing. Raises StreamBroken if the answer was not complete."""
         if not self._finished:
-            raise broken("the response ended before it was complete")
+            raise failures.broken("the response ended before it was complete")
         return ()
 
     def _call(self, entry: Json) -> Iterator[ModelEvent]:
-        yield from self._writer.end()
         function = object_of(entry.get("function"))
-        name, written = text_of(function.get("name")), function.get("arguments")
-        if not name:
-            raise MalformedCall("The model called a tool without naming it. Ask again.")
-        arguments = read_arguments(written) if isinstance(written, str) else kept(object_of(written))
-        index = self._writer.next_index()
-        yield PartStarted(index, "tool_call", name)
-        yield PartDelta(index, json.dumps(arguments, ensure_ascii=False))
-        yield PartFinished(index, ToolCall(text_of(entry.get("id")) or mint_id(), name, arguments))
+        name, written = wire.named(function.get("name")), function.get("arguments")
+        arguments = wire.read_arguments(written) if isinstance(written, str) else wire.kept(object_of(written))
+        yield from self._writer.whole(ToolCall(text_of(entry.get("id")) or wire.mint_id(), name, arguments))
 
 
 def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:
@@ -194,11 +141,10 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     elif request.output:  # a model that is held to a form can call no tool
         body["format"] = clean(request.output.schema)
     given = request.settings
-    options = {"temperature": given.temperature, "num_predict": given.max_output_tokens, "seed": given.seed}
-    if options := {name: value for name, value in options.items() if value is not None}:
+    if options := given.under({"temperature": "temperature", "max_output_tokens": "num_predict", "seed": "seed"}):
         body["options"] = options
     if given.reasoning is not None:
-        body["think"] = False if given.reasoning == "none" else given.reasoning
+        body["think"] = given.reasoning != "none" and given.reasoning
     return merged(body, given.extra)
 
 
@@ -210,20 +156,10 @@ def _offered(request: Request) -> Sequence[ToolDef]:
 
 
 def _tool(tool: ToolDef) -> Json:
-    function = {"name": tool.name, "description": tool.description, "parameters": _fit(tool.parameters)}
+    # The server cannot read true and false among the schemas.
+    parameters = wire.each_schema(tool.parameters, lambda schema: schema)
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": clean(function)}
-
-
-def _fit(schema: Any) -> Any:
-    """Return a JSON Schema whose parts are objects: the server cannot read true and false, which are schemas too."""
-    if not isinstance(schema, Mapping):
-        return {}
-    fitted = {**cast("Mapping[str, Any]", schema)}
-    if "properties" in fitted:
-        fitted["properties"] = {name: _fit(one) for name, one in object_of(fitted["properties"]).items()}
-    if "anyOf" in fitted:
-        fitted["anyOf"] = [_fit(one) for one in fitted["anyOf"]]
-    return fitted
 
 
 def _memo(model: str) -> Memo:
@@ -236,7 +172,8 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
         case "user":
             yield _with_images({"role": "user", "content": "\n\n".join(filter(None, map(_text, content)))}, content)
         case "assistant":
-            calls = [_call(call) for call in message.calls]
+            functions = [(call.id, {"name": call.name, "arguments": dict(call.arguments)}) for call in message.calls]
+            calls = [{"id": call_id, "function": function} for call_id, function in functions]
             body: Json = {"role": "assistant", "content": "".join(map(as_text, content))}
             own = ProviderData(PROVIDER, {"model": model})
             thoughts = [
@@ -246,17 +183,13 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
             if body["content"] or calls:
                 yield body | ({"tool_calls": calls} if calls else {})
         case "tool":
-            yield from _results([part for part in message.parts if isinstance(part, ToolResult)])
+            yield from _results(message)
 
 
-def _call(call: ToolCall) -> Json:
-    return {"id": call.id, "function": {"name": call.name, "arguments": dict(call.arguments)}}
-
-
-def _results(results: Sequence[ToolResult]) -> Iterator[Json]:
+def _results(message: Message) -> Iterator[Json]:
     """Yield results as text, then one user message with their images."""
     shown: list[Content] = []
-    for result in results:
+    for result in wire.results_of(message):
         text = f"{'Error: ' if result.is_error else ''}{result.text}"
         yield {"role": "tool", "content": text, "tool_name": result.name, "tool_call_id": result.call_id}
         shown += [part for part in result.content if _is_image(part)]
@@ -273,7 +206,7 @@ def _is_image(part: Content) -> bool:
 
 
 def _with_images(body: Json, parts: Sequence[Content]) -> Json:
-    images = [b64encode(part.data).decode() for part in parts if isinstance(part, Media) and _is_image(part)]
+    images = [wire.base64_of(part) for part in parts if isinstance(part, Media) and _is_image(part)]
     return body | ({"images": images} if images else {})
 
 
@@ -288,31 +221,23 @@ def context_for(messages: Sequence[Json], options: Json, written: int) -> int:
     return max(SMALLEST_CONTEXT, 1 << (needed - 1).bit_length())
 
 
-class Ollama:
+class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     """A model on an Ollama server; nothing is asked of the server before the first request.
 
-    `base_url` and `api_key` replace `OLLAMA_HOST` and `OLLAMA_API_KEY`, which only servers on other machines are sent.
-    The context grows with the conversation up to what the model allows, and never shrinks.
+    A key is only sent to servers on other machines, unless it is given here. The context grows with the conversation up
+    to what the model allows, and never shrinks.
     """
+
+    row = PROVIDERS[0]
+    vendor = "Ollama"
+    example = EXAMPLE
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         if not model:
             raise UnknownModel("ollama: names no model. Write ollama:MODEL; the command ollama list tells the models.")
-        self.model = model
-        self._base_url = base_url
-        self._api_key = api_key
-        if api_key:
-            learn(KEY, api_key)
+        super().__init__(model, base_url=base_url, api_key=api_key)
         self._memo = _memo(model)
         self._context = SMALLEST_CONTEXT
-        self._loaded = False
-        self._url = ""
-        self._lease = ClientLease(self._find, _connect, lambda client: client.aclose())
-
-    @property
-    def name(self) -> str:
-        """The full name, "ollama:MODEL"."""
-        return f"{PROVIDER}:{self.model}"
 
     @property
     def base_url(self) -> str:
@@ -324,11 +249,11 @@ class Ollama:
         return settings.given
 
     async def prepare(self) -> None:
-        """Have the server load the model, once; that can take a minute. What fails here fails in `stream` too."""
-        if not self._loaded:
-            self._loaded = True
+        """Have the server load the model; that can take a minute. What fails here fails in `stream` too."""
+        if time.monotonic() - _used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
             with suppress(ProviderError):
-                await self._load()
+                async for _ in self._lines({"model": self.model, "messages": []}):
+                    pass
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -340,41 +265,29 @@ class Ollama:
                     yield event
         decoder.close()
 
-    async def aclose(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        await self._lease.release()
-
-    async def _load(self) -> None:
-        async with aclosing(self._lines({"model": self.model, "messages": []})) as lines:
-            async for _ in lines:
-                pass
-
     async def _lines(self, body: Json) -> AsyncGenerator[object, None]:
         """Post a request, with the size of the context, and yield the lines of the response as JSON."""
-        if self._url != self.base_url:
-            self._lease.forget()
-        client = await self._lease.client()
+        client = await self._client()
         import httpx2
 
         given = body.pop("options", {})
-        written = json.dumps(body, ensure_ascii=False).encode()
+        written = self._memo.write(body, "messages")
         self._context = max(self._context, context_for(body["messages"], given, len(written)))
-        options = {"num_ctx": self._context} | given
-        data = written[:-1] + f', "options": {json.dumps(options)}}}'.encode()  # a long history is written once
-        opened = False
+        options = wire.write_json({"num_ctx": self._context} | given)
+        request = client.build_request(
+            "POST", "/api/chat", content=b'%s, "options": %s}' % (written[:-1], options.encode())
+        )
         try:
-            async with client.stream("POST", "/api/chat", content=data) as response:
-                opened = True
-                await self._check(response)
-                async for line in _split(response.aiter_bytes()):
-                    yield json.loads(line)
+            response = await client.send(request, stream=True)
         except httpx2.HTTPError as error:
-            if opened:
-                raise broken(f"Ollama closed the connection ({str(error) or type(error).__name__})") from error
             start = " To start it, run: ollama serve"
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
-        except (ValueError, RecursionError) as error:  # a line that is no JSON, no UTF-8, or nested without end
-            raise unreadable("a line that is no JSON") from error
+        with self._reading():
+            async with aclosing(response):
+                await self._check(response)
+                _used[self.base_url, self.model] = time.monotonic()
+                async for line in _split(response.aiter_bytes()):
+                    yield json.loads(line)
 
     async def _check(self, response: "httpx2.Response") -> None:
         if not response.is_success:
@@ -382,24 +295,21 @@ class Ollama:
             with suppress(ValueError, RecursionError):
                 said = figures_of(json.loads(await response.aread())).get("error")
             said = figures_of(said).get("message", said)  # servers that only resemble Ollama
-            raise refusal(response.status_code, quoted(said), self.model, retry_after(response.headers))
+            raise refusal(response.status_code, quoted(said), self.model, wire.retry_after(response.headers))
         kind = str(response.headers.get("content-type", ""))
-        if "html" in kind:  # a login page of a proxy, or a wrong address
-            said = f"{self.base_url} answered with {quoted(kind)[:80]}, as Ollama never does. Check {HOST}."
-            raise BadRequest(redact(said), status=response.status_code)
+        if "html" in kind:
+            raise failures.no_answer(self.base_url, kind, HOST, response.status_code)
 
-    def _find(self) -> tuple[str, str]:
-        self._url = self.base_url
-        url = usable_url(self._url, HOST, EXAMPLE)
-        key = self._api_key or ("" if failures.is_loopback(url) else settings.find_key([KEY]))
-        return url, usable_key("Ollama", key, [KEY]) if key else ""
+    def _find_key(self) -> str:
+        key = self._api_key or ("" if is_loopback(self.base_url) else settings.find_key([KEY]))
+        return usable_key("Ollama", key, [KEY]) if key else ""
 
-
-def _connect(found: tuple[str, str]) -> "httpx2.AsyncClient":
-    url, key = found
-    if find_spec("httpx2") is None:
-        raise MissingExtra("The Ollama provider", PROVIDER)
-    return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})
+    @staticmethod
+    def _connect(found: tuple[str, str]) -> "httpx2.AsyncClient":
+        url, key = found
+        if find_spec("httpx2") is None:
+            raise MissingExtra("The Ollama provider", PROVIDER)
+        return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})
 
 
 async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

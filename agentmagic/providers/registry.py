@@ -108,8 +108,9 @@ def choose_default() -> str:
         return name
     keyed = [row.keys for row in providers().values() if row.keys]
     message = (
-        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in keyed))}, or choose "
-        'the small model of this machine, which needs no key: "local:".'
+        f"No model is chosen and no key is set. Set {' or '.join(dict.fromkeys(keys[0] for keys in keyed))} in the "
+        "environment or a .env file. Or use the small model of this machine, which needs no key: %agent models local: "
+        '(Agent("local:") in code).'
     )
     raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in keyed for key in keys)))
 

@@ -21,6 +21,13 @@ PROVIDERS = (
         prices=FREE,
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
+    Provider(
+        name="cassette",
+        make="agentmagic.replay.player:make",
+        about="answers from a recording, FILE.cassette.yaml",
+        prices=FREE,
+        all_models=Family(re.compile(""), KINDS, window=None),
+    ),
 )
 
 

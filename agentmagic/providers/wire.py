@@ -1,4 +1,4 @@
-"""What all providers read and write alike: untrusted JSON, text that is no Unicode, names, ids, waits.
+"""What all providers read and write alike: untrusted JSON, parts, text that is no Unicode, names, ids, waits.
 
 The readers (`object_of`, `text_of` and so on) return a value of the type that the caller expects, or raise
 StreamBroken: a server can send JSON of any shape.
@@ -9,18 +9,27 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, cast
+from itertools import compress, count
+from operator import is_not
+from typing import Any, Literal, cast
 from uuid import uuid4
 
-from agentmagic.errors import StreamBroken
+from agentmagic.errors import MalformedCall, StreamBroken
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.providers.base import ModelEvent
 from agentmagic.text import encodable
 
 Json = dict[str, Any]
 
 DEEPEST = 100
 """Levels of nesting that are read; deeper data would exhaust the stack of the code that walks it."""
+
+LONGEST_KEPT = 2**18
+"""Bytes of the longest message whose written form is kept: pictures are written anew, and not held once more."""
 
 _NAME_FOR_ALL = 64
 """Characters of a function's name that every provider takes."""
@@ -120,12 +129,44 @@ def _finite(number: str) -> float:
     raise ValueError(message)
 
 
-_write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
+write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps with an option makes an encoder per call
 
 
 def write_arguments(arguments: Mapping[str, Any]) -> str:
     """Return a call's arguments as JSON text."""
-    return _write_json(clean(arguments))
+    return write_json(clean(arguments))
+
+
+def named(name: object) -> str:
+    """Return the name of the tool that a call is for. Raises MalformedCall if there is none."""
+    if known := text_of(name):
+        return known
+    raise MalformedCall("The model called a tool without naming it. Ask again.")
+
+
+LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+_SCHEMAS = frozenset({"items", "additionalProperties", "not"})
+
+
+def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
+    """Return a JSON Schema with a change made to each schema in it, the inner ones first.
+
+    In lists and under names, true and false, which are schemas too, become {}, as not every provider takes them.
+    """
+
+    def inner(schema: object) -> Json:
+        return each_schema(cast("Json", schema) if isinstance(schema, Mapping) else {}, change)
+
+    changed = dict(schema)
+    for keyword, value in schema.items():
+        if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
+            changed[keyword] = {name: inner(one) for name, one in cast("Json", value).items()}
+        elif keyword in LISTS_OF_SCHEMAS and isinstance(value, list):
+            changed[keyword] = [inner(one) for one in cast("list[Any]", value)]
+        elif keyword in _SCHEMAS and isinstance(value, Mapping):
+            changed[keyword] = inner(cast("Json", value))
+    return change(changed)
 
 
 def mint_id() -> str:
@@ -168,3 +209,111 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time.time(), 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def results_of(message: Message) -> list[ToolResult]:
+    """Return the results of a message of role "tool"."""
+    return [part for part in message.parts if isinstance(part, ToolResult)]
+
+
+def data_of(part: Part, provider: str) -> Json:
+    """Return what a provider keeps of its own part in the history; {} if it keeps nothing, or another one made it."""
+    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
+    return own.data if own is not None and own.provider == provider else {}
+
+
+def base64_of(media: Media) -> str:
+    """Return the bytes of a blob in base64."""
+    return b64encode(media.data).decode()
+
+
+class PartWriter:
+    """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
+
+    For APIs whose chunks do not say where a part begins and ends. `reasoning` makes a finished reasoning part of its
+    text and of the field that it came in.
+    """
+
+    def __init__(self, reasoning: Callable[[str, str], Reasoning]) -> None:
+        self._reasoning = reasoning
+        self._count = 0
+        self._kind: Literal["text", "reasoning"] | None = None
+        self._index = 0
+        self._field = ""
+        self._pieces: list[str] = []
+
+    def next_index(self) -> int:
+        """Return the index of a new part."""
+        self._count += 1
+        return self._count - 1
+
+    def write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
+        """Return the events for a piece of text; a piece of the other kind ends the open part."""
+        if kind == self._kind:
+            self._pieces.append(text)
+            return (PartDelta(self._index, text),)
+        ended = self.end()
+        self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
+        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+
+    def end(self) -> tuple[ModelEvent, ...]:
+        """Return the end of the open part, if there is one."""
+        if self._kind is None:
+            return ()
+        text = "".join(self._pieces)
+        part = Text(text) if self._kind == "text" else self._reasoning(text, self._field)
+        self._kind = None
+        return (PartFinished(self._index, part),)
+
+    def whole(self, part: Text | Reasoning | ToolCall) -> Iterator[ModelEvent]:
+        """Yield the end of the open part, and the events of a part that came at once."""
+        yield from self.end()
+        index = self.next_index()
+        match part:
+            case ToolCall(name=name, arguments=arguments):
+                text = write_json(dict(arguments))
+                yield PartStarted(index, "tool_call", name)
+            case Text(text) | Reasoning(text):
+                yield PartStarted(index, "text" if isinstance(part, Text) else "reasoning")
+        if text:
+            yield PartDelta(index, text)
+        yield PartFinished(index, part)
+
+
+class Memo:
+    """Encodes and writes a growing history, each message once.
+
+    Each request repeats the messages of the one before, so their encoded and written forms are kept. `encode` turns one
+    message into any number of API objects, which must not be changed.
+    """
+
+    def __init__(self, encode: Callable[[Message], Iterable[Json]]) -> None:
+        self._encode = encode
+        self._messages: Sequence[Message] = ()
+        self._encoded: list[tuple[Json, ...]] = []
+        self._objects: list[Json] = []
+        self._written: list[bytes] = []
+
+    def __call__(self, messages: Sequence[Message]) -> list[Json]:
+        """Return the messages as API objects."""
+        same = _same(self._messages, messages)
+        self._encoded[same:] = [tuple(self._encode(message)) for message in messages[same:]]
+        self._messages = messages
+        return [encoded for group in self._encoded for encoded in group]
+
+    def write(self, body: Json, key: str) -> bytes:
+        """Return a body as JSON. The messages, which are the list under a key, come last."""
+        objects: list[Json] = body[key]
+        if objects[:1] == self._objects[:1]:  # the instructions, which are not of the memo, or the first message
+            objects = [*self._objects[:1], *objects[1:]]
+        same = _same(self._objects, objects)
+        written = self._written[:same] + [write_json(one).encode() for one in objects[same:]]
+        whole = [text or write_json(one).encode() for text, one in zip(written, objects, strict=True)]
+        self._objects, self._written = objects, [text if len(text) <= LONGEST_KEPT else b"" for text in written]
+        rest = write_json({name: value for name, value in body.items() if name != key})
+        return b'%s, "%s": [%s]}' % (rest[:-1].encode(), key.encode(), b", ".join(whole))
+
+
+def _same(before: Sequence[object], now: Sequence[object]) -> int:
+    """Return how many objects two lists have in common at their beginning."""
+    return next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))

@@ -117,6 +117,14 @@ class UserLoop:
             raise
         return value.result()
 
+    async def answers(self) -> bool:
+        """Return whether the loop takes something up within GRACE; False if a coroutine blocks it."""
+        if self._loop is None:
+            return True
+        answer = self._cancel(self._loop, [])
+        await asyncio.wait([answer], timeout=GRACE)
+        return answer.done()
+
     def close(self) -> None:
         """Stop the loop; its thread ends after it has cancelled what runs there. A later `run` starts another."""
         loop, self._loop, self._answer = self._loop, None, None

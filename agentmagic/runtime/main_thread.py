@@ -8,12 +8,14 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any, Protocol, TypeVar
+
+from agentmagic.messages import Content, ToolCall
 
 T = TypeVar("T")
 
@@ -69,16 +71,45 @@ class Person(Protocol):
         ...
 
 
+Output = tuple[Content, str]
+"""A part of a result, and the HTML that a user sees in its place, or ""."""
+
+
+class Capture(Protocol):
+    """Takes what the main thread prints, displays and plots from `start` to `stop`; it may be started again."""
+
+    def start(self) -> None:
+        """Take it from now on."""
+        ...
+
+    def stop(self) -> None:
+        """Leave it to the cell again."""
+        ...
+
+    def draw(self) -> None:
+        """Take the figures that were left open, and close them."""
+        ...
+
+    def parts(self) -> Sequence[Output]:
+        """Return what was taken so far, in order; in any thread."""
+        ...
+
+
 class MainThread:
     """The queue of work for the main thread: one job at a time, in order.
 
     `holds_tools` says that synchronous tools run here, as in a kernel; a script leaves it False. `person` answers
-    questions that belong to no run; a script has none.
+    questions that belong to no run; a script has none. `capture` makes what takes the output of one tool, and is
+    given a function for the last line that was printed; a script has none, so its tools print as ever. `keeping`
+    keeps the variables of the notebook while a function runs, so that the call can be undone.
     """
 
     def __init__(self) -> None:
         self.holds_tools = False
         self.person: Person | None = None
+        self.capture: Callable[[Callable[[str], None]], Capture] | None = None
+        self.keeping: Callable[[ToolCall, object], AbstractContextManager[None]] | None = None
+        self._capturing: Capture | None = None
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
         self._current: Job | None = None
@@ -91,6 +122,11 @@ class MainThread:
     def serving(self) -> bool:
         """Whether the main thread is blocked in `serve`, which runs the jobs."""
         return self._servers > 0
+
+    @property
+    def working(self) -> bool:
+        """Whether the main thread runs a job, such as a tool."""
+        return self._current is not None
 
     @property
     def reachable(self) -> bool:
@@ -178,7 +214,7 @@ class MainThread:
         outer, self._interrupts = self._interrupts, on_interrupt
         restore = self._catch_interrupts()
         try:
-            with self.held():
+            with self.held(), self._uncaptured():
                 while not done.done():
                     if not self._step():
                         with self._changed:
@@ -208,6 +244,40 @@ class MainThread:
             self._servers -= 1
             if self._jobs and self._wake is not None and not self.serving:
                 self._wake(self.drain)
+
+    @contextmanager
+    def captured(self, on_line: Callable[[str], None]) -> Generator[Capture | None]:
+        """Take what a tool prints, displays and plots within; nothing, with None, in another thread or in a script."""
+        if self.capture is None or threading.current_thread() is not threading.main_thread():
+            yield None
+            return
+        capture = self._capturing = self.capture(on_line)
+        capture.start()
+        try:
+            yield capture
+        finally:
+            capture.stop()
+            self._capturing = None
+            capture.draw()
+
+    def kept(self, call: ToolCall, function: object) -> AbstractContextManager[None]:
+        """Keep the variables of the notebook while a tool's function runs; does nothing in another thread."""
+        if self.keeping is None or threading.current_thread() is not threading.main_thread():
+            return nullcontext()
+        return self.keeping(call, function)
+
+    @contextmanager
+    def _uncaptured(self) -> Generator[None]:
+        """Leave what is printed to the cell while a tool waits: the jobs that run meanwhile are not the tool's."""
+        outer, self._capturing = self._capturing, None
+        if outer is not None:
+            outer.stop()
+        try:
+            yield
+        finally:
+            if outer is not None:
+                outer.start()
+            self._capturing = outer
 
     def _notice(self, _done: "Future[Any]") -> None:
         with self._changed:

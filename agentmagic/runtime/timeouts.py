@@ -56,10 +56,11 @@ class Deadline:
         self._seconds = seconds
         self._timeout = asyncio.Timeout(None)
         self._pauses = 0
+        self._over = False
         self._left: float | None = None
 
     async def __aenter__(self) -> Self:
-        self._timeout = asyncio.timeout(self._seconds)
+        self._timeout, self._over = asyncio.timeout(self._seconds), False
         await self._timeout.__aenter__()
         return self
 
@@ -67,6 +68,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._left = None  # so that a late `resume` reschedules nothing
+        self._over = True
         return await self._timeout.__aexit__(kind, error, trace)
 
     @property
@@ -77,7 +79,7 @@ class Deadline:
     def pause(self) -> None:
         """Stop the clock. Call it on the deadline's own event loop."""
         when = self._timeout.when()
-        if self._pauses == 0 and when is not None and not self.expired:
+        if self._pauses == 0 and when is not None and not self.expired and not self._over:
             self._left = when - asyncio.get_running_loop().time()
             self._timeout.reschedule(None)
         self._pauses += 1

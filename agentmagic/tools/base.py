@@ -5,14 +5,15 @@ import concurrent.futures
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import TracebackException
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from agentmagic import json_schema
-from agentmagic.errors import ServerError, ToolError, said
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, UsageError, said
 from agentmagic.messages import (
     Content,
     Media,
@@ -26,6 +27,7 @@ from agentmagic.messages import (
     parts_of,
 )
 from agentmagic.runtime.engine import void
+from agentmagic.runtime.main_thread import Capture, Output
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 from agentmagic.text import cut_middle
@@ -61,13 +63,19 @@ class Completion:
 
 Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
 """Has a model answer messages, under instructions, in at most a number of tokens."""
+CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+"""Carries out a call that a tool makes, by name and arguments."""
+NO_VALUE: Any = object()
 
 
 class ToolContext:
     """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
-    `deps` is the value that the Agent was given. `tell` shows the user a notice. `left` is a sentence on work that goes
-    on after its call was cancelled, else "". `error` is what the tool raised.
+    `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
+    a notice. `left` is a sentence on work that goes on after its call was cancelled, else "". `error` is what the tool
+    raised, `value` what its function returned, `capture` takes what it prints, displays and plots, if that can be told
+    apart. `reached` is the progress reported last, with its total. `watch` is entered around a synchronous function.
+    `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
@@ -79,17 +87,37 @@ class ToolContext:
         progress: Callable[[str, float, float | None, str], None],
         complete: Complete | None = None,
         tell: Callable[[str], None] = void,
+        call_tool: CallTool | None = None,
+        tools: Sequence[ToolDef] = (),
+        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self.call = call
         self.deps = deps
+        self.tools = tools
+        self.watch = watch
+        self.value = NO_VALUE
         self._ask = ask
         self._progress = progress
         self._complete = complete
+        self._call_tool = call_tool
         self.tell = tell
         self.deadline = Deadline(None)
         self.left = ""
         self.error: BaseException | None = None
+        self.capture: Capture | None = None
+        self.rich: tuple[str, ...] = ()
+        self.reached: tuple[float, float | None] = (0.0, None)
         self._cancelled = False
+
+    @property
+    def output(self) -> Sequence[Output]:
+        """What the tool has printed, displayed and plotted so far."""
+        return self.capture.parts() if self.capture else ()
+
+    def close_figures(self) -> None:
+        """Take the figures that the tool has left open into its output now; in the main thread."""
+        if self.capture is not None:
+            self.capture.draw()
 
     @property
     def cancelled(self) -> bool:
@@ -102,7 +130,31 @@ class ToolContext:
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         """Report how far the call has come; thread-safe. Raises TypeError or ValueError if a value is no number."""
-        self._progress(self.call.id, float(progress), None if total is None else float(total), str(message))
+        self.reached = float(progress), None if total is None else float(total)
+        self._progress(self.call.id, *self.reached, str(message))
+
+    def overheard(self, hear: Callable[..., None]) -> None:
+        """Have a function called with what the tool reports and asks from now on, its kind first."""
+        progress, tell, ask, complete = self._progress, self.tell, self._ask, self._complete
+
+        def heard_progress(call_id: str, done: float, total: float | None, words: str) -> None:
+            hear("progress", done, total, words)
+            progress(call_id, done, total, words)
+
+        def heard_tell(words: str) -> None:
+            hear("tell", words)
+            tell(words)
+
+        async def heard_ask(question: str) -> str:
+            hear("ask", question)
+            return await ask(question)
+
+        async def heard_complete(messages: Sequence[Message], instructions: str, max_tokens: int) -> Completion:
+            hear("complete", list(messages), instructions, max_tokens)
+            return await cast("Complete", complete)(messages, instructions, max_tokens)
+
+        self._progress, self.tell, self._ask = heard_progress, heard_tell, heard_ask
+        self._complete = heard_complete if complete is not None else None
 
     async def ask(self, question: str) -> str:
         """Ask the user a question and return the answer; the time limits of call and turn are paused meanwhile.
@@ -121,6 +173,17 @@ class ToolContext:
             raise ToolError("There is no model here to answer.")
         return await self._complete(messages, instructions, max_tokens)
 
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Call another tool of the turn, under the same permissions, and return what it returned.
+
+        That is the value of a function, else the structured content of a server's result, else its text. The time limit
+        of this call is paused meanwhile: the other call has its own. Raises ToolError if the call fails or is denied.
+        """
+        if self._call_tool is None:
+            raise ToolError("There are no other tools to call here.")
+        with self.deadline.paused():
+            return await self._call_tool(name, arguments)
+
 
 Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
@@ -131,8 +194,11 @@ class Tool:
 
     `invoke` may raise anything; `call_tool` turns that into a result. `timeout` is in seconds. With `parallel=False` no
     other call of the step runs at the same time. `ask` says whether the user is asked before a call if no rule of the
-    policy matches. `code` marks a tool that runs code which the model wrote: only a rule or the user can allow it, no
-    default and no environment variable.
+    policy matches. `code` marks a tool that runs code which the model wrote: only a rule that has its very name or the
+    user can allow it, no pattern, no default and no environment variable; an "always" is for the same arguments only.
+    `effects` says in lines, for the user who is asked, what a call would do. `among` returns the definition of the tool
+    in a turn with these tools, and `now` the one at the beginning of a turn; it raises UsageError if the tool cannot be
+    offered in this turn. `lasting` is then the definition to which the user's approval is bound.
     """
 
     definition: ToolDef
@@ -141,6 +207,10 @@ class Tool:
     parallel: bool = True
     ask: bool = False
     code: bool = False
+    effects: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    among: Callable[[Sequence[ToolDef]], ToolDef] | None = None
+    now: Callable[[], ToolDef] | None = None
+    lasting: ToolDef | None = None
 
     @property
     def name(self) -> str:
@@ -161,6 +231,36 @@ class Toolset(Protocol):
 
     async def aclose(self) -> None:
         """Close open connections and processes; may be called twice."""
+        ...
+
+
+@runtime_checkable
+class Local(Protocol):
+    """A source of tools of this process: it starts nothing to list them. `is_local` is True."""
+
+    is_local: bool
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A source of some tools of other sources."""
+
+    @property
+    def sources(self) -> Sequence[Toolset]:
+        """The other sources."""
+        ...
+
+    def over(self, sources: Sequence[Toolset]) -> Toolset:
+        """Return the same choice of tools of other sources."""
+        ...
+
+
+@runtime_checkable
+class Connecting(Protocol):
+    """A toolset whose `tools` may connect servers."""
+
+    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+        """Return the tools that can be had without connecting a server, and the names of the servers left out."""
         ...
 
 
@@ -187,11 +287,29 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
         return (), (said(error),)
 
 
+async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
+    """Return the tools of a source that can be had without connecting a server, and the names of servers left out."""
+    return await source.listed() if isinstance(source, Connecting) else (await source.tools(), ())
+
+
 async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], list[str]]:
     """Return the tools of sources by name, the first of a name, and a text for each server that cannot be reached."""
     listed = await asyncio.gather(*map(list_source, sources))
     tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
     return dict(reversed(tools.items())), [problem for _, missing in listed for problem in missing]
+
+
+def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
+    """Return the tools that can be offered now by name, each with its definition of now, and why others cannot."""
+    found: dict[str, Tool] = {}
+    missing: list[str] = []
+    for tool in tools:
+        try:
+            now = tool if tool.now is None else replace(tool, definition=tool.now(), lasting=tool.definition)
+            found[tool.name] = now
+        except UsageError as error:
+            missing.append(str(error))
+    return found, missing
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
@@ -205,10 +323,21 @@ def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> Too
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run one call and return its result; all failures are results too, except for a lost server.
+    """Run one call and return its result, with the tool's output; all failures are results too.
 
     Raises ServerError if the tool's server cannot be reached again, and CancelledError.
     """
+    return with_output(await _call_tool(tool, call, context), context)
+
+
+def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
+    """Return a result with what the tool printed, displayed and plotted, and note its HTML on the context."""
+    output, own = context.output, len(result.content)
+    context.rich = (context.rich if len(context.rich) == own else ("",) * own) + tuple(html for _, html in output)
+    return replace(result, content=(*result.content, *(part for part, _ in output)))
+
+
+async def _call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
     call = replace(call, arguments=without_refused_nulls(tool.definition, call.arguments))
     if problem := check_arguments(tool.definition, call.arguments):
         return failure(call, problem)
@@ -218,7 +347,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
             return checked(call, await tool.invoke(call, context))
     except TaskComplete as done:
         return result(call, said(done), done=said(done))
-    except ServerError:
+    except (ServerError, CassetteError, ReplayMismatch):
         raise
     except asyncio.CancelledError as error:
         context.cancel()
@@ -309,15 +438,20 @@ _CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_sc
 
 
 def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception from the tool's own code on, or None if only other code raised it."""
+    """Return the traceback from the code of the tool or cell on, or None if only other code raised the exception."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_CALLING):
+    while trace is not None and _is_calling(trace.tb_frame):
         trace = trace.tb_next
     return trace
 
 
+def _is_calling(frame: FrameType) -> bool:
+    """Return whether a frame is of the code that calls tools and runs cells."""
+    return frame.f_code.co_filename.startswith(_CALLING) or str(frame.f_globals.get("__name__")).startswith("IPython.")
+
+
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of what a tool raised, or "" for a ToolError, which is said on purpose.
+    """Return the traceback of what a tool or cell raised, or "" for a ToolError, which is said on purpose.
 
     Secrets are blanked. Paths are written as Jupyter writes them: the home folder as ~, cells without a file.
     """

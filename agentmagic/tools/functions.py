@@ -1,32 +1,40 @@
 """Python functions as tools: what a model sees of them, where they run, how their values become results."""
 
 import asyncio
-import functools
 import inspect
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
-from agentmagic.errors import UsageError
+from agentmagic.errors import ToolError, UsageError
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine
+from agentmagic.runtime.engine import caller, engine, void
+from agentmagic.runtime.main_thread import Output
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
-from agentmagic.tools.values import collect, snapshot, to_content
+from agentmagic.tools.values import collect, snapshot, to_outputs
 
 Function = Callable[..., Any]
 T = TypeVar("T")
 F = TypeVar("F", bound=Function)
+
+PAUSE = 0.1
+"""Seconds between two reports of what a running function has printed."""
 
 MARK = "__agentmagic_tool__"
 BUILT = "__agentmagic_built__"
 """The attribute in which a function keeps the `Tool` made of it: reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """A name of a function that all providers take."""
+MOST_NAMES = 100
+"""Names of variables, the newest ones, that are offered for a parameter."""
 IN_THREAD = (
     "The main thread is busy, so functions that were called from another thread run in a thread. "
     "If they are safe there, say so with @tool(thread_safe=True)."
@@ -44,6 +52,7 @@ class ToolOptions:
     parallel: bool = True
     thread_safe: bool = False
     loop: Literal["engine", "caller"] = "engine"
+    variables: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
 
 @overload
@@ -58,6 +67,7 @@ def tool(
     parallel: bool = True,
     thread_safe: bool = False,
     loop: Literal["engine", "caller"] = "engine",
+    variables: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool that models may call; it stays an ordinary function.
@@ -70,10 +80,13 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     thread, and not in the kernel's main thread. With `loop="caller"` an async function runs on the event loop of the
     code that started the run, for objects that are bound to that loop.
 
+    A parameter of a class that JSON cannot carry, a data frame for example, takes the name of a variable of the
+    notebook. In a script, give the variables: `@tool(variables=globals())`.
+
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
     chosen = ToolOptions(**options)
-    return functools.partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
+    return partial(tool_with, options=chosen) if function is None else tool_with(function, chosen)
 
 
 def tool_with(function: F, options: ToolOptions) -> F:
@@ -120,7 +133,7 @@ def _built(function: Function, options: ToolOptions) -> Tool:
             f"{name[:80]} is no name for a tool: it takes ASCII letters, digits, _ and -, 64 at most, a letter first. "
             'Write a function with such a name, or give it one with @tool(name="...").'
         )
-    signature = json_schema.read_signature(function, ToolContext)
+    signature = json_schema.read_signature(function, ToolContext, variables=_variables(options) is not None)
     definition = ToolDef(
         name,
         options.description or signature.description,
@@ -128,11 +141,63 @@ def _built(function: Function, options: ToolOptions) -> Tool:
         examples=tuple(Example(question, arguments) for question, arguments in signature.examples),
     )
     invoke = _Invocation(function, signature, options)
-    return Tool(definition, invoke, options.timeout, options.parallel, options.ask)
+    now = partial(_definition_now, definition, signature, options) if signature.by_name else None
+    return Tool(definition, invoke, options.timeout, options.parallel, options.ask, now=now)
+
+
+# -- variables by name -----------------------------------------------------------------------------------
+
+
+def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
+    """Return the variables that a function may take by name, or None if there are none."""
+    from agentmagic.tools.notebook.base import attached  # the package of the notebook's tools is made of functions
+
+    notebook = attached()
+    return notebook.namespace if options.variables is None and notebook is not None else options.variables
+
+
+def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
+    """Return the variables of some classes; it runs no code of the values."""
+    from agentmagic.tools.notebook.variables import user_variables
+
+    variables = user_variables(_variables(options) or {})
+    return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}
+
+
+def _definition_now(definition: ToolDef, signature: json_schema.Signature, options: ToolOptions) -> ToolDef:
+    """Return a definition with the names that there are. Raises UsageError if a required parameter has none."""
+    names = {parameter: [*_values(options, classes)][-MOST_NAMES:] for parameter, classes in signature.by_name.items()}
+    parameters, missing = json_schema.with_names(signature, names)
+    if missing is not None:
+        kinds = json_schema.any_of(signature.by_name[missing])
+        message = (
+            f"{definition.name} is left out of this turn: its {missing} is {kinds}, and no variable is one. "
+            f"Bind one in a cell, {missing} = ..., and ask again."
+        )
+        raise UsageError(message)
+    return replace(definition, parameters=parameters)
+
+
+def _filled_in(
+    arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
+) -> Mapping[str, Any]:
+    """Put the values of variables in the place of their names. Raises ToolError for one that is gone."""
+    filled = dict(arguments)
+    for parameter, classes in signature.by_name.items():
+        if (name := filled.get(parameter)) is None:
+            continue
+        if name not in (present := _values(options, classes)):
+            kinds = json_schema.any_of(classes)
+            others = ", ".join([*present][-MOST_NAMES:]) or "none"
+            raise ToolError(f"No variable {name!r:.80} is {kinds} now. Those that are: {others}.")
+        filled[parameter] = present[name]
+    return filled
 
 
 class Functions:
     """A toolset of Python functions and of `Tool`s made by hand."""
+
+    is_local = True
 
     def __init__(self, functions: Iterable[Function | Tool]) -> None:
         self._tools = tuple(_off_engine(one) if isinstance(one, Tool) else function_tool(one) for one in functions)
@@ -151,12 +216,20 @@ class _RemoteContext(ToolContext):
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
         self.deps = outer.deps
+        self.tools = outer.tools
         self.tell = outer.tell
         self._outer = outer
 
     @property
     def cancelled(self) -> bool:
         return self._outer.cancelled
+
+    @property
+    def output(self) -> Sequence[Output]:
+        return self._outer.output
+
+    def close_figures(self) -> None:
+        self._outer.close_figures()
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
         self._outer.progress(progress, total, message)
@@ -168,9 +241,12 @@ class _RemoteContext(ToolContext):
         answer = self._outer.complete(messages, instructions, max_tokens=max_tokens)
         return await asyncio.wrap_future(engine().submit(answer))
 
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        return await asyncio.wrap_future(engine().submit(self._outer.call_tool(name, arguments)))
+
 
 class _BlockingContext(_RemoteContext):
-    """The context of a synchronous function; its `ask` and `complete` block and return the answer."""
+    """The context of a synchronous function; its `ask`, `complete` and `call_tool` block and return the answer."""
 
     def ask(self, question: str) -> str:  # type: ignore[override]
         return self._await(super().ask(question))
@@ -178,10 +254,22 @@ class _BlockingContext(_RemoteContext):
     def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:  # type: ignore[override]
         return self._await(super().complete(messages, instructions, max_tokens=max_tokens))
 
+    def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:  # type: ignore[override]
+        return self._await(super().call_tool(name, arguments))
+
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
-        engine().wait(answer, lambda: None)  # serves the main thread meanwhile: a question may be typed there
-        return answer.result()
+        try:
+            # Serves the main thread meanwhile: a question may be typed there, another tool may run there.
+            engine().wait(answer, lambda: void(answer.cancel()))
+            return answer.result()
+        except CancelledError:
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt from None  # an `except Exception` of the function must not go on
+            message = "The turn is over."
+            raise ToolError(message) from None
+        finally:
+            answer.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +281,8 @@ class _Invocation:
     options: ToolOptions
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
-        arguments = json_schema.arguments_for(self.signature, call.arguments)
+        given = json_schema.arguments_for(self.signature, call.arguments)
+        arguments = _filled_in(given, self.signature, self.options)
         if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
             return await self._asynchronously(arguments, context)
         value = await self._synchronously(arguments, context)
@@ -217,7 +306,7 @@ class _Invocation:
         if bound.loop is None:
             return await engine().in_pool(lambda: asyncio.run(work()))
         if bound.in_main_thread and main.serving:
-            return await main.run(functools.partial(_run_on, bound.loop, work()))
+            return await main.run(partial(run_on, bound.loop, work()))
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), bound.loop))
 
     async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -226,9 +315,11 @@ class _Invocation:
         filled = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            value = self.function(**filled)
-            # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
-            return value if _is_async(value) else to_result(context.call, value, context)
+            with engine().main.captured(_LastLine(loop, context).tell) as context.capture, context.watch():
+                with engine().main.kept(context.call, self.function):
+                    value = self.function(**filled)
+                # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
+                return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
             if threading.current_thread() is not threading.main_thread():
@@ -245,6 +336,25 @@ class _Invocation:
     def _with(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         extra = {self.signature.context: context} if self.signature.context else {}
         return {**arguments, **extra}
+
+
+class _LastLine:
+    """Reports the last line that a function has printed as the progress of its call, soon and not too often."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
+        self._loop = loop
+        self._context = context
+        self._line = ""
+        self._planned = 0.0
+
+    def tell(self, line: str) -> None:
+        self._line = line
+        if (now := time.monotonic()) >= self._planned + PAUSE:  # else the report that is due tells this line
+            self._planned = now
+            self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
+
+    def _report(self) -> None:
+        self._context.progress(*self._context.reached, self._line)
 
 
 def _is_async(value: object) -> bool:
@@ -290,7 +400,7 @@ def _off_engine(tool: Tool) -> Tool:
     return replace(tool, invoke=invoke)
 
 
-def _run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
+def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in the main thread, on a loop that is blocked in a cell."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(coroutine)
@@ -307,5 +417,10 @@ def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) ->
         return result(call, str(value.message), done=str(value.message))
     if isinstance(value, ToolResult):
         return replace(value, call_id=call.id, name=call.name)
+    if context is not None and not inspect.isgenerator(value):
+        context.value = value
     stopped = (lambda: False) if context is None else (lambda: context.cancelled)
-    return replace(result(call, *to_content(value, stopped)), structured=snapshot(value))
+    outputs = to_outputs(value, stopped)
+    if context is not None:
+        context.rich = tuple(html for _, html in outputs)
+    return replace(result(call, *(part for part, _ in outputs)), structured=snapshot(value))

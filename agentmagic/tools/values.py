@@ -1,40 +1,49 @@
 """Turns Python values into parts for a model: text, tables, images, JSON.
 
-The results of functions go through `to_content`, the values in a prompt through `describe`. Both write a data frame
-with `_frame`. No library is imported to recognize its values: a value of pandas or Matplotlib exists only if the
-notebook has imported that library.
+The results of functions go through `to_content`, the values in a prompt through `describe`, which is bounded in
+characters and in time, whichever value it is given. No library is imported to recognize its values: a value of pandas
+or Matplotlib exists only if the notebook has imported that library.
 """
 
 import dataclasses
+import inspect
 import json
 import math
-import re
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, cast
+from contextlib import suppress
+from itertools import islice
+from typing import Any, cast, is_typeddict
 
 from agentmagic.errors import ToolError
 from agentmagic.messages import Content, Media, Resource, Text
+from agentmagic.runtime.main_thread import Output
 from agentmagic.text import cut
+from agentmagic.tools import frames, reprs
 
 RESULT_ROWS = 50
 """Rows of a data frame that a result holds."""
 
-PROMPT_ROWS = 5
-"""Rows of a data frame that a prompt holds."""
+CHARACTERS = 4
+"""Characters of text that make one token, about."""
 
-LONGEST_VALUE = 20_000
-"""Characters of one value that a prompt holds."""
+BUDGET = 5_000
+"""Tokens of one value that a prompt holds."""
+
+TABLE_BUDGET = 1_000
+"""Tokens of a data frame, unless a number of rows is asked for."""
 
 MOST_ITEMS = 10_000
 """Items that are read of generators in one result."""
 
+LONGEST_HTML = 500_000
+"""Characters of the HTML of one value; a longer one is shown as text."""
+
 MOST_BYTES = 10_000_000
 """Bytes after which no more items are read of generators in one result."""
 
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-"""The memory address in a repr: it tells a model nothing and differs from run to run."""
+CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
 
 
 def never() -> bool:
@@ -47,12 +56,34 @@ def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Cont
 
     A generator is read up to the limits above, or until `stopped` returns True.
     """
+    return tuple(part for part, _ in to_outputs(value, stopped))
+
+
+def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
+    """Return the parts of a result, each with the HTML as which Jupyter shows it, or "".
+
+    A generator is read up to the limits above, or until `stopped` returns True.
+    """
     reader = _Reader(stopped)
     if isinstance(value, _GENERATORS):
         value = reader.read(cast("Iterable[Any]", value))
     if isinstance(value, (list, tuple)) and any(map(_is_rich, items := cast("Sequence[Any]", value))):
-        return tuple(_part(item, reader) for item in items)
-    return (_part(value, reader),)
+        return tuple((_part(item, reader), html_of(item)) for item in items)
+    return ((_part(value, reader), html_of(value)),)
+
+
+def html_of(value: Any) -> str:
+    """Return the HTML as which a value shows itself in Jupyter, of a data frame the first rows; "" without one."""
+    if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _drawer(value) is not None:
+        return ""
+    rows = value.shape[0] if _is_frame(value) else 0
+    try:
+        html: object = (value.head(RESULT_ROWS) if rows > RESULT_ROWS else value)._repr_html_()
+    except Exception:  # noqa: BLE001  (it has no such method, or its library fails)
+        return ""
+    if not isinstance(html, str) or len(html) > LONGEST_HTML:
+        return ""
+    return f"{html}<p>{rows:,} rows in all, the first {RESULT_ROWS} shown</p>" if rows > RESULT_ROWS else html
 
 
 async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never) -> list[Any]:
@@ -66,13 +97,82 @@ async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never
     return read
 
 
-def describe(value: Any) -> str:
-    """Return the text of a value in a prompt: a string as it is, a frame by its columns and first rows, else its repr.
+def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> str:
+    """Return the text of a value for a model, in at most about `budget` tokens and in a bounded time.
 
-    The text is cut at `LONGEST_VALUE` characters.
+    A text goes in as it is. A data frame or series has its columns with types, missing values and ranges, and as many
+    rows as the budget allows, or the first `rows`. An array has its range and a corner, a function its source, a class
+    its schema. Any other value is written like its repr, and none of its items is consumed.
     """
-    text = value if isinstance(value, str) else _frame(value, PROMPT_ROWS, titled=True) or repr(value)
-    return cut(text, LONGEST_VALUE, "\n(cut: {whole:,} characters in all, the first {most:,} shown)")
+    most = budget * CHARACTERS
+    if isinstance(value, str):
+        return cut(value, most, CUT)
+    if frames.is_frame(value):
+        room = most if rows is not None else min(most, TABLE_BUDGET * CHARACTERS)
+        return frames.table(value, room, rows, lambda cell: reprs.written(cell, frames.LONGEST_CELL))
+    if frames.is_array(value):
+        return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
+    if isinstance(value, type) or inspect.isroutine(value):
+        return cut(_definition(value), most, CUT)
+    return reprs.written(value, most)
+
+
+def summary(value: Any) -> str:
+    """Return the type and the size of a value in a few words: nothing of its content, and none of its code is run."""
+    kind = cast("type[Any]", type(value))
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    if frames.is_frame(value) or frames.is_array(value):
+        return frames.size(value)
+    if inspect.isroutine(value):
+        return f"function {getattr(value, '__name__', '')}".rstrip()
+    if kind in (str, bytes, bytearray):
+        return f"{kind.__name__}, {frames.counted(len(value), 'character' if kind is str else 'byte')}"
+    if kind in reprs.CONTAINERS:
+        return f"{kind.__name__} of {len(value):,}"
+    return kind.__name__
+
+
+def schema(value: Any, budget: int = BUDGET) -> str:
+    """Return the names and types in a value, and none of its values."""
+    if frames.is_frame(value):
+        return frames.columns(value, budget * CHARACTERS)
+    return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)
+
+
+def _definition(value: Any) -> str:
+    """Return the source of a function or class, the JSON Schema of a class of data, or else the signature."""
+    if isinstance(value, type) and _is_data(cast("type[Any]", value)):
+        from pydantic import TypeAdapter
+
+        with suppress(Exception):  # a field of a type that JSON cannot carry, for example
+            return json.dumps(TypeAdapter(value).json_schema(), ensure_ascii=False, indent=1)
+    with suppress(OSError, TypeError):
+        return inspect.getsource(value)
+    with suppress(ValueError, TypeError):
+        return f"{summary(value)}{inspect.signature(value)}\n{inspect.getdoc(value) or ''}".rstrip()
+    return summary(value)
+
+
+def _is_data(kind: type[Any]) -> bool:
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields") or is_typeddict(kind)
+
+
+def _inside(value: Any) -> str:
+    """Return the names and types of the fields of a value, "" if it has none."""
+    match value:
+        case dict():
+            pairs = cast("dict[Any, Any]", value).items()
+            named = [
+                (key, item) for key, item in islice(pairs, MOST_ITEMS) if isinstance(key, str) and key.isidentifier()
+            ]
+        case type():
+            return f"\n{_definition(value)}" if _is_data(cast("type[Any]", value)) else ""
+        case _ if _is_data(cast("type[Any]", type(value))):
+            named = list(cast("dict[str, Any]", getattr(value, "__dict__", {})).items())
+        case _:
+            return str(inspect.signature(value)) if inspect.isfunction(value) else ""
+    return "".join(f"\n{name}: {summary(item)}" for name, item in named)
 
 
 def snapshot(value: Any) -> Any:
@@ -96,7 +196,7 @@ def _part(value: Any, reader: "_Reader") -> Content:
         case Text() | Media() | Resource():
             return value
         case _:
-            return _image(value) or Text(_frame(value, RESULT_ROWS) or _json(value, reader))
+            return image_of(value) or Text(_frame(value, RESULT_ROWS) or _json(value, reader))
 
 
 def _is_rich(value: Any) -> bool:
@@ -111,7 +211,8 @@ def _drawer(value: Any) -> Callable[..., Any] | None:
     return None if isinstance(value, type) else getattr(value, "_repr_png_", None) or getattr(value, "savefig", None)
 
 
-def _image(value: Any) -> Media | None:
+def image_of(value: Any) -> Media | None:
+    """Return the image as which a value draws itself, or None; a figure of pyplot is closed."""
     if (draw := _drawer(value)) is None:
         return None
     if draw.__name__ == "savefig":
@@ -126,20 +227,15 @@ def _image(value: Any) -> Media | None:
     return Media("image/png", data) if isinstance(data, bytes) else None
 
 
-def _frame(value: Any, limit: int, *, titled: bool = False) -> str | None:
-    """Return the first `limit` rows of a data frame or series as text, and None for any other value.
-
-    `titled` puts its size, columns and types on top.
-    """
+def _frame(value: Any, limit: int) -> str | None:
+    """Return the first `limit` rows of a data frame or series as text, and None for any other value."""
     if not _is_frame(value):
         return None
     rows: int = value.shape[0]
     shown: Any = value.head(limit) if rows > limit else value
     write = getattr(shown, "to_string", None)  # pandas abbreviates columns in str(); other libraries have str() only
     text = str(write() if callable(write) else shown)
-    title = _title(value, rows) if titled else ""
-    note = f"(the first {limit})" if titled else f"({rows} rows in all, the first {limit} shown)"
-    return f"{title}{text}" if rows <= limit else f"{title}{text}\n{note}"
+    return text if rows <= limit else f"{text}\n({rows} rows in all, the first {limit} shown)"
 
 
 def _is_frame(value: Any) -> bool:
@@ -147,25 +243,10 @@ def _is_frame(value: Any) -> bool:
     return callable(head) and isinstance(shape, tuple) and not isinstance(value, type)
 
 
-def _title(value: Any, rows: int) -> str:
-    columns, dtypes = getattr(value, "columns", None), getattr(value, "dtypes", None)
-    if columns is not None and dtypes is not None:
-        schema = ", ".join(f"{name} ({dtype})" for name, dtype in zip(columns, dtypes, strict=False))
-        return f"A table of {_count(rows, 'row')} and {_count(len(columns), 'column')}: {schema}\n"
-    name = getattr(value, "name", None)
-    return f"A column{f' {name}' if name else ''} of {_count(rows, 'value')} ({getattr(value, 'dtype', 'any')}):\n"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 # -- JSON ------------------------------------------------------------------------------------------------
 
 _GENERATORS = (Generator, map, filter, zip)
 _LISTS = (list, tuple, set, frozenset, deque)
-_MISSING = ("NaTType", "NAType")
-"""The types of missing values in pandas."""
 _TIMES = ("M", "m")
 """The kinds of NumPy's times and durations."""
 
@@ -233,7 +314,7 @@ class _Reader:
     def _other(self, value: Any) -> Any:
         from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-        if type(value).__name__ in _MISSING:
+        if type(value).__name__ in frames.MISSING:
             return None
         if callable(item := getattr(value, "item", None)) and getattr(value, "shape", None) == ():
             # A scalar of NumPy. The item of a time would be its nanoseconds.
@@ -246,7 +327,7 @@ class _Reader:
         except UnicodeDecodeError:  # bytes that are not UTF-8
             return to_jsonable_python(value, bytes_mode="base64")
         except (PydanticSerializationError, TypeError):
-            return ADDRESS.sub("", repr(value))
+            return reprs.ADDRESS.sub("", repr(value))
 
 
 def _size(value: Any) -> int:

@@ -9,19 +9,20 @@ from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from agentmagic import settings
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
-from agentmagic.events import Event, HistoryCut, Intent, TurnFinished, TurnStarted
+from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
 from agentmagic.log import logger
+from agentmagic.plan import RESUMED, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
 from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
-from agentmagic.session import Session
+from agentmagic.session import Session, TurnOptions
 from agentmagic.text import cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
@@ -34,6 +35,9 @@ from agentmagic.widgets.view import View
 T = TypeVar("T")
 
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
+
+MOST_KEPT = 5
+"""Forks that stay variables, of those that are made because a turn runs again."""
 
 MOST_TOOLS = 500
 """Tools of a server that the tab lists."""
@@ -56,24 +60,29 @@ class Chat:
     action that fails shows its error in the panel.
     """
 
-    def __init__(self, session: Session, notebook: commands.Notebook, publish: Publish, view: str = "") -> None:
+    def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
         self.view = View(self, home="panel", name=view)
         self.session = session
         self._notebook = notebook
-        self._html = SessionHtml(self.view.transcript, self.view.aside, publish, self._saved_line)
+        self._html = SessionHtml(self.view.transcript, self.view.aside, saved=self._saved_line)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
         self._default: str | None = None
         self._served_by: str | None = None
         self._around: State = {}
         self._known: set[McpServers] = set()
+        self._kept: list[tuple[str, int]] = []
         engine().call(self._follow(session))
 
-    def show(self, publish: Publish) -> None:
-        """Draw the panel in the output of the running cell, and print there what its turns print from now on."""
+    def show(self, publish: Publish, html: Publish) -> None:
+        """Draw the panel in the output of the running cell, and print there what its turns print from now on.
+
+        `html` sends and updates the HTML beside it, which stands in this cell alone from now on.
+        """
         # IPython routes print and display by context variables, which still name this cell when it is over.
         self._context = contextvars.copy_context()
         publish(self.view.place, False)
+        self._html.move(html, "The chat panel is shown again in another cell of this notebook.")
         self._html.show()
         self.look()
 
@@ -173,6 +182,7 @@ class Chat:
         override, model = settings.model_override(), self._model
         servers = _server_rows(self._groups())
         spent = self.session.usage
+        left = open_plan([turn.events for turn in self.session.turns])
         cost = f"{spent.input_tokens + spent.output_tokens:,} tokens, {words.cost(spent.cost)}"
         return {
             "title": self._notebook.name_of(self.session) or "Chat",
@@ -182,7 +192,8 @@ class Chat:
             "cost": cost if spent.requests else "",
             "servers": servers,
             "note": self._queue.note,
-            "cleared": 0 if self.session.turns or self.session.running else len(self.session.history.cleared),
+            "left": "" if self.session.running or left is None else left.open_tasks,
+            "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
             **self._around,
         }
 
@@ -218,7 +229,10 @@ class Chat:
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt():
-                return self._enqueue(partial(self._send, action.text), action.text, action.text)
+                begin = partial(self._send, action.text, plan=action.plan)
+                return self._enqueue(begin, action.text, action.text)
+            case page.ResumePlan():
+                return self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
             case page.WithdrawPrompts():
                 return self.view.give_back(self._queue.withdraw())
             case page.RetryTurn():
@@ -233,6 +247,8 @@ class Chat:
                 return self.session.clear()
             case page.UndoClear():
                 return None if self.session.turns else void(self.session.undo())
+            case page.UndoChange() | page.RedoChange():
+                return await self._undo(redo=isinstance(action, page.RedoChange))
             case page.ExportSession():
                 return await engine().in_pool(partial(self._export, SUFFIXES[action.form]))
             case page.ChooseModel():
@@ -259,7 +275,14 @@ class Chat:
         """Call a function in a pool thread, where it may wait for the engine."""
         return await engine().in_pool(self._in_cell(function))
 
+    async def _undo(self, *, redo: bool) -> str:
+        """Undo, or do again, in the main thread, where no other code of the notebook changes variables meanwhile."""
+        await engine().run_user(self._in_cell(self.session.redo if redo else self.session.undo))
+        return commands.undone(self.session, redo=redo)
+
     async def _run_line(self, magic: str, line: str) -> str:
+        if magic == "agent" and line.strip() in ("undo", "redo"):
+            return await self._undo(redo=line.strip() == "redo")
         words = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
         self.look()
         return words
@@ -283,13 +306,16 @@ class Chat:
         """Return a function that prints, and saves its turn, as the cell would that shows the panel."""
         return partial(self._context.copy().run, function)
 
-    def _send(self, written: str) -> Run:
-        return self._attend(partial(self.session.start, self._notebook.prepare(self.session, written)))
+    def _send(self, written: str, **options: Unpack[TurnOptions]) -> Run:
+        prompt, values = self._notebook.prepare(self.session, written)
+        return self._attend(partial(self.session.start, prompt, **{**options, **values}))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:
-        prompt = None if written is None else self._notebook.prepare(self.session, written)
+        prompt, options = (None, TurnOptions()) if written is None else self._notebook.prepare(self.session, written)
+        before = [event for one in self.session.turns[turn : turn + 1] for event in one.events]
+        options["plan"] = any(isinstance(event, Routed | Planned) for event in before)
         self._keep_as_fork(turn)
-        return self._attend(partial(self.session.edit, turn, prompt))
+        return self._attend(partial(self.session.edit, turn, prompt, **options))
 
     def _keep_as_fork(self, turn: int) -> None:
         """Keep the conversation under another name if answers are about to be forgotten, and tell that name."""
@@ -298,6 +324,9 @@ class Chat:
             return
         name = self._notebook.fork(self.session, len(turns))
         self.view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
+        self._kept.append((name, len(turns)))
+        if len(self._kept) > MOST_KEPT:
+            self._notebook.release(*self._kept.pop(0))
 
     def _attend(self, begin: Callable[..., Run]) -> Run:
         """Begin a turn whose questions the page answers; if no page has ever shown the panel, the policy decides."""

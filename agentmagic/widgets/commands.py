@@ -9,7 +9,7 @@ from agentmagic.errors import UsageError
 from agentmagic.messages import Prompt
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
-from agentmagic.session import Session
+from agentmagic.session import Session, TurnOptions
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
@@ -50,6 +50,27 @@ def count_turns(number: int) -> str:
     return f"{number} turn{'' if number == 1 else 's'}"
 
 
+def undone(session: Session, *, redo: bool = False) -> str:
+    """Return what the last undo or redo of a session came to, in lines."""
+    outcome = session.undone
+    if outcome is None:
+        return "There is nothing to redo." if redo else "There is no turn to undo."
+    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", count_turns(outcome.turns)
+    lines = [f"{'Back again' if redo else 'Forgotten'}: {prompt}" if prompt else f"Brought back {turns}."]
+    if outcome.kind == "clear" and redo:
+        lines = ["The conversation is forgotten again."]
+    if outcome.kind == "edit" and not redo:
+        lines.append(f"The conversation is as it was before that: {turns}.")
+    if outcome.restored:
+        lines.append(f"Put back: {', '.join(outcome.restored)}.")
+    lines += [f"Left alone: {name}: {why}." for name, why in outcome.refused.items()]
+    if outcome.problem:
+        lines.append(outcome.problem)
+    if outcome.tools and not redo:
+        lines.append(f"What {', '.join(outcome.tools)} did outside of the variables, as to files, stays.")
+    return "\n".join(lines)
+
+
 def relative_path(place: Path) -> str:
     """Return a path as a person writes it: relative to the kernel's folder if it lies below that."""
     whole, here = place.absolute(), Path.cwd()
@@ -68,8 +89,8 @@ class Conversation:
 class Notebook:
     """What a panel asks of the notebook around it, answered for a program without one.
 
-    `prepare`, `toolsets`, `begun` and `fork` are called where synchronous tools run: the main thread of a kernel. The
-    others are called in a pool thread.
+    `prepare`, `toolsets`, `begun`, `fork` and `release` are called where synchronous tools run: the main thread of a
+    kernel. The others are called in a pool thread.
     """
 
     forks = False
@@ -79,9 +100,12 @@ class Notebook:
         """Return the variable that holds a session, or "" if none does."""
         return ""
 
-    def prepare(self, session: Session, written: str) -> Prompt:  # noqa: ARG002
-        """Make the prompt of typed text, evaluating nothing of it. Raises AgentMagicError if it cannot be made."""
-        return written
+    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:  # noqa: ARG002
+        """Make the prompt of typed text, evaluating nothing of it, and the options that tell of its values.
+
+        Raises AgentMagicError if the prompt cannot be made.
+        """
+        return written, {}
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:  # noqa: ARG002
         """Return the sources of tools of the session's next turn, or None for its own."""
@@ -97,6 +121,9 @@ class Notebook:
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
         """Bind a session that begins with the first turns of another, and return its name. Raises UsageError."""
         raise UsageError(NEEDS_EXTENSION)
+
+    def release(self, name: str, turns: int) -> None:
+        """Unbind a fork with so many turns, if it is saved and was not used since."""
 
     def folder(self) -> Path:
         """Return the folder in which exports are written."""

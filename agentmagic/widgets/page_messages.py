@@ -85,10 +85,17 @@ class StopTurn(PageMessage):
 
 
 class SendPrompt(PageMessage):
-    """Begin a turn with a prompt."""
+    """Begin a turn with a prompt, planned first if `plan` is set."""
 
     type: Literal["send"] = "send"
     text: TypedText
+    plan: bool = False
+
+
+class ResumePlan(PageMessage):
+    """Go on with the plan that the last turn left open."""
+
+    type: Literal["resume"] = "resume"
 
 
 class WithdrawPrompts(PageMessage):
@@ -129,6 +136,18 @@ class UndoClear(PageMessage):
     """Bring the cleared conversation back."""
 
     type: Literal["undo"] = "undo"
+
+
+class UndoChange(PageMessage):
+    """Undo the last turn, edit or clear."""
+
+    type: Literal["back"] = "back"
+
+
+class RedoChange(PageMessage):
+    """Do again what was undone last."""
+
+    type: Literal["redo"] = "redo"
 
 
 class ExportSession(PageMessage):
@@ -206,12 +225,15 @@ class AllowTools(PageMessage):
 
 SessionAction = (
     SendPrompt
+    | ResumePlan
     | WithdrawPrompts
     | RetryTurn
     | RewriteTurn
     | ForkSession
     | ClearSession
     | UndoClear
+    | UndoChange
+    | RedoChange
     | ExportSession
     | ChooseModel
     | RunCommand

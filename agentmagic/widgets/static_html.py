@@ -11,8 +11,14 @@ from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.log import logger
 from agentmagic.runtime.engine import in_thread
 
+WHOLE_TURNS = 20
+"""Turns of a panel whose calls are kept whole in its HTML: JupyterLab reads all of it again after each turn."""
+
 BYTES_PER_SECOND = 2_000_000
 """HTML that an output sends at most: Jupyter's server limits the rate, so a long output is updated less often."""
+
+LARGE = 1.75
+"""How many times larger the type for a projector is."""
 
 Publish = Callable[[Mapping[str, str], bool], None]
 """Sends a MIME bundle to the cell: with True, as an update of the one sent before."""
@@ -24,6 +30,11 @@ def bundle(
     """Return HTML without scripts, and plain text beside it; `page` is the HTML if it was made before."""
     page = html.render(transcript, times=times, prompt=prompt) if page is None else page
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
+
+
+def sized(page: Markup, *, large: bool) -> Markup:
+    """Return HTML as it is, or in large type: its smallest letters are then about 20 pixels high."""
+    return Markup('<div style="zoom:{}">{}</div>').format(LARGE, page) if large else page
 
 
 class OutputUpdates:
@@ -76,7 +87,7 @@ class SessionHtml:
         self,
         transcript: Transcript,
         aside: Callable[[Markup], Markup],
-        publish: Publish,
+        publish: Publish = lambda _data, _update: None,
         saved: Callable[[], str] = str,
     ) -> None:
         self._saved = saved
@@ -84,18 +95,30 @@ class SessionHtml:
         self._aside = aside
         self._publish = publish
         self._lock = threading.Lock()
-        self._renderer = html.HtmlRenderer(prompt=True)
+        self._renderer = html.HtmlRenderer(prompt=True, whole_turns=WHOLE_TURNS)
         self._shown = Snapshot([], None)
+        self._begun = False
         self.update = OutputUpdates(lambda: self.show(update=True)).update
+
+    def move(self, publish: Publish, line: str) -> None:
+        """Leave a line in the output where the HTML stands, and publish to another one from now on."""
+        with self._lock:
+            if self._begun:
+                self._show_line(line, update=True)
+            self._publish = publish
 
     def show(self, *, update: bool = False) -> int:
         """Put the HTML into the output of the cell in whose context this runs, or update all outputs."""
         with self._lock:
+            self._begun = True
             if line := self._saved():
-                page = self._aside(Markup("<p><small>{}</small></p>").format(line))
-                self._publish({"text/html": page, "text/plain": line}, update)
-                return len(page)
+                return self._show_line(line, update=update)
             self._shown = self._transcript.snapshot(self._shown, finished=True)
             page = self._aside(self._renderer.update(self._shown))
             self._publish(bundle(self._shown, page, prompt=True), update)
             return len(page)
+
+    def _show_line(self, line: str, *, update: bool) -> int:
+        page = self._aside(Markup("<p><small>{}</small></p>").format(line))
+        self._publish({"text/html": page, "text/plain": line}, update)
+        return len(page)

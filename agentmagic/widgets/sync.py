@@ -52,9 +52,10 @@ class State(TypedDict, total=False):
     """What a view shows around the blocks; what is not told is not shown.
 
     `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
-    why something cannot be done by a click. `cleared` is how many turns can be brought back. `running` belongs to
-    the feed. `welcome` and `examples` stand in a conversation without turns. `names` and `commands` complete `@` and
-    `/`, each with what it is; `chats` are the conversations, once the page has asked for them.
+    why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
+    can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
+    `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
+    asked for them. `large` is for a projector.
     """
 
     title: str
@@ -64,6 +65,7 @@ class State(TypedDict, total=False):
     cost: str
     servers: list[ServerRow]
     note: str
+    left: str
     cleared: int
     running: Fields | None
     welcome: str
@@ -71,6 +73,7 @@ class State(TypedDict, total=False):
     names: list[tuple[str, str]]
     commands: list[tuple[str, str]]
     chats: list[Fields]
+    large: bool
 
 
 @dataclass(slots=True)

@@ -1,5 +1,5 @@
-// What a person can say to a call that waits: approve, approve always, edit first, deny with a reason.
-/** @import { CardBlock, Desk } from "./types.js" */
+// What a person can say to a call that waits: approve, approve always, edit first, deny with a reason; and in step mode.
+/** @import { CardBlock, Desk, QuestionBlock } from "./types.js" */
 import { button, h, put, say, writingBox } from "./dom.js"
 
 /** @param {CardBlock} block @param {Desk} desk @returns {HTMLElement} */
@@ -13,14 +13,39 @@ export function approval(block, desk) {
 function choices(place, block, desk, focused = "") {
   const id = block.ask
   const row = h("div", { class: "am-row" })
+  if (block.step) return pause(place, block, desk, block.edit.length ? () => edit(place, block, desk) : null, focused)
   if (desk.can("approve")) {
     row.append(button("Approve", () => desk.act({ type: "approve", id }), "go"))
-    row.append(button("Always allow", () => desk.act({ type: "approve", id, always: true })))
+    row.append(button(block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
   }
   if (desk.can("edit") && block.edit.length) row.append(button("Edit", () => edit(place, block, desk)))
   if (desk.can("deny")) row.append(button("Deny…", () => deny(place, block, desk), "quiet"))
   put(place, row)
   for (const other of row.querySelectorAll("button")) if (other.textContent === focused) other.focus()
+}
+
+/** Whether the last thing a person did was to go on, so that the next pause takes the same key. */
+let goesOn = false
+
+/**
+ * The buttons of a pause in step mode.
+ * @param {HTMLElement} place @param {CardBlock | QuestionBlock} block @param {Desk} desk
+ * @param {(() => void) | null} edit @param {string} [focused]
+ */
+export function pause(place, block, desk, edit, focused = "") {
+  const id = block.ask
+  const go = (/** @type {boolean} */ always) => {
+    goesOn = !always
+    desk.act({ type: "approve", id, always })
+  }
+  const row = h("div", { class: "am-row am-pause" }, button("Go on", () => go(false), "go"))
+  if (edit) row.append(button("Edit", edit))
+  if (block.kind === "card") row.append(button("Skip", () => desk.act({ type: "deny", id, reason: "" })))
+  row.append(button("Run to the end", () => go(true)), button("Stop", () => desk.act({ type: "stop" }), "stop"))
+  put(place, row)
+  const wanted = goesOn && !focused ? "Go on" : focused
+  goesOn = false
+  for (const other of row.querySelectorAll("button")) if (other.textContent === wanted) requestAnimationFrame(() => other.focus({ preventScroll: true }))
 }
 
 /** @param {HTMLElement} place @param {CardBlock} block @param {Desk} desk */
@@ -35,7 +60,7 @@ function edit(place, block, desk) {
     const pairs = fields.map(({ name, plain, box }) => `${JSON.stringify(name)}: ${plain ? JSON.stringify(box.value) : box.value}`)
     desk.act({ type: "edit", id: block.ask, arguments: `{${pairs.join()}}` })
   }
-  const row = h("div", { class: "am-row" }, button("Approve as edited", approve, "go"), button("Back", back, "quiet"))
+  const row = h("div", { class: "am-row" }, button(block.step ? "Go on as edited" : "Approve as edited", approve, "go"), button("Back", back, "quiet"))
   const leave = (/** @type {KeyboardEvent} */ { key }) => key === "Escape" && back()
   put(place, h("div", { onkeydown: leave }, ...fields.map(({ element }) => element), problem, row))
   fields[0]?.box.focus()

@@ -140,7 +140,10 @@ export class Attention {
 const isWaiting = (block) => (block?.kind === "card" && block.state === "waiting") || (block?.kind === "question" && block.ask !== "")
 
 /** Says of a block that it waits. @param {Block} [block] */
-export const said = (block) => (block?.kind === "card" ? `${block.name} waits for your approval` : "A question waits for your answer")
+export const said = (block) => {
+  if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${block.name} waits for your approval`
+  return block?.kind === "question" && block.step ? "Paused before a request" : "A question waits for your answer"
+}
 
 /** What an element is scrolled by: the next element around it that has more than it shows. @param {Element | null} element */
 function scroller(element) {

@@ -1,7 +1,9 @@
 // Blocks as elements, but for cards.
-/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, WordsBlock } from "./types.js" */
+/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
+import { pause } from "./approval.js"
 import { Card } from "./card.js"
 import { button, counted, h, heading, icon, iconButton, ICONS, put, say, scrollable, writingBox } from "./dom.js"
+import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
@@ -19,6 +21,8 @@ export function drawing(kind, desk) {
       return new Checklist(desk)
     case "question":
       return new Question(desk)
+    case "values":
+      return new Values()
     case "footer":
       return new Figures()
     default:
@@ -157,6 +161,26 @@ class Prompt {
   }
 }
 
+/** What the values in a prompt became: one line that opens. @implements {Drawn<ValuesBlock>} */
+class Values {
+  #summary = h("summary")
+  #body = h("div", { class: "am-values-body" })
+  element = h("div", { class: "am-thoughts am-values" }, h("details", {}, this.#summary, this.#body))
+
+  /** @param {ValuesBlock} block */
+  update({ line, values }) {
+    say(this.#summary, line)
+    put(this.#body, ...values.flatMap(([written, kind, form]) => [heading(written), kind === "table" && form.form === "text" ? table(form.text) : drawn(form)]))
+  }
+}
+
+/** A table, which is Markdown. @param {string} text */
+function table(text) {
+  const element = h("div", { class: "am-text" })
+  new Growing(element).draw(text, false, Infinity)
+  return scrollable(element, "Table")
+}
+
 /** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistBlock>} */
 class Checklist {
   #heading = h("p", { class: "am-plan-heading" })
@@ -187,7 +211,7 @@ class Checklist {
     const item = before?.item ?? h("li", {}, h("details", {}, h("summary"), h("div", { class: "am-body" })))
     const [summary, body] = item.querySelectorAll(":scope > details > *")
     item.dataset.state = task.state
-    put(summary, icon(ICONS[task.state], task.state), h("span", { class: "am-task" }, task.title), h("span", { class: "am-word" }, task.word))
+    put(summary, icon(ICONS.chevron, "chevron"), icon(ICONS[task.state], task.state), h("span", { class: "am-task" }, task.title), h("span", { class: "am-word" }, task.word))
     put(
       body,
       h("p", { class: "am-mono" }, task.tool),
@@ -230,13 +254,31 @@ class Question {
     if (now === this.#shown) return
     this.#shown = now
     this.element.classList.toggle("am-open", block.ask !== "")
+    this.element.setAttribute("aria-label", block.step ? "Pause" : "Question")
     if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
+    else if (block.step && block.ask) this.#pause(block)
     else put(this.#place, block.ask && this.desk.can("reply") && this.#form(block))
-    if (block.ask) this.desk.announce(`Question: ${block.text}`)
+    if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
   }
 
   forget() {
     this.#shown = null
+  }
+
+  /** Shows what can be done before a request in step mode. @param {QuestionBlock} block @param {string} [focused] */
+  #pause(block, focused) {
+    if (!this.desk.can("approve")) return put(this.#place)
+    pause(this.#place, block, this.desk, block.suggested ? () => this.#rewrite(block) : null, focused)
+  }
+
+  /** @param {QuestionBlock} block */
+  #rewrite(block) {
+    const send = () => this.desk.act({ type: "reply", id: block.ask, text: box.value })
+    const back = () => this.#pause(block, "Edit")
+    const box = writingBox("The prompt", { text: block.suggested, send, back })
+    const row = h("div", { class: "am-row" }, button("Go on as edited", send, "go"), button("Back", back, "quiet"))
+    put(this.#place, h("div", { class: "am-rewrite" }, box, row))
+    box.focus()
   }
 
   /** @param {QuestionBlock} block */

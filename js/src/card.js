@@ -18,7 +18,7 @@ const WORDS = {
 }
 
 /** Names of arguments that hold code, and in which language. */
-const CODE = new Map([["code", "python"], ["python", "python"], ["sql", "sql"], ["query", "sql"], ["command", "bash"]])
+const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["query", "sql"], ["command", "bash"]])
 
 /** @implements {Drawn<CardBlock>} */
 export class Card {
@@ -33,6 +33,7 @@ export class Card {
   /** @type {Record<"arguments" | "ask" | "result", HTMLElement> | undefined} made when the card is first opened */
   #sections
   #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
+  #pictures = h("div", { class: "am-pictures am-section" })
   #bar = h("div", { class: "am-bar", hidden: true })
   /** @type {CardBlock | undefined} */
   #block
@@ -45,7 +46,7 @@ export class Card {
     this.desk = desk
     this.#summary.append(this.#icon, this.#name, this.#server, this.#short, this.#word, this.#progress, this.#time)
     this.#summary.addEventListener("click", () => (this.#touched = true))
-    this.element = h("div", { class: "am-card" }, this.#details, this.#bar)
+    this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
   }
 
   /** @param {CardBlock} block */
@@ -59,6 +60,7 @@ export class Card {
     say(this.#word, WORDS[block.state])
     say(this.#progress, block.progress?.text ?? "")
     this.#drawBar(block)
+    if (before?.result !== block.result) put(this.#pictures, ...pictures(block).map(drawn))
     this.tick()
     this.#fill()
   }
@@ -80,10 +82,11 @@ export class Card {
   /** @param {CardBlock} block @param {CardState} [before] */
   #enter(block, before) {
     this.element.dataset.state = block.state
+    this.element.classList.toggle("am-inner", block.inner)
     put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, HEARD[block.state]))
     if (block.state === "waiting") {
       this.#details.open = true
-      this.desk.announce(`${block.name} waits for your approval`)
+      this.desk.announce(block.step ? `Paused before ${block.name}` : `${block.name} waits for your approval`)
     } else if (before === "waiting") {
       const inside = isFocused(this.#details)
       if (!this.#touched) this.#details.open = false
@@ -196,10 +199,12 @@ const HEARD = {
 }
 
 /** @param {CardBlock} block */
-function sectionOf({ arguments: pairs, note }) {
+function sectionOf({ arguments: pairs, note, effects }) {
   if (!pairs.length) return []
+  const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
+  const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text))])
-  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note)]
+  return [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows), noted(note), ...does]
 }
 
 /** @param {string} name @param {string} text */
@@ -208,16 +213,20 @@ function argument(name, text) {
   return h("pre", {}, html === null ? text : sanitised(html))
 }
 
+/** The images of a result, which stand open below the call. @param {Pick<CardBlock, "result">} block */
+export const pictures = ({ result }) => (result?.forms ?? []).filter(({ form }) => form === "image")
+
 /** @param {CardBlock} block @param {Desk} desk */
 function outcome({ result, more, reason, state, traceback }, desk) {
   if (reason && state === "denied") return [heading("Reason"), h("pre", {}, reason)]
   if (!result) return []
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
-  const forms = result.forms.map(drawn)
+  const shown = pictures({ result })
+  const forms = result.forms.filter((form) => !shown.includes(form)).map(drawn)
   const title = heading(result.error ? "Error" : "Result")
   const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
-  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, "nothing")]), all, raised]
+  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, shown.length ? "shown below" : "nothing")]), all, raised]
 }
 
 /** Says a running time, to the second. @param {number} seconds */

@@ -182,7 +182,8 @@ export class Suggestions {
   #take(place) {
     const { box } = this
     const from = this.#offer?.from ?? 0
-    box.setRangeText(`${this.#offer?.words[place]?.[0]} `, from, box.selectionStart, "end")
+    const word = this.#offer?.words[place]?.[0] ?? ""
+    box.setRangeText(word.endsWith("[") ? word : `${word} `, from, box.selectionStart, "end")
     box.dispatchEvent(new Event("input"))
   }
 

@@ -1,7 +1,7 @@
 // What a tool sent back: text, JSON as a tree, tables, images.
 /** @import { Form } from "./types.js" */
 import { h, scrollable } from "./dom.js"
-import { isImage } from "./sanitise.js"
+import { isImage, sanitised } from "./sanitise.js"
 
 const LARGEST_TREE = 200_000
 /** Characters of a text that may be higher than its place. */
@@ -15,6 +15,8 @@ export function drawn(form) {
       return h("div", {}, table(form), noted(form.note))
     case "image":
       return image(form)
+    case "html":
+      return scrollable(h("div", { class: "am-table am-rich" }, sanitised(form.html, "rich")), "Value")
     default:
       return h("div", {}, tree(form) ?? words(form.text), noted(form.note))
   }

@@ -80,8 +80,10 @@ export class Running {
     say(this.#arguments, whole ?? "")
     this.#figures.hidden = hidden !== null
     this.#show.hidden = !hidden
+    const go = hidden?.block.step ? "Go on" : "Approve"
+    say(this.#approve, go)
     this.#approve.hidden = whole === null || !this.desk.can("approve") // what is approved was shown, all of it
-    if (hidden) this.#approve.setAttribute("aria-label", `Approve ${hidden.block.kind === "card" ? hidden.block.name : ""}`)
+    if (hidden) this.#approve.setAttribute("aria-label", `${go} ${hidden.block.kind === "card" ? hidden.block.name : ""}`)
     if (inside && !answers.some(isFocused)) this.element.focus({ preventScroll: true })
   }
 }
@@ -145,7 +147,9 @@ export class Head {
   #drawModels(model, models) {
     const names = models.includes(model) || !model ? models : [model, ...models]
     const options = names.map((name) => h("option", { value: name, selected: name === model }, name))
-    put(this.#model, ...options, this.desk.can("model") && h("option", { value: OTHER }, "Other model…"))
+    // Else the first of the list would look chosen, and could not be chosen.
+    const none = !model && names.length > 0 && h("option", { value: "", selected: true }, "Choose a model")
+    put(this.#model, none, ...options, this.desk.can("model") && h("option", { value: OTHER }, "Other model…"))
     this.#model.hidden = !names.length || !this.#free.hidden
     this.#model.disabled = !this.desk.can("model")
   }
@@ -156,6 +160,8 @@ export class Head {
     const items = [
       ...(desk.can("export") ? [h("span", { class: "am-hint" }, "Export"), ...exports] : []),
       desk.can("export") && desk.can("clear") && h("hr"),
+      desk.can("back") && button("Undo", () => desk.act({ type: "back" }), "quiet", { title: "Undo the last turn, edit or clear, and what it did to variables" }),
+      desk.can("redo") && button("Redo", () => desk.act({ type: "redo" }), "quiet", { title: "Do again what was undone last" }),
       desk.can("clear") && button("Clear", () => this.#askSure(more), "quiet"),
     ]
     const more = h("summary", { "aria-label": "More" }, "⋯")
@@ -248,6 +254,7 @@ export class Head {
 /** The box that a prompt is written in. */
 export class Composer {
   #box = writingBox("Message", { send: () => this.#go() })
+  #plan = h("input", { type: "checkbox" })
   #send
   #stop
 
@@ -260,8 +267,10 @@ export class Composer {
     this.#box.addEventListener("input", () => this.#weigh())
     this.#send = button("Send", () => this.#go(), "go")
     this.#stop = button("Stop", () => desk.act({ type: "stop" }))
+    const about = "Write a list of tasks first, then run them and check their results"
+    const plan = h("label", { class: "am-plan-first", title: about }, this.#plan, "Plan first")
     const hint = h("span", { class: "am-hint" }, "Enter sends, Shift+Enter breaks the line")
-    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#box, h("div", { class: "am-row" }, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
+    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#box, h("div", { class: "am-row" }, plan, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
     this.#weigh()
   }
 
@@ -294,7 +303,7 @@ export class Composer {
     if (this.#send.disabled || !text.trim()) return
     const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
-    this.desk.act(isCommand ? { type: "command", line } : { type: "send", text })
+    this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }) })
     this.#box.value = ""
     this.#box.dispatchEvent(new Event("input"))
     this.#box.focus()

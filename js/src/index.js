@@ -39,9 +39,9 @@ export class View {
       begin: (snapshot) => this.#begin(begun(snapshot, now())),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered: (is) => this.#answered(is),
-      complain: (words) => say(this.#problem, words),
+      complain: (words) => this.#say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
-      tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), say(this.#told, words)),
+      tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), this.#say(this.#told, words)),
       expecting: () => Boolean(this.#known.state.running),
     })
     const panel = model.get("home") === "panel"
@@ -101,7 +101,7 @@ export class View {
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
-    const panel = h("div", { class: "am-panel" }, this.head.element, this.#problem, this.#told, chat, servers)
+    const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, this.#problem, this.#told)
     return this.#root(panel, pin)
   }
 
@@ -126,6 +126,12 @@ export class View {
     }
   }
 
+  /** Says something where it is seen. @param {HTMLElement} place @param {string} words */
+  #say(place, words) {
+    say(place, words)
+    if (words) place.scrollIntoView({ block: "nearest" })
+  }
+
   /** @param {Action} action */
   #act(action) {
     say(this.#problem, "")
@@ -133,7 +139,7 @@ export class View {
     if ("text" in action) this.#unheard = action.text
     this.#send(action)
     this.link.hello() // a kernel that is gone answers neither
-    if (action.type === "send" || action.type === "rewrite" || action.type === "retry") this.log.follow()
+    if (action.type === "send" || action.type === "resume" || action.type === "rewrite" || action.type === "retry") this.log.follow()
   }
 
   /** @param {object} content */
@@ -172,6 +178,7 @@ export class View {
     const actions = state.actions?.join() ?? ""
     if (actions !== this.#actions) this.log.refresh()
     this.#actions = actions
+    this.element.classList.toggle("am-large", Boolean(state.large))
     this.#drawNote(state)
     this.#drawRunning()
     this.head?.update(state)
@@ -186,14 +193,16 @@ export class View {
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** Says what waits, or what was cleared. @param {State} state */
-  #drawNote({ note = "", cleared = 0 }) {
-    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : "")
+  /** Says what waits, what was cleared, or what can be resumed. @param {State} state */
+  #drawNote({ note = "", cleared = 0, left = "" }) {
+    const cut = left && `The plan was cut off with ${left}.`
+    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : cut)
     if (said === this.#noted) return
     this.#noted = said
     this.#note.hidden = !said
     const { act, can } = this.#desk()
-    const [label, type] = note ? ["Take back", /** @type {const} */ ("withdraw")] : ["Undo", /** @type {const} */ ("undo")]
+    /** @type {[string, "withdraw" | "undo" | "resume"]} */
+    const [label, type] = note ? ["Take back", "withdraw"] : cleared ? ["Undo", "undo"] : ["Resume", "resume"]
     put(this.#note, said, can(type) && button(label, () => act({ type }), "small"))
   }
 

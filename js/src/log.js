@@ -1,13 +1,13 @@
 // The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
 /** @import { Block, CardBlock, Desk, Drawn, State } from "./types.js" */
 import { drawing } from "./blocks.js"
-import { Group } from "./card.js"
+import { Group, pictures } from "./card.js"
 import { button, h, put } from "./dom.js"
 
 /** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
 const SHARE = 16
 const LATE_SHARE = 30
-const OPENING_SHARE = 70
+const OPENING_SHARE = 40
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
@@ -146,7 +146,14 @@ export class Log {
     }
     const drawn = this.#drawingOf(key, block)
     if (block.kind === "card") this.#regroup.add(drawn.element)
+    if (block.kind === "card" && pictures(block).length) this.#unfold(drawn.element)
     return Boolean(drawn.update(block, deadline))
+  }
+
+  /** Takes a call whose pictures stand open out of its group, which may then be two. @param {Element} element */
+  #unfold(element) {
+    element.classList.remove("am-grouped", "am-folded")
+    for (const near of [element.previousElementSibling, element.nextElementSibling]) if (near) this.#regroup.add(near)
   }
 
   /** Groups the calls in a row, around each element that was drawn or has lost a neighbour. */
@@ -162,16 +169,26 @@ export class Log {
   /** Returns an element with those around it that may fold together. @param {Element} element */
   #row(element) {
     if (!element.isConnected || !this.#folds(element)) return []
+    const inner = this.#isInner(element)
+    const folds = (/** @type {Element} */ other) => this.#folds(other) && (this.#isInner(other) ?? inner) === (inner ?? this.#isInner(other))
     let first = element
-    for (let before; (before = first.previousElementSibling) && this.#folds(before); ) first = before
+    for (let before; (before = first.previousElementSibling) && folds(before); ) first = before
     const row = [first]
-    for (let next; (next = row.at(-1)?.nextElementSibling) && this.#folds(next); ) row.push(next)
+    for (let next; (next = row.at(-1)?.nextElementSibling) && folds(next); ) row.push(next)
     return row
+  }
+
+  /** Whether a running tool made the call, or those of a group; of anything else, nothing. @param {Element} element */
+  #isInner(element) {
+    const block = this.blocks().get(Math.ceil(keyOf(element)))
+    return block?.kind === "card" ? block.inner : undefined
   }
 
   /** Whether it is a call, something thought between two calls, nothing to see, or a group's header. @param {Element} element */
   #folds(element) {
-    const kind = this.blocks().get(keyOf(element))?.kind
+    const block = this.blocks().get(keyOf(element))
+    const kind = block?.kind
+    if (block?.kind === "card" && pictures(block).length) return false
     return kind === "card" || kind === "reasoning" || this.#groups.has(element) || element.hasAttribute("hidden")
   }
 

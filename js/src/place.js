@@ -95,6 +95,7 @@ const AROUND = `
 .jp-OutputArea-child:has(> .jp-OutputArea-output > agentmagic-view),
 .jp-CodeCell:not(.jp-mod-outputsScrolled) .jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view) {
   overflow: clip visible;
+  min-width: 0; /* else a long line that is cut short would widen the cell */
 }
 .jp-LinkedOutputView {
   container-type: size;

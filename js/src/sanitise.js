@@ -6,6 +6,8 @@ const MATHS =
   "math menclose merror mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow ms mspace msqrt mstyle msub msubsup msup mtable mtd mtext mtr munder munderover none semantics"
 const MATHS_ATTRIBUTES =
   "accent accentunder class columnalign columnlines columnspacing columnspan depth display displaystyle fence form height largeop linethickness lspace lquote mathbackground mathcolor mathsize mathvariant maxsize minsize movablelimits notation rowalign rowlines rowspacing rowspan rquote rspace scriptlevel separator stretchy style symmetric voffset width"
+/** What tables and other values of Python have beside. */
+const RICH = "caption dd details dl dt kbd mark small sub summary sup tfoot u"
 const LINK = /^(https?:\/\/|mailto:)/i
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*$/
 const CLASS = /^(am-[a-z-]+|hljs(-[a-z_]+)?|function_|class_|inherited__|constant_|language_|invoke__| )*$/
@@ -17,7 +19,7 @@ export const isLink = (url) => LINK.test(url)
 /** Whether an image may be shown: only one that is in the text itself. @param {string} url */
 export const isImage = (url) => IMAGE.test(url)
 
-/** @type {{ html: import("dompurify").DOMPurify, maths: import("dompurify").DOMPurify } | undefined} */
+/** @type {{ html: import("dompurify").DOMPurify, rich: import("dompurify").DOMPurify, maths: import("dompurify").DOMPurify } | undefined} */
 let purifiers
 
 function make() {
@@ -30,6 +32,15 @@ function make() {
     RETURN_DOM_FRAGMENT: true,
   })
   html.addHook("afterSanitizeAttributes", check)
+  const rich = createDOMPurify(window)
+  rich.setConfig({
+    ALLOWED_TAGS: `${TAGS} ${RICH}`.split(" "),
+    ALLOWED_ATTR: ["href", "src", "alt", "start", "colspan", "rowspan"],
+    ALLOW_DATA_ATTR: false,
+    ALLOW_ARIA_ATTR: false,
+    RETURN_DOM_FRAGMENT: true,
+  })
+  rich.addHook("afterSanitizeAttributes", check)
   const maths = createDOMPurify(window)
   maths.setConfig({
     ALLOWED_TAGS: MATHS.split(" "),
@@ -41,14 +52,14 @@ function make() {
   maths.addHook("afterSanitizeAttributes", (element) => {
     if (!STYLE.test(element.getAttribute("style") ?? "")) element.removeAttribute("style")
   })
-  return { html, maths }
+  return { html, rich, maths }
 }
 
 /** @param {Element} element */
 function check(element) {
   if (!CLASS.test(element.getAttribute("class") ?? "")) element.removeAttribute("class")
   if (element.tagName !== "A" || !isLink(element.getAttribute("href") ?? "")) element.removeAttribute("href")
-  if (element.hasAttribute("href")) {
+  if (element.tagName === "A") {
     element.setAttribute("target", "_blank")
     element.setAttribute("rel", "noopener noreferrer")
   }
@@ -58,7 +69,7 @@ function check(element) {
 
 /**
  * @param {string} html
- * @param {"html" | "maths"} [kind]
+ * @param {"html" | "rich" | "maths"} [kind]
  * @returns {DocumentFragment}
  */
 export function sanitised(html, kind = "html") {

@@ -12,6 +12,7 @@ export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | 
 export type Form =
   | { form: "text"; text: string; note: string }
   | { form: "table"; columns: string[]; rows: string[][]; numeric: boolean[]; note: string }
+  | { form: "html"; html: string }
   | { form: "image"; type: string; data: string; name: string }
 
 export interface WordsBlock {
@@ -29,6 +30,8 @@ export interface CardBlock {
   arguments: [name: string, text: string][]
   note: string
   ask: string
+  /** The call may run, and the turn is paused before it. */
+  step: boolean
   edit: [name: string, text: string, plain: boolean][]
   since: number | null
   time: string
@@ -37,6 +40,10 @@ export interface CardBlock {
   result: { error: boolean; forms: Form[] } | null
   more: number | null
   traceback: string
+  /** What the call does, line by line, if the tool tells. */
+  effects: string[]
+  /** Whether a running tool made the call. */
+  inner: boolean
 }
 
 export interface PromptBlock {
@@ -48,6 +55,14 @@ export interface PromptBlock {
   turn: number | null
 }
 
+/** What the values that a prompt names became. */
+export interface ValuesBlock {
+  kind: "values"
+  line: string
+  /** The text of a table is Markdown. */
+  values: [written: string, kind: string, form: Form][]
+}
+
 export interface QuestionBlock {
   kind: "question"
   text: string
@@ -55,6 +70,8 @@ export interface QuestionBlock {
   ask: string
   /** An answer that may be sent as it is, or changed. */
   suggested: string
+  /** The turn is paused before a request, which the text shows. */
+  step: boolean
 }
 
 export interface Task {
@@ -92,7 +109,7 @@ export interface FooterBlock {
   stop: string
 }
 
-export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
+export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | ValuesBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
 
 /** A tool of a server; `always` says that it runs without asking. */
 export type Tool = [name: string, enabled: boolean, always?: boolean, about?: string, arguments?: string]
@@ -120,12 +137,16 @@ export interface State {
   cost?: string
   servers?: Server[]
   note?: string
+  /** How many tasks of a plan can be resumed, in words. */
+  left?: string
   cleared?: number
   welcome?: string
   examples?: string[]
   names?: [name: string, about: string][]
   commands?: [name: string, about: string][]
   chats?: Chat[]
+  /** For a projector. */
+  large?: boolean
   running?: { figures: string[]; since: number; doing: [words: string, since: number] } | null
 }
 
@@ -184,13 +205,16 @@ export type Action =
   | { type: "reply"; id: string; text: string }
   | { type: "stop" }
   | { type: "whole"; key: number }
-  | { type: "send"; text: string }
+  | { type: "send"; text: string; plan?: boolean }
+  | { type: "resume" }
   | { type: "withdraw" }
   | { type: "retry"; turn: number }
   | { type: "rewrite"; turn: number; text: string }
   | { type: "fork"; turn: number }
   | { type: "clear" }
   | { type: "undo" }
+  | { type: "back" }
+  | { type: "redo" }
   | { type: "export"; form: string }
   | { type: "model"; name: string }
   | { type: "command"; magic?: string; line: string }

@@ -52,3 +52,27 @@ def nap() -> str:
 """
 
 CONNECT = f"%mcp add raw {{sys.executable}} {SERVER}\n"
+
+PLANNED = """
+import json
+@tool
+def find(word: str) -> str:
+    "Find a word."
+    if word != "two":
+        raise ValueError(f"there is no word {word!r}")
+    return "2"
+@tool(ask=True)
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+STEPS = [json.dumps(step) for step in (
+    {"route": "ask", "question": "Which word?"},
+    {"route": "tools"},
+    {"tasks": [
+        {"id": "t1", "tool": "find", "parameters": {"word": "too"}, "description": "find the number"},
+        {"id": "t2", "tool": "add", "parameters": {"a": 1, "b": 2}, "depends_on": ["t1"], "description": "add to it"},
+    ]},
+    {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
+)]
+"""
+"""A plan, which begins with a question to the user; its second task asks for an approval."""

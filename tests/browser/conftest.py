@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.cells import KERNEL6, SETUP
-from tests.browser.lab import CHROMIUM, Lab, Notebook, chromium, launched
+from tests.browser.lab import CHROMIUM, SIZE, Lab, Notebook, chromium, launched
 
 OpenNotebook = Callable[..., Notebook]
 
@@ -56,6 +56,7 @@ def lab(server: Lab, request: pytest.FixtureRequest) -> Lab:
     server.front_end = getattr(request, "param", "lab")
     if server.front_end == "notebook":
         pytest.importorskip("notebook", reason="Notebook 7 is not installed")
+    server.page.set_viewport_size(SIZE)  # a test may have changed it, and the page is that of all tests
     return server
 
 

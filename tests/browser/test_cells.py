@@ -115,3 +115,16 @@ def test_a_saved_notebook_shows_its_turns_when_opened_again(lab, open_notebook, 
     assert output.get_by_text("ordered tea").is_visible()
     assert "not found" not in output.inner_text()
     assert output.locator(".am-cell").count() == 0
+
+
+@EVERYWHERE
+def test_a_card_with_long_arguments_stays_within_its_cell(open_notebook):
+    notebook = open_notebook("play(calls('order', what='much tea ' * 60), 'Fine.')", "%%agent --permission allow\ntea")
+    notebook.run(1)
+    notebook.run(2)
+    notebook.output(2).locator(".am-card").wait_for()
+    widths = (
+        "() => [harness.cell(2).node, harness.cell(2).outputArea.node].map(node => node.getBoundingClientRect().right)"
+    )
+    cell, output = notebook.page.evaluate(widths)
+    assert output <= cell

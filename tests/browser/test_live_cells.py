@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS
+from tests.browser.cells import CONNECT, EVERYWHERE, KERNELS, PLANNED
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
@@ -361,6 +361,117 @@ def test_keys_alone_approve_open_a_card_and_leave_an_edit(begun):
     assert cell.page.evaluate("() => harness.panel().content.widgets.length") == 3
 
 
+SALES = """
+import pandas as pd, matplotlib.pyplot as plt
+plot = plt.figure()
+plt.close(plot)
+sales = pd.DataFrame({"product": ["Lamp", "Chair"], "revenue": [48, 31]})
+"""
+PROGRAM = (
+    "import matplotlib.pyplot as plt\ntotals = sales.groupby('product')['revenue'].sum()\ntotals.plot.bar()\ntotals\n"
+)
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_keys_alone_approve_a_program_that_is_read_as_code_and_has_a_figure_and_a_receipt(begun, theme):
+    cell = begun(f"calls('run_python', code={PROGRAM!r}), 'Lamp.'", prepare=SALES, line="%%agent --notebook")
+    cell.notebook.use_theme(theme)
+    card, keys = cell.card("run_python"), cell.page.keyboard
+    code = card.locator(".am-arguments pre")
+    code.wait_for()
+    assert code.evaluate("pre => pre.textContent") == PROGRAM
+    expect(code.locator(".hljs-keyword").first).to_have_text("import")
+    expect(card.locator(".am-effects li").first).to_have_text("Reads: sales")
+    assert serious(cell.page, "agentmagic-view") == []
+    card.locator("summary").focus()
+    keys.press("Tab")
+    assert focused(cell.page) == "Approve"
+    keys.press("Enter")
+    cell.finish("Lamp.", "Changed in the notebook: made totals (Series, 2 rows).")
+    expect(card.get_by_role("img")).to_be_visible()
+    result = card.get_by_text("Name: revenue")
+    expect(result).to_be_hidden()
+    keys.press("Enter")
+    expect(result).to_be_visible()
+    cell.notebook.use_theme("JupyterLab Light")
+
+
+def test_a_proposed_cell_stands_below_its_cell_and_runs_when_the_person_runs_it(begun):
+    proposal = "calls('propose_cell', source='later = 1', why='Sets a number.')"
+    cell = begun(f"{proposal}, 'It is below.'", "print('later' in globals())", line="%%agent --notebook")
+    cell.finish("It is below.")
+    cell.page.wait_for_function("() => harness.panel().content.widgets.length === 5")
+    model = cell.page.evaluate("() => harness.cell(3).model.toJSON()")
+    assert (model["source"], model["execution_count"], model["outputs"]) == ("later = 1", None, [])
+    assert cell.notebook.run(4).strip() == "False"
+    cell.page.locator(".jp-Notebook .jp-Cell").nth(3).locator(".cm-content").click()
+    cell.page.keyboard.press("Shift+Enter")
+    assert cell.notebook.run(4).strip() == "True"
+
+
+def test_the_line_of_values_opens_by_keys_to_a_table_and_a_figure(begun):
+    cell = begun("'Lamp.'", prepare=SALES, line="%%agent\nWhat sold best in {sales}? See @plot, and say")
+    cell.finish("Lamp.")
+    values = cell.view.locator(".am-values")
+    line = values.locator("summary")
+    expect(line).to_have_text(re.compile(r"^\{sales\}: DataFrame, 2 rows x 2 columns .*@plot: Figure as an image"))
+    expect(values.get_by_role("table").first).to_be_hidden()
+    line.focus()
+    cell.page.keyboard.press("Enter")
+    expect(values.get_by_role("cell", name="Chair", exact=True)).to_be_visible()
+    expect(values.get_by_role("img")).to_be_visible()
+    assert values.locator(".am-heading").all_inner_texts() == ["{sales}", "@plot"]
+    assert serious(cell.page, "agentmagic-view") == []
+
+
+STEPS = "{'calls': [{'name': 'brew', 'arguments': {'what': 'tea', 'minutes': 3}}]}, 'It is ready.'"
+BREW = "@tool\ndef brew(what: str, minutes: int) -> str:\n    'Brew.'\n    return f'{what} after {minutes} minutes'\n\n"
+
+
+def test_keys_alone_step_through_a_turn_in_large_type(begun):
+    cell = begun(STEPS, prepare=BREW, line="%%agent --step --large")
+    page, keys = cell.page, cell.page.keyboard
+    page.set_viewport_size({"width": 1280, "height": 720})
+    paused = cell.view.get_by_role("group", name="Pause")
+    paused.get_by_text("Step 1, to scripted:script").wait_for()
+    assert smallest(cell.view) >= 20
+    cell.button("Edit").focus()
+    keys.press("Enter")
+    retype(cell.box("The prompt"), "Make tea, please.")
+    keys.press("Tab")
+    assert focused(page) == "Go on as edited"
+    keys.press("Enter")
+    cell.card("brew").get_by_role("button", name="Skip").wait_for()
+    cell.button("Go on").focus()
+    keys.press("Enter")
+    paused.get_by_text("tool: brew returned tea after 3 minutes").wait_for()
+    page.wait_for_function("() => document.querySelector('agentmagic-view')?.shadowRoot?.activeElement")
+    assert focused(page) == "Go on"  # whoever goes on by a key goes on by the same key
+    assert smallest(cell.view) >= 20
+    keys.press("Enter")
+    cell.finish("It is ready.")
+    assert paused.count() == 0
+    assert "The prompt was changed to: Make tea, please." in cell.written()
+
+
+def test_a_call_is_skipped_and_the_turn_run_to_its_end_by_buttons(begun):
+    cell = begun(STEPS, prepare=BREW, line="%%agent --step")
+    cell.click("Go on")
+    cell.click("Skip")
+    cell.view.get_by_role("group", name="Pause").get_by_role("button", name="Run to the end").click()
+    cell.finish("It is ready.")
+    assert "the user skipped it" in cell.written()
+
+
+def smallest(view):
+    """The size in pixels of the smallest text that is seen in a view."""
+    script = """root => Math.min(...[...root.querySelectorAll("*")]
+        .filter((e) => !e.closest(".am-heard") && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+        .filter((e) => e.getClientRects().length)
+        .map((e) => parseFloat(getComputedStyle(e).fontSize)))"""
+    return view.locator(".agentmagic").evaluate(script)
+
+
 def focused(page):
     """What the element says that has the focus, within our own elements too."""
     script = "() => { let e = document.activeElement; while (e.shadowRoot) e = e.shadowRoot.activeElement; return e }"
@@ -427,30 +538,6 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(ope
     cell.finish("not today")
     cell.view.locator(".am-card[data-state=denied]").wait_for()
     assert cell.button("Approve").count() == 0
-
-
-PLANNED = """
-import json
-@tool
-def find(word: str) -> str:
-    "Find a word."
-    if word != "two":
-        raise ValueError(f"there is no word {word!r}")
-    return "2"
-@tool(ask=True)
-def add(a: int, b: int) -> int:
-    "Add."
-    return a + b
-STEPS = [json.dumps(step) for step in (
-    {"route": "ask", "question": "Which word?"},
-    {"route": "tools"},
-    {"tasks": [
-        {"id": "t1", "tool": "find", "parameters": {"word": "too"}, "description": "find the number"},
-        {"id": "t2", "tool": "add", "parameters": {"a": 1, "b": 2}, "depends_on": ["t1"], "description": "add to it"},
-    ]},
-    {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
-)]
-"""
 
 
 @EVERYWHERE

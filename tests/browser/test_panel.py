@@ -3,7 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.cells import EVERYWHERE
+from tests.browser.axe import serious
+from tests.browser.cells import EVERYWHERE, PLANNED
 from tests.browser.lab import ROOT, retype
 
 pytestmark = pytest.mark.browser
@@ -291,6 +292,40 @@ def test_what_was_cleared_comes_back_by_a_click_and_what_runs_again_is_kept_as_a
     assert panel.notebook.run(3).strip().endswith("['one', 'two']")
 
 
+GROW = """
+rows = [1]
+@tool
+def grow() -> str:
+    "Grow."
+    rows.append(2)
+    return "grown"
+play(calls('grow'), 'It has grown.')
+"""
+
+
+def test_undo_and_redo_take_the_variables_along_by_keys_in_the_menu_and_in_the_box(open_panel):
+    panel = open_panel(GROW, "rows, len(agent.turns)")
+    panel.send("grow it")
+    panel.turns(1)
+    for name, told, value in (
+        ("Undo", "Forgotten: grow it", "([1], 0)"),
+        ("Redo", "Back again: grow it", "([1, 2], 1)"),
+    ):
+        panel.box.locator("summary[aria-label=More]").focus()
+        panel.page.keyboard.press("Enter")
+        panel.button(name).focus()
+        panel.page.keyboard.press("Enter")
+        panel.wait_for(told)
+        panel.wait_for("Put back: rows.")
+        assert value in panel.notebook.run(3)
+    assert panel.prompts() == ["grow it"]
+    panel.message.focus()
+    panel.page.keyboard.type("/undo ")
+    panel.page.keyboard.press("Enter")
+    panel.wait_for("Nothing asked yet.")
+    assert "([1], 0)" in panel.notebook.run(3)
+
+
 def test_a_conversation_is_exported_and_cleared(open_panel, lab):
     panel = open_panel("play('one')")
     panel.send("hello")
@@ -314,9 +349,9 @@ def test_an_empty_panel_says_what_answers_and_its_examples_go_into_the_box(open_
     expect(panel.message).to_be_focused()
     panel.page.keyboard.press("Enter")
     panel.turns(1)
-    said = panel.box.locator(".am-said")
-    said.get_by_text("sales", exact=True).click()
-    assert "name  total\n0  Lamp      1" in said.locator("pre").inner_text()
+    values = panel.box.locator(".am-values")
+    values.locator("summary").click()
+    expect(values.get_by_role("cell", name="Lamp", exact=True)).to_be_visible()
 
 
 def test_the_up_key_brings_earlier_prompts_back_and_the_down_key_the_draft(open_panel):
@@ -358,7 +393,8 @@ def test_keys_complete_variables_and_commands_and_a_command_answers_without_a_tu
     expect(panel.message).to_have_value("/cost ")
     keys.press("Enter")
     panel.box.locator(".am-told", has_text="request").wait_for()
-    assert panel.prompts() == ["look at @sales {year}\nsales"]
+    assert panel.prompts() == ["look at @sales {year}"]
+    expect(panel.box.locator(".am-values summary")).to_contain_text("@sales: [2]")
     assert "['look at @sales {year}', '[2]']" in panel.notebook.run(3)
 
 
@@ -541,7 +577,7 @@ def test_a_second_view_keeps_in_step(open_panel):
     panel.wait_for("two")
     other.wait_for("two")
     panel.page.wait_for_function("() => harness.cell(3).model.outputs.toJSON()[1].data['text/plain'].includes('two')")
-    assert panel.written() == other.written()
+    assert panel.written() == "The chat panel is shown again in another cell of this notebook."
 
 
 def test_a_saved_notebook_shows_the_conversation_without_its_kernel(open_panel, lab):
@@ -608,3 +644,49 @@ def test_what_cannot_be_done_is_said_and_the_words_come_back(open_panel):
     panel.send("hello")
     panel.box.get_by_role("alert").get_by_text("No provider answers to 'nobody:x'").wait_for()
     assert panel.message.input_value() == "hello"
+
+
+@EVERYWHERE
+def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
+    panel = open_panel(f"{PLANNED}\nplay(*STEPS, 'It is 3.')")
+    keys = panel.page.keyboard
+    panel.message.click()
+    keys.type("Add the number to 1.")
+    keys.press("Tab")
+    keys.press("Space")
+    expect(panel.box.get_by_label("Plan first")).to_be_checked()
+    keys.press("Shift+Tab")
+    keys.press("Enter")
+    panel.box.get_by_label("Your answer").click()
+    keys.type("two")
+    keys.press("Enter")
+    expect(panel.box.locator(".am-plan-heading")).to_have_text("Plan: 1 of 2 done, 1 running")
+    panel.button("Stop").click()
+    panel.turns(1)
+    panel.wait_for("The plan was cut off with 1 open task.")
+    assert serious(panel.page, "agentmagic-view") == []
+    panel.button("Resume").focus()
+    keys.press("Enter")
+    panel.button("Approve").focus()
+    keys.press("Enter")
+    panel.wait_for("It is 3.")
+    expect(panel.box.locator(".am-plan-heading").last).to_have_text("Plan: 2 of 2 done")
+    expect(panel.button("Resume")).to_have_count(0)
+    assert "Which word?\n\ntwo" in panel.box.locator(".am-question").first.inner_text()
+
+
+def test_a_stranger_without_a_key_is_told_so_in_sight_and_chooses_a_model_by_keys(open_panel):
+    panel = open_panel("")
+    keys = panel.page.keyboard
+    model = panel.box.get_by_label("Model", exact=True)
+    assert model.evaluate("select => select.selectedOptions[0].text") == "Choose a model"
+    panel.message.click()
+    keys.type("hello")
+    keys.press("Enter")
+    expect(panel.box.get_by_role("alert").filter(has_text="%agent models local:")).to_be_in_viewport()
+    expect(panel.message).to_have_value("hello")
+    model.focus()
+    keys.type("local")
+    keys.press("Enter")
+    panel.wait_for("local:qwen2.5-coder-1.5b answers.")
+    assert model.input_value() == "local:qwen2.5-coder-1.5b"

@@ -1,5 +1,7 @@
 """Event logs for the tests of the renderers: made by hand, and drawn by hypothesis."""
 
+from typing import get_args
+
 from hypothesis import strategies as st
 
 from agentmagic.events import (
@@ -10,6 +12,7 @@ from agentmagic.events import (
     PartDelta,
     PartFinished,
     PartStarted,
+    PromptValue,
     QuestionAnswered,
     QuestionAsked,
     RunResult,
@@ -22,6 +25,7 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
     TurnStarted,
+    ValueKind,
 )
 from agentmagic.messages import Reasoning, Text, ToolCall, ToolResult, Usage, user
 
@@ -49,8 +53,10 @@ def step_over(step: int = 1, *, interrupted: bool = False) -> list[Event]:
     return [StepFinished(step, Usage(10, 0, 5, 0, 1, 0.0), "stop", 0.5, interrupted)]
 
 
-def carried_out(call: ToolCall, result: ToolResult, server: str = "shop", traceback: str = "") -> list[Event]:
-    return [ToolStarted(call, server), ToolFinished(result, 0.031, traceback)]
+def carried_out(
+    call: ToolCall, result: ToolResult, server: str = "shop", traceback: str = "", rich: tuple[str, ...] = ()
+) -> list[Event]:
+    return [ToolStarted(call, server), ToolFinished(result, 0.031, traceback, rich)]
 
 
 def answered(call: ToolCall, *content: Text, server: str = "shop") -> list[Event]:
@@ -139,7 +145,8 @@ def logs(draw: st.DrawFn) -> list[Event]:
     """Draw a log of one or two turns, as the loop would emit them."""
     events: list[Event] = []
     for _ in range(draw(st.integers(1, 2))):
-        events.append(TurnStarted(user(draw(_words)), MODEL))
+        told = st.builds(PromptValue, _words, st.sampled_from(get_args(ValueKind)), _words, st.just(3), _words)
+        events.append(TurnStarted(user(draw(_words)), MODEL, tuple(draw(st.lists(told, max_size=2)))))
         for number in range(1, draw(st.integers(0, 3)) + 1):
             events += draw(_step(number))
         events += over(draw(_words), draw(st.sampled_from(["answer", "limit", "cancelled"])), draw(_words))

@@ -15,6 +15,7 @@ from agentmagic.events import (
     Notice,
     PartDelta,
     PartStarted,
+    PromptValue,
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
@@ -129,15 +130,25 @@ def contrast(colour, ground):
 
 def test_code_is_coloured_without_variables_so_that_light_and_dark_pages_show_it_alike():
     fragment = rendered(one_text('```python\ndef ask(x):\n    return "<b>"  # why\n```'))
-    coloured = dict(re.findall(r'<span style="color:(#\w+)">([^<]*)</span>', fragment))
+    coloured = dict(re.findall(r'<font color="(#\w+)">([^<]*)</font>', fragment))
     assert set(coloured.values()) >= {"ask", '"&lt;b&gt;"', "# why"}
     assert all(min(contrast(colour, "#ffffff"), contrast(colour, "#111111")) > 4 for colour in coloured)
 
 
 def test_code_that_is_being_written_is_coloured_once_it_is_whole():
     turn = [*started(), PartStarted(0, "text"), PartDelta(0, "```python\ndef ask(x):")]
-    assert "color:#" not in rendered(turn, live=True).partition("</code>")[0].replace("background", "")
-    assert "color:#" in rendered(one_text("```python\ndef ask(x):\n```"))
+    assert 'color="#' not in rendered(turn, live=True).partition("</code>")[0]
+    assert '<font color="#a855c7">def</font>' in rendered(one_text("```python\ndef ask(x):\n```"))
+
+
+def test_prose_is_limited_in_width_and_code_and_tables_are_not():
+    words = "Some words.\n\n- and\n- a list\n\n```text\ncode\n```\n\n| a |\n|---|\n| x |\n\nThe end."
+    fragment = rendered(one_text(words))
+    prose = re.findall(r'<div style="max-width:42em">(.*?)</div>', fragment, re.DOTALL)
+    assert [re.sub(r"<[^>]*>|\n", " ", one).split() for one in prose] == [
+        ["Some", "words.", "and", "a", "list"],
+        ["The", "end."],
+    ]
 
 
 @pytest.mark.parametrize("number", [4, 5])
@@ -160,6 +171,31 @@ def test_a_data_frame_in_a_prompt_keeps_its_columns_and_what_is_attached_is_name
     fragment = rendered([TurnStarted(prompt, "m"), *over("A table.")], prompt=True)
     assert f">{frame}</pre>" in fragment
     assert ">sales</summary>" in fragment
+
+
+VALUES = (
+    PromptValue("{sales}", "table", "DataFrame, 1 row x 2 columns", 20, "| city | sold |\n| --- | --- |\n| Oslo | 3 |"),
+    PromptValue("@fig", "image", "Figure as an image", 1_000),
+    PromptValue("@notes.txt", "file", "text/plain, 3 bytes", 1, f"<b>{KEY}</b>"),
+)
+ATTACHED = Message(
+    "user", (Text("Look."), Media("image/png", b"drawn", "fig"), Resource("file:notes.txt", "notes.txt"))
+)
+
+
+def test_what_the_values_of_a_prompt_became_is_one_line_that_opens_also_where_the_prompt_is_not_shown():
+    fragment = rendered([TurnStarted(ATTACHED, "m", VALUES), *over("Fine.")])
+    line = (
+        "{sales}: DataFrame, 1 row x 2 columns (20 tokens) · @fig: Figure as an image (1,000 tokens) · "
+        "@notes.txt: text/plain, 3 bytes (1 token)"
+    )
+    assert f"<small>{line}</small></summary>" in fragment
+    assert "<td" in fragment
+    assert "data:image/png;base64,ZHJhd24=" in fragment
+    assert "&lt;b&gt;[redacted]&lt;/b&gt;" in fragment
+    assert "Look." not in fragment
+    whole = rendered([TurnStarted(ATTACHED, "m", VALUES), *over("Fine.")], prompt=True)
+    assert whole.count(">notes.txt</summary>") == 0
 
 
 @pytest.mark.parametrize("maths", ["$a_1 * b_2 * c$", "$$\nx *y* z\n$$", r"\(a*b*c\)", r"\[ a*b*c \]"])
@@ -191,9 +227,9 @@ def test_a_list_of_records_is_a_table_with_figures_to_the_right():
     assert '<td style="text-align:left">Desk</td><td style="text-align:right"></td>' in fragment
 
 
-def test_other_json_is_laid_out_and_short_json_stays_on_its_line():
+def test_other_json_is_a_tree_and_short_json_stays_on_its_line():
     fragment = rendered(one_call(CALL, Text(json.dumps({"a": {"b": ["x" * 40, "y" * 40]}}))))
-    assert "{\n  &#34;a&#34;: {\n" in fragment
+    assert f"<b>1</b>: {'y' * 40}" in fragment
     assert "[1, 2]" in rendered(one_call(CALL, Text("[1,2]")))
 
 
@@ -252,6 +288,11 @@ def test_an_argument_that_looks_like_another_type_is_quoted():
     assert "a: &#34;3&#34;, b: 3, c: &#34;&#34;, d: x y" in fragment
 
 
+def test_a_program_in_an_argument_stands_in_its_lines():
+    call = ToolCall("c", "f", {"code": "if 1:\n    print('x')\n"})
+    assert "code  if 1:\n          print(&#39;x&#39;)" in rendered(one_call(call, Text("x")))
+
+
 def test_a_failed_call_is_told_by_glyph_and_word():
     result = ToolResult(CALL.id, CALL.name, (Text("no such column"),), "error")
     fragment = rendered([*started(), *asked_for(CALL), *step_over(), *carried_out(CALL, result), *over()])
@@ -292,7 +333,7 @@ def test_a_question_is_shown_with_its_answer():
 def test_the_prompt_is_shown_only_where_asked_for():
     events = one_text("Hi")
     assert "Hello" not in rendered(events)
-    assert "<blockquote><p>Hello</p>" in rendered(events, prompt=True)
+    assert "<p>Hello</p>\n</div></blockquote>" in rendered(events, prompt=True)
 
 
 # -- while it runs ---------------------------------------------------------------------------------

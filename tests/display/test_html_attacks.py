@@ -69,6 +69,9 @@ PAYLOADS = [
     "<img src=`x`onerror=alert(1)>",
     "<x onclick=alert(1)>",
     "<template><script>alert(1)</script></template><noscript><p title='</noscript><img src=x onerror=alert(1)>'>",
+    "<table><tr><td style='background:url(//evil.example);color:red;position:fixed' colspan=9 onclick=alert(1)>1",
+    "<td style='color:url(//evil.example)'>1</td><style>td{position:fixed}</style><details open ontoggle=alert(1)>",
+    '{"<script>alert(1)</script>": {"<img src=x onerror=alert(1)>": ["</details><script>alert(1)</script>", 1]}}',
     '[{"<script>alert(1)</script>": "<img src=x onerror=alert(1)>"}]',
     '{"a": "</pre><script>alert(1)</script>"}',
 ]
@@ -76,14 +79,15 @@ PAYLOADS = [
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 FLOW = {"blockquote", "br", "details", "div", "hr", "li", "ol", "p", "pre", "summary", "ul"}
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
-TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "img", "s", "samp", "small", "span", "strong"}
-ATTRIBUTES = {"alt", "class", "href", "open", "rel", "src", "start", "style"}
+TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "font", "img", "s", "samp", "small", "span", "strong"}
+TAGS |= {"caption", "dd", "dl", "dt", "i", "kbd", "mark", "sub", "sup", "tfoot", "u"}
+ATTRIBUTES = {"alt", "class", "color", "colspan", "href", "open", "rel", "rowspan", "src", "start", "style"}
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
-    r"((align-items|background|border|border-left|border-radius|border-top|color|cursor"
-    r"|display|flex|font-family|font-weight|gap|height|margin"
+    r"((align-items|background|background-color|border|border-left|border-radius|border-top|color|cursor"
+    r"|display|flex|font-family|font-weight|gap|height|margin|margin-left|max-height"
     r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
-    r"|vertical-align|white-space|width):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
+    r"|vertical-align|white-space|width|word-break):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
 )
 
 
@@ -152,7 +156,7 @@ def everywhere(payload):
     return [
         *[*started(payload), Notice("info", payload), Notice("error", payload)],
         *[StepRetried(1, 1, 1.0, payload), *reasoning(payload, 0), *text(payload, 1), *asked_for(call, 2)],
-        *[*step_over(), *carried_out(call, result, payload)],
+        *[*step_over(), *carried_out(call, result, payload, payload, (payload,) * len(parts))],
         *[QuestionAsked("q", payload), QuestionAnswered("q", payload), *over(payload, "error", payload)],
     ]
 
@@ -176,7 +180,10 @@ def test_a_payload_does_no_harm_while_it_is_streaming(payload):
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_payload_alone_in_a_result_does_no_harm(payload):
-    assert wrongs(one_call(ToolCall("c", "f", {}), Text(payload))) == []
+    call = ToolCall("c", "f", {})
+    assert wrongs(one_call(call, Text(payload))) == []
+    result = ToolResult("c", "f", (Text("text"), Text("text")))
+    assert wrongs([*started(), *carried_out(call, result, rich=(payload, payload))]) == []
 
 
 def test_the_guard_itself_sees_what_is_wrong():

@@ -14,14 +14,16 @@ from agentmagic.events import (
     Notice,
     PartDelta,
     PartStarted,
+    PromptValue,
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
     StepStarted,
     ToolProgress,
     ToolStarted,
+    TurnStarted,
 )
-from agentmagic.messages import Media, Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import Media, Text, ToolCall, ToolResult, Usage, user
 from tests.display.logs import (
     MODEL,
     asked_for,
@@ -43,6 +45,13 @@ FOOTER = "scripted:lesson · 2 requests · 1,200 tokens in (200 cached), 34 out 
 
 def rendered(events, **options):
     return plain.render(Transcript(events), **options)
+
+
+def test_the_values_of_a_prompt_are_told_one_a_line():
+    values = (PromptValue("{x}", "text", "3", 1, "3"), PromptValue("@fig", "image", "Figure as an image", 1_000))
+    events = [TurnStarted(user("Look."), MODEL, values), *over("Fine.")]
+    told = ["{x}: 3 (1 token)", "@fig: Figure as an image (1,000 tokens)"]
+    assert rendered(events).splitlines()[:2] == told
 
 
 def test_a_turn_reads_from_top_to_bottom():

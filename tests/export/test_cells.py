@@ -300,6 +300,17 @@ def test_a_function_that_takes_more_than_its_arguments_is_called_through_the_ses
     ]
 
 
+def test_a_call_that_names_a_variable_is_made_through_the_session():
+    class Frame: ...
+
+    @tool(variables={"sales": Frame()})
+    def look(df: Frame) -> str:
+        return type(df).__name__
+
+    cell, *_ = called(ToolCall("c1", "look", {"df": "sales"}), tools=[look])
+    assert cell == "session.call('look', df='sales')"
+
+
 def test_the_cells_of_a_session_run():
     *before, cell = sources(to_notebook(asked("ask", {"question": "Why?"}, ask).turns, [ask]))
     namespace = {"ask": ask}

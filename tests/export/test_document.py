@@ -13,6 +13,7 @@ from agentmagic.events import (
     Compacted,
     Notice,
     PromptAdded,
+    PromptValue,
     QuestionAnswered,
     QuestionAsked,
     StepRetried,
@@ -39,7 +40,7 @@ from tests.export.turns import turn
 
 CALL = ToolCall("c1", "area", {"width": 3, "height": 7})
 
-HEADING = r"<details>\n<summary>(Thought|. <code>[^<>\n]*</code>[^<>\n]*)</summary>"
+HEADING = r"<details>\n<summary>(Thought|. <code>[^<>\n]*</code>[^<>\n]*|[^<>\n]*\(3 tokens\))</summary>"
 """The one HTML that an export writes, with its end."""
 
 
@@ -52,7 +53,7 @@ def said(words):
     call = ToolCall("c1", words, {words: [words]})
     result = ToolResult("c1", words, (Text(words), Resource(words, words, words, words), Media(words, b"", words)))
     return turn(
-        TurnStarted(user(words), words),
+        TurnStarted(user(words), words, (PromptValue(words, "text", words, 3, words),)),
         *started(words)[1:],
         *reasoning(words, 0),
         *text(words, 1),

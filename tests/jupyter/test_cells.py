@@ -282,7 +282,7 @@ def test_a_plot_of_a_tool_is_shown_in_its_cell(kernel):
     kernel.run(DRAW + "play(calls('draw'), 'look')")
     cell = kernel.run("%%agent\ndraw", **BATCH)
     assert cell.ok, cell.error
-    assert any("image/png" in bundle for bundle in cell.displays)
+    assert any("data:image/png" in bundle["text/html"] for bundle in cell.displays)
 
 
 def test_a_tool_that_is_bound_to_the_kernels_loop_runs_there(kernel):
@@ -366,3 +366,97 @@ def test_the_traceback_of_a_function_is_for_the_user_alone(kernel):
     assert "agentmagic" not in raised
     assert "Cell, line 4, in fail\n" in kernel.run("%agent debug").stream
     assert kernel.run("assert 'Traceback' not in repr(agent.agent.model.requests)").ok
+
+
+GROW = """
+rows, log = [1], []
+@tool
+def grow() -> str:
+    "Grow."
+    global total
+    rows.append(2)
+    total = 3
+    return "grown"
+"""
+
+
+def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
+    kernel.run(GROW + 'kept = rows\nplay(calls("grow"), "Done.")')
+    kernel.run("%%agent\nGrow it")
+    assert kernel.value("rows, total") == "([1, 2], 3)"
+    assert kernel.run("%agent undo").stream == (
+        "Forgotten: Grow it\nPut back: kept, rows, total.\n"
+        "What grow did outside of the variables, as to files, stays.\n"
+    )
+    assert kernel.value("rows, kept is rows, 'total' in globals(), agent.turns") == "([1], True, False, ())"
+    assert kernel.run("%agent redo").stream == "Back again: Grow it\nPut back: kept, rows, total.\n"
+    assert kernel.value("rows, total, len(agent.turns)") == "([1, 2], 3, 1)"
+    assert kernel.run("%agent redo").stream == "There is nothing to redo.\n"
+    kernel.run("rows.append('mine')")
+    told = kernel.run("%agent undo").stream
+    assert "Put back: total." in told
+    assert "Left alone: rows: it has been changed since." in told
+    assert kernel.value("rows, 'total' in globals()") == "([1, 2, 'mine'], False)"
+
+
+def test_fix_asks_about_the_last_error_with_its_cell_and_a_line_below_the_error_says_so(kernel):
+    kernel.run('play("Divide by one.", "Again.")\nimport os\nos.environ["ACME_API_KEY"] = "sk-acme-0123456789abcdef"')
+    assert "No cell has failed" in str(kernel.run("%agent fix").error)
+    failed = kernel.run("token = 'sk-acme-0123456789abcdef'\ntotal = {1: 2}\ntotal[0] / 0")
+    assert failed.stream == "%agent fix asks the agent about this error.\n"
+    kernel.run("1 + 1")
+    fixed = kernel.run("%agent fix")
+    assert fixed.ok, fixed.error
+    assert "Divide by one." in fixed.text
+    prompt = kernel.run("print(agent.turns[-1].prompt.text)").stream
+    assert "total[0] / 0" in prompt
+    assert "KeyError: 0" in prompt
+    assert "sk-acme" not in prompt
+
+
+def test_the_line_below_an_error_is_not_there_in_batch_runs_and_if_it_is_turned_off(kernel):
+    assert kernel.run("1 / 0", **BATCH).stream == ""
+    kernel.run("import os\nos.environ['AGENTMAGIC_HINTS'] = 'off'")
+    assert kernel.run("1 / 0").stream == ""
+    kernel.run("del os.environ['AGENTMAGIC_HINTS']")
+
+
+KEY = "sk-planted0123456789abcdef0123456789"
+
+
+def test_show_tells_what_would_be_sent_and_calls_nothing(kernel):
+    kernel.run("import pandas as pd\nsales = pd.DataFrame({'sold': [1, 2]})\nplay('fine')\nmodel = agent.agent.model")
+    kernel.run("@tool\ndef year() -> str:\n    'Tell the year.'\n    return '2026'")
+    cell = kernel.run("%%agent --show --instructions Short.\nWhat is in {sales}?")
+    assert cell.ok, cell.error
+    assert "This would be sent to scripted:script. Nothing was called." in cell.stream
+    for part in ("instructions", "tools", "history", "prompt", "together", "{sales}"):
+        assert re.search(rf"^  {re.escape(part)} +[\d,]+ tokens", cell.stream, re.MULTILINE), part
+    for part in ("Short.", "year: Tell the year.", "| sold | int64 | 0 | 1 to 2 |"):
+        assert part in cell.stream
+    assert kernel.value("len(model.requests), len(agent.messages)") == "(0, 0)"
+
+
+def test_a_key_in_a_variable_leaves_neither_by_show_nor_by_the_line_nor_in_the_saved_output(kernel):
+    kernel.run(f"key = {KEY!r}\nrows = [key]\npassword = 'Tr0ub4dor-and-3-horses'\nplay('fine')")
+    for line in ("%%agent --show", "%%agent"):
+        cell = kernel.run(f"{line}\nUse {{key}}, {{rows}}, @rows and @password")
+        assert cell.ok, cell.error
+        assert "[redacted]" in cell.stream + str(cell.displays)
+        assert KEY not in str(cell.messages)
+        assert "Tr0ub4dor" not in str(cell.messages)
+    assert "{key}: [redacted]" in cell.text
+    assert kernel.value(f"{KEY[:8]!r} in str(agent.model().requests)") == "False"
+
+
+def test_a_misspelt_name_is_told_in_the_cell(kernel):
+    kernel.run("sales = 3\nplay('fine')")
+    assert "no variable is named sale. Did you mean sales?" in kernel.run("%%agent\nLook at {sale}.").stream
+
+
+def test_the_values_of_a_prompt_are_kept_and_shown_again(kernel, tmp_path):
+    kernel.run("play('fine')\nx = 5")
+    assert "{x}: 5 (1 token)" in kernel.run("%%agent\nIs {x} odd?").text
+    path = tmp_path / "saved.jsonl"
+    kernel.run(f"%agent save {path}\nagain = Session.load({str(path)!r}, agent.agent)")
+    assert kernel.value("again.events[0].values == agent.events[0].values != ()") == "True"

@@ -138,8 +138,13 @@ def test_a_variable_that_is_named_in_the_panel_goes_along_with_its_value_and_oth
         "['@sales, not a@sales, @nobody or @print', '[1, 2]']"
     )
     paged.run("class Rude:\n    def __repr__(self): raise OSError('no')\nrude = Rude()")
-    paged.run("page.act('send', text='@rude')\npage.until(lambda: page.problems)")
-    assert "@rude cannot be attached: OSError: no" in paged.value("page.problems[0]")
+    paged.run("page.act('send', text='@rude and {rude} and @sale')\npage.turns(2)")
+    assert paged.value("[part.text for part in agent.turns[1].prompt.parts]") == (
+        "['@rude and {rude} and @sale', '<Rude: its repr raised OSError>']"
+    )
+    told = paged.value("[event.text for event in agent.turns[1].events if event.type == 'notice']")
+    assert "@sale attaches nothing: no variable is named sale. Did you mean @sales?" in told
+    paged.run("del rude, sales")
 
 
 def test_a_command_of_the_panel_acts_on_its_own_session_and_refuses_what_it_does_not_know(paged):
@@ -173,6 +178,16 @@ def test_a_fork_becomes_a_variable_that_was_free(paged):
     assert "agent_3.chat()" in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
     paged.run("del agent_2, agent_3")
+
+
+def test_a_fork_that_is_released_is_no_variable_any_more_but_can_be_opened(paged, tmp_path):
+    paged.run(f"opened('one')\nagent.ask('first')\nother = agent.fork()\nother.save({str(tmp_path / 'kept.jsonl')!r})")
+    paged.run("book = panel._notebooks[id(get_ipython())]\nbook.release('other', 2)\nbook.release('agent', 1)")
+    assert paged.value("len(other.turns), len(agent.turns)") == "(1, 1)"
+    paged.run("book.release('other', 1)")
+    assert paged.value("'other' in globals()") == "False"
+    paged.run(f"other = Session.load({str(tmp_path / 'kept.jsonl')!r})")
+    assert paged.value("other.turns[0].answer") == "'one'"
 
 
 def test_what_a_cell_changes_shows_in_the_head(paged):

@@ -27,15 +27,21 @@ from agentmagic.providers.scripted import ScriptedModel
 
 stalls = False
 
+def say(text):
+    "Print in another thread, so that it is printed into the cell at once."
+    thread = threading.Thread(target=print, args=[text], kwargs={"flush": True})
+    thread.start()
+    thread.join()
+
 @tool
 def pay(amount: int) -> str:
     "Pay an amount."
-    print(f"before {amount};", flush=True)
+    say(f"before {amount};")
     with open("effects.txt", "a") as file:
         file.write(f"{amount}\\n")
         file.flush()
         os.fsync(file.fileno())
-    print(f"after {amount};", flush=True)
+    say(f"after {amount};")
     if stalls:
         threading.Event().wait()
     return f"paid {amount}"

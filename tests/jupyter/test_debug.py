@@ -39,7 +39,7 @@ def test_the_outlines_are_kept_from_loading_on_and_more_on_request(kernel):
     assert re.search(r"\d s\b|seconds=\d", outline) is None
     assert "seconds=0." in kernel.run("%agent debug").stream
     assert "tool_started" not in outline
-    assert "openai, httpx2, mcp, google_genai" in kernel.run("%agent debug on").stream
+    assert "openai, anthropic, google_genai, httpx2, mcp" in kernel.run("%agent debug on").stream
     cell = kernel.run("%%agent\nAgain.")
     kernel.run("logging.getLogger('openai._base_client').debug('sent %s', KEY)")
     detail = kernel.run("%agent debug").stream

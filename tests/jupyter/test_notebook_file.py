@@ -118,6 +118,30 @@ def test_a_notebook_is_followed_while_its_kernel_runs(tmp_path, monkeypatch):
     assert restarted.place() == SaveFolder(tmp_path / FOLDER / "new", notebook=new)
 
 
+@pytest.mark.parametrize(("before", "after"), [(".", "sub"), ("sub", "."), ("one", "other")])
+def test_a_notebook_that_was_moved_takes_its_conversations_along(before, after, tmp_path, monkeypatch):
+    for name in (before, after):
+        (tmp_path / name).mkdir(exist_ok=True)
+    old = write(tmp_path / before / "old.ipynb", "cell-1", "cell-2")
+    talk(kernel(monkeypatch, old))
+    new = old.rename(tmp_path / after / "new.ipynb")
+    assert kernel(monkeypatch, new).place().folder == tmp_path / after / FOLDER / "new"
+    assert (tmp_path / after / FOLDER / "new" / "agent.jsonl").exists()
+    assert not (tmp_path / before / FOLDER / "old").exists()
+
+
+@pytest.mark.parametrize("original", ["stays", "is deleted"])
+def test_a_copy_in_another_folder_is_offered_nothing(original, tmp_path, monkeypatch):
+    old = write(tmp_path / "old.ipynb", "cell-1", "cell-2")
+    talk(kernel(monkeypatch, old))
+    (tmp_path / "sub").mkdir()
+    copy = write(tmp_path / "sub" / "old.ipynb", "cell-1", "cell-2")
+    if original == "is deleted":
+        old.unlink()
+    assert kernel(monkeypatch, copy).place().folder == tmp_path / "sub" / FOLDER / "old"
+    assert (tmp_path / FOLDER / "old" / "agent.jsonl").exists()
+
+
 def test_a_copy_is_another_notebook(tmp_path, monkeypatch):
     first = write(tmp_path / "first.ipynb", "cell-1")
     folder = talk(kernel(monkeypatch, first))

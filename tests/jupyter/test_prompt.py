@@ -1,10 +1,28 @@
-"""What braces mean in a prompt."""
+"""What braces and `@` mean in a prompt."""
 
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+from pydantic import BaseModel
 
-from agentmagic.jupyter.prompt import fill
+from agentmagic import Session
+from agentmagic.errors import UsageError
+from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
+from agentmagic.jupyter.prompt import MOST_ATTACHED, fill, prompt_of
+from agentmagic.messages import Media, as_prompt
+from agentmagic.secrets import BLANK
 
-NAMES = {"x": 3, "a": 1, "b": 2, "name": "Ann", "d": {"k": 5}}
+SALES = pd.DataFrame({"city": [f"city {number}" for number in range(300)], "sold": range(300)})
+KEY = "sk-planted0123456789abcdef0123456789"
+NAMES = {"x": 3, "a": 1, "b": 2, "name": "Ann", "d": {"k": 5, "a:b": 7}, "total": 1234567.891, "sales": SALES}
+SEES = replace(UNKNOWN, name="test:sees", takes=frozenset(("images", "documents")))
+BLIND = replace(UNKNOWN, name="test:blind")
 
 
 @pytest.mark.parametrize(
@@ -15,6 +33,9 @@ NAMES = {"x": 3, "a": 1, "b": 2, "name": "Ann", "d": {"k": 5}}
         ("{d['k']} and { {1: a}[1] }", "5 and 1"),
         ("{sum(n for n in [x, 1])}", "4"),
         ("{(lambda q: q + x)(1)}", "4"),
+        ("{name!r} {name!s:>5} {total:,.0f} {x:03}", "'Ann'   Ann 1,234,568 003"),
+        ("{d['a:b']:>{x}} {x != 4}", "  7 True"),
+        ("{x:schema}, {name:schema}", "int, str, 3 characters"),
     ],
 )
 def test_an_expression_over_the_notebooks_names_is_put_in(text, filled):
@@ -27,8 +48,7 @@ def test_an_expression_over_the_notebooks_names_is_put_in(text, filled):
         '{"a": 1, "b": {"x": x}}',
         "{}",
         "{{x}}",
-        "{x:.2f}",
-        "{x!r}",
+        "{x: 1} {x:=5} {x=}",
         "{unknown} {x.y z}",
         "{1, 2}",
         "{id} {len}",
@@ -42,6 +62,52 @@ def test_an_expression_over_the_notebooks_names_is_put_in(text, filled):
 )
 def test_other_braces_stay_as_they_are(text):
     assert fill(text, NAMES).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{sale}", "{sale} stays as it is: no variable is named sale. Did you mean sales?"),
+        ("{sale.city[0]!r}", "{sale.city[0]!r} stays as it is: no variable is named sale. Did you mean sales?"),
+        ("{totl:,.0f}", "{totl:,.0f} stays as it is: no variable is named totl. Did you mean total?"),
+        ("{round(x, digits)}", "{round(x, digits)} stays as it is: no variable is named digits."),
+        ("{total:q}", "{total:q} stays as it is: ValueError: Unknown format code 'q' for object of type 'float'"),
+        (
+            "{x:999999999}",
+            "{x:999999999} stays as it is: the format asks for more characters than a prompt should hold.",
+        ),
+        (
+            "{sales:.2f}",
+            "{sales:.2f} stays as it is: a data frame takes a number of rows or schema, as in {sales:50}.",
+        ),
+    ],
+)
+def test_what_cannot_be_put_in_stays_and_is_told_in_a_sentence(text, told):
+    filled = fill(f"Look: {text} {{x}}", NAMES)
+    assert filled.text == f"Look: {text} 3"
+    assert filled.left == (told,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"sale": 1} {sale: 1} {} {{sale}} {1: sale}',
+        r"\frac{sale}{b} x_{sale} \begin{sale}",
+        "p {color:red} a {margin:0 auto;} ${SALE}",
+        "```python\nprint(f'{sale}')\n```",
+        "{if sale} {sale, b} {id} {sale | lower}",
+    ],
+)
+def test_braces_of_other_languages_stay_without_a_word(text):
+    filled = fill(text, NAMES)
+    assert (filled.text, filled.left) == (text, ())
+
+
+def test_the_rows_of_a_frame_are_those_that_are_asked_for_and_stand_on_lines_of_their_own():
+    text = fill("What is in {sales:50}, and why?", NAMES).text
+    assert text.startswith("What is in \n\nDataFrame, 300 rows x 2 columns.\n")
+    assert text.endswith("| city 49 | 49 |\n\n, and why?")
+    assert "| sold | int64 | 0 | 0 to 299 |" in text
 
 
 def test_an_expression_that_raises_stays_and_is_told():
@@ -71,3 +137,209 @@ def test_many_braces_without_an_end_take_time_in_proportion():
     text = Sliced("{name " * 2000)
     assert fill(text, NAMES).text == text
     assert text.copied < 200 * len(text)
+
+
+# -- @ ---------------------------------------------------------------------------------------------
+
+
+class Order(BaseModel):
+    city: str
+
+
+def drawn():
+    figure = Figure(figsize=(3, 2))
+    figure.subplots().set_title("Sales")
+    return figure
+
+
+def double(number):
+    return 2 * number
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "notebooks"
+    place.mkdir()
+    (place / "notes.txt").write_text(f"first\nkey {KEY}", encoding="utf-8")
+    (place / "long.csv").write_text("a,b\n" * 1_000_000, encoding="utf-8")
+    (place / "binary.bin").write_bytes(b"\0\1")
+    (place / ".env").write_text("SECRET=1", encoding="utf-8")
+    Image.new("RGB", (3000, 10)).save(place / "wide.png")
+    (tmp_path / "outside.txt").write_text("outside", encoding="utf-8")
+    (place / "link.txt").symlink_to(tmp_path / "outside.txt")
+    os.mkfifo(place / "pipe.txt")
+    return place
+
+
+@pytest.fixture
+def typed(folder):
+    values = {
+        **NAMES,
+        "fig": drawn(),
+        "double": double,
+        "Order": Order,
+        "matrix": np.eye(3),
+        "session": Session("scripted:x"),
+        "sys": sys,
+        "_hidden": 1,
+        "token": "Tr0ub4dor-and-3-horses",
+        "Out": {5: [1, 2]},
+        "In": ["", "import pandas", "fig.show()\nx = 3"],
+    }
+
+    def prompt(text, model=SEES, *, evaluate=False, schema_only=False, images=()):
+        attacher = Attacher(lambda: model, schema_only=schema_only)
+        known = Attachables(values, attacher, frozenset(("In", "Out")), folder)
+        return prompt_of(text, (), known, evaluate=evaluate, images=images)
+
+    return prompt
+
+
+def parts(prompt):
+    return [part.text if not isinstance(part, Media) else part.media_type for part in as_prompt(prompt.prompt).parts]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "part"),
+    [
+        ("Look at @sales, please", "table", "| city 0 | 0 |"),
+        ("@sales:schema", "schema", "city: String"),
+        ("@sales:2", "table", "The first 2 rows of 300:"),
+        ("What is @sales: a frame?", "table", "| city 0 | 0 |"),
+        ("Why does @sales.head() fail?", "table", "| city 0 | 0 |"),
+        ("(@matrix)", "text", "ndarray 3x3 of float64, 0 to 1"),
+        ("@double", "code", "return 2 * number"),
+        ("@Order", "code", '"city": {'),
+        ("@out[5] and more", "text", "[1, 2]"),
+        ("@Out[5].", "text", "[1, 2]"),
+        ("@In[2]", "code", "fig.show()\nx = 3"),
+        ("Read @notes.txt.", "file", "first\nkey [redacted]"),
+        ("@long.csv", "file", "(cut: 4,000,000 bytes in all, the first 20,000 characters shown)"),
+        ("@fig", "image", "image/png"),
+        ("@wide.png", "image", "image/png"),
+    ],
+)
+def test_a_name_behind_an_at_sign_attaches_its_value(typed, text, kind, part):
+    prompt = typed(text)
+    first, second = parts(prompt)
+    assert first == text
+    assert part in second
+    assert [value.kind for value in prompt.told] == [kind]
+    assert prompt.problems == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ann@sales.org or ann.lee@sales",
+        "@nobody @sys @session @_hidden @print",
+        "@../outside @missing.txt @pipe.txt",
+        "```python\n@double\ndef f(): pass\n```",
+        "@double\ndef f():\n    pass",
+        "@double(3)\n@sales\nclass A: ...",
+        "@@sales @sales:other @sales://x",
+    ],
+)
+def test_what_names_nothing_and_code_stay_text(typed, text):
+    prompt = typed(text)
+    assert (prompt.prompt, prompt.told, prompt.problems) == (text, (), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("@slaes", "@slaes attaches nothing: no variable is named slaes. Did you mean @sales?"),
+        ("@link.txt", "@link.txt is not attached: it lies outside of the notebook's folder."),
+        ("@binary.bin", "@binary.bin is not attached: it is no text, and no image."),
+        ("@out[7]", "@out[7] is not attached: cell 7 has left no value."),
+        ("@In[9]", "@In[9] is not attached: cell 9 was not run."),
+    ],
+)
+def test_what_cannot_be_attached_is_told_in_a_sentence(typed, text, told):
+    prompt = typed(text)
+    assert (prompt.prompt, prompt.problems) == (text, (told,))
+
+
+def test_a_file_outside_of_the_folder_or_hidden_is_never_attached(typed, folder):
+    (folder / "sub").mkdir()
+    (folder / "sub" / ".key").write_text("x", encoding="utf-8")
+    prompt = typed("@sub/../../outside.txt @sub/.key @sub/../.env")
+    assert prompt.told == ()
+    assert len(prompt.problems) == 3
+
+
+def test_the_last_traceback_is_attached_without_the_calls_of_ipython(typed, monkeypatch):
+    def failing():
+        raise ValueError(f"no such city: {KEY}")
+
+    monkeypatch.delattr(sys, "last_value", raising=False)
+    assert typed("@error").problems == ("@error is not attached: no cell has failed yet.",)
+    try:
+        failing()
+    except ValueError as error:
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+    prompt = typed("Why @error?")
+    assert [(value.kind, value.shown) for value in prompt.told] == [("error", "ValueError")]
+    text = parts(prompt)[1]
+    assert text.startswith("Traceback (most recent call last):")
+    assert text.endswith(f"ValueError: no such city: {BLANK}")
+    assert "in failing" in text
+
+
+def test_nothing_is_evaluated_in_the_chat_box(typed):
+    assert typed("{x} {sale}").prompt == "{x} {sale}"
+    assert typed("{x} {sale}", evaluate=True).prompt == "3 {sale}"
+
+
+def test_a_figure_in_braces_is_an_image_and_its_place_is_marked(typed):
+    prompt = typed("What is odd in {fig}?", evaluate=True)
+    assert parts(prompt) == ["What is odd in [image: fig]?", "image/png"]
+    assert [(value.written, value.kind, value.text) for value in prompt.told] == [("{fig}", "image", "")]
+
+
+@pytest.mark.parametrize("text", ["{fig}", "@fig"])
+def test_a_model_that_sees_no_images_gets_a_figure_in_words(typed, text):
+    prompt = typed(text, BLIND, evaluate=True)
+    assert "(Figure, in words: test:blind sees no images.)\ntitle: Sales" in parts(prompt)[-1]
+    assert [(value.kind, value.shown) for value in prompt.told] == [
+        ("text", "Figure, in words: test:blind sees no images")
+    ]
+    (wide,) = typed("@wide.png", BLIND).told
+    assert "not sent: test:blind does not read it" in wide.shown
+
+
+@pytest.mark.parametrize("name", ["fig", "wide.png"])
+def test_an_image_that_an_option_names_is_attached(typed, name):
+    assert parts(typed("Look.", images=[name])) == ["Look.", "image/png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nothing.png", "--image nothing.png is no variable, and no file in the notebook's folder."),
+        ("sales", "--image sales is no image: DataFrame, 300 rows x 2 columns."),
+    ],
+)
+def test_an_option_that_names_no_image_is_refused(typed, name, told):
+    with pytest.raises(UsageError, match=told.replace(".", r"\.")):
+        typed("Look.", images=[name])
+
+
+def test_schema_only_sends_no_value(typed):
+    prompt = typed("{x} {name!r} {sales:5} {d['k']} @fig @notes.txt @wide.png @out[5]", evaluate=True, schema_only=True)
+    assert {value.kind for value in prompt.told} == {"schema"}
+    text = "\n".join(parts(prompt))
+    assert "city: String" in text
+    assert not any(word in text for word in ("Ann", "city 0", "first", "[1, 2]", "299"))
+
+
+def test_a_key_in_a_value_reaches_neither_the_model_nor_the_line(typed):
+    prompt = typed("{token} @token {'" + KEY + "' + name} @notes.txt", evaluate=True)
+    seen = str([parts(prompt), prompt.told])
+    assert KEY not in seen
+    assert "Tr0ub4dor" not in str(prompt.told)
+
+
+def test_more_values_than_a_prompt_may_attach_are_refused(typed):
+    with pytest.raises(UsageError, match=f"21 resources and values; {MOST_ATTACHED} are the most"):
+        typed(" ".join(f"@sales:{number}" for number in range(21)))

@@ -4,8 +4,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny
-from agentmagic.jupyter.questions import LONGEST_ARGUMENTS, Questions, approval, describe
+from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, QuestionAsked, Reply, Stop
+from agentmagic.jupyter.questions import LONGEST_ARGUMENTS, Questions, approval, describe, stepped
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK
@@ -105,11 +105,11 @@ async def at_the_keyboard():
     return ""
 
 
-def answered(*typed, arguments=None):
+def answered(*typed, arguments=None, event=None):
     """What a person's lines come to, and what was asked of them."""
     person = Answers(*typed)
     questions = Questions(person, at_the_keyboard, ask=person.ask)
-    event = ApprovalAsked("q", ToolCall("1", "open", arguments or {"path": "a"}), "files")
+    event = event or ApprovalAsked("q", ToolCall("1", "open", arguments or {"path": "a"}), "files")
     engine().loop.call_soon_threadsafe(questions.feed, event)
     with engine().main.held():
         engine().wait(person.sent, lambda: None)
@@ -172,3 +172,46 @@ def test_a_question_that_cannot_be_asked_is_denied_with_the_reason():
 def test_arguments_to_be_edited_are_shown_up_to_a_length():
     _, prompts = answered("e", "", "n", arguments={"text": "x" * 10 * LONGEST_ARGUMENTS})
     assert len(prompts[1]) < LONGEST_ARGUMENTS + 500
+
+
+# -- step mode ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("", Approve("q")),
+        ("g", Approve("q")),
+        ("go on", Approve("q")),
+        ("s", Deny("q")),
+        ("skip not now", Deny("q", "not now")),
+        ("r", Approve("q", always=True)),
+        ("Q", Stop()),
+    ],
+)
+def test_a_pause_goes_on_unless_something_else_is_typed(typed, meant):
+    assert stepped("q", typed) == meant
+
+
+CALL = ApprovalAsked("q", ToolCall("1", "open", {"path": "a"}), "files", step=True)
+REQUEST = QuestionAsked("q", "Step 1, to a:b\nuser: Why?", "Why?", step=True)
+
+
+def test_a_pause_before_a_call_shows_it_and_takes_other_arguments():
+    intent, prompts = answered("e", '{"path": "b"}', event=CALL)
+    assert intent == Approve("q", arguments={"path": "b"})
+    assert (
+        prompts[0] == "Paused before open (files) with\n  path  a\n[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
+    )
+
+
+def test_a_pause_before_a_request_shows_it_and_takes_another_prompt():
+    intent, prompts = answered("e", "Why not?", event=REQUEST)
+    assert intent == Reply("q", "Why not?")
+    assert prompts[0] == "Step 1, to a:b\nuser: Why?\n[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
+    assert answered("e Why not?", event=REQUEST)[0] == Reply("q", "Why not?")
+
+
+def test_a_request_without_a_prompt_offers_no_edit():
+    _, prompts = answered("", event=QuestionAsked("q", "Step 2", step=True))
+    assert prompts == ["Step 2\n[g]o on, [r]un to the end, [q]uit: "]

@@ -246,6 +246,24 @@ def test_what_was_undone_or_forgotten_stays_so_after_a_restart(notebook):
     assert "asked last  second" in kernel.run("%agent load").stream
     assert "asked last  anew" in kernel.run("%agent -s other load").stream
     assert kernel.value("len(agent.turns), len(other.turns)") == "(2, 1)"
+    assert kernel.run("%agent redo").stream == "Back again: third\n"
+
+
+def test_after_a_restart_only_the_conversation_is_undone_and_that_is_said(notebook):
+    kernel = notebook.kernel()
+    begin(kernel)
+    change = '@tool\ndef change() -> str:\n    "Change."\n    global x\n    x = 2\n    return "ok"'
+    kernel.run(f"from agentmagic import tool\nx = 1\n{change}")
+    script = '[{"calls": [{"name": "change", "arguments": {}}]}, "Changed."]'
+    kernel.run(f"from agentmagic import Agent, ScriptedModel\nscript = {script}")
+    made = kernel.run("agent = Agent(ScriptedModel(script))")
+    assert made.ok, made.error
+    assert "Changed." in ask(kernel, "Change x")
+    kernel.restart()
+    begin(kernel)
+    kernel.run("x = 2\n%agent load")
+    assert "only the conversation changed" in kernel.run("%agent undo").stream
+    assert kernel.value("x, agent.turns") == "(2, ())"
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import re
 
 import pytest
@@ -25,9 +26,9 @@ def add(a: int, b: int) -> int:
 CALL = {"text": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}
 
 
-def events(*steps):
+def events(*steps, **options):
     """The events of a turn, deltas and all."""
-    run = Session(Agent(ScriptedModel(list(steps)), tools=[add])).start("hello")
+    run = Session(Agent(ScriptedModel(list(steps)), tools=[add])).start("hello", **options)
     run.wait()
     return run.events
 
@@ -79,9 +80,10 @@ def test_a_live_screen_updates_at_most_once_a_frame():
         times = []
         screen = Html(lambda data, update: (cell.publish(data, update), times.append(loop.time())))
         screen.begin()
+        for event in happened[:100]:
+            screen.feed(event)
         while len(times) < 3:
-            for event in happened[:100]:
-                screen.feed(event)
+            screen.look(happened[0])
             await asyncio.sleep(0)
         return times
 
@@ -158,9 +160,9 @@ def test_a_screen_that_saw_nothing_publishes_nothing():
     assert cell.published == []
 
 
-def printed(*steps):
+def printed(*steps, **options):
     stream = io.StringIO()
-    asyncio.run(_show(TerminalScreen(stream), events(*steps)))
+    asyncio.run(_show(TerminalScreen(stream), events(*steps, **options)))
     return stream.getvalue()
 
 
@@ -204,6 +206,27 @@ def test_a_terminal_is_told_of_a_retry():
     text = printed(RateLimited("busy", retry_after=0.0), "there")
     assert "busy, trying again" in text
     assert text.index("busy") < text.index("there")
+
+
+def test_a_terminal_gets_a_line_for_each_task_that_ends_or_is_tried_again():
+    route, judged = (
+        {"route": "tools"},
+        {"success": False, "retry": True, "reason": "Too few.", "parameters": {"a": 2, "b": 2}},
+    )
+    tasks = [{"id": f"t{n}", "tool": "add", "parameters": {"a": n, "b": 1}, "description": f"sum {n}"} for n in (1, 2)]
+    tasks[1]["depends_on"] = ["t1"]
+    fine = {"success": True, "retry": False, "summary": "fine"}
+    steps = [json.dumps(step) for step in (route, {"tasks": tasks}, judged, fine, fine)]
+    lines = printed(*steps, "Done.", plan=True, judge="all").splitlines()
+    assert [line for line in lines if re.match(r"Plan:|  \S t\d", line)] == [
+        "Plan: 0 of 2 done",
+        "  ◌ t1 sum 1",
+        "  ◌ t2 sum 2",
+        "  ◌ t1 sum 1: Attempt 1: not what was needed (Too few). Tried again with other parameters.",
+        "  ✓ t1 sum 1 [attempt 2]: fine",
+        "  ✓ t2 sum 2: fine",
+        "Plan: 2 of 2 done",
+    ]
 
 
 def test_escape_sequences_do_not_reach_a_terminal():

@@ -168,3 +168,37 @@ def test_without_a_model_a_batch_run_says_what_to_do(kernel):
     cell = kernel.run("%%agent\nhello", **BATCH)
     assert "local:" in cell.error
     assert len(cell.error.splitlines()) == 1
+
+
+STEPS = "@tool\ndef add(a: int) -> str:\n    'Add.'\n    return f'{a} added'\nplay(calls('add', a=1), 'done')"
+
+
+def test_a_turn_is_stepped_through_by_typing(kernel):
+    kernel.run(STEPS)
+    cell = kernel.send("%%agent --step\nhello", **CONSOLE)
+    assert kernel.asked(cell)["prompt"].startswith("Step 1, to scripted:")
+    kernel.type("e Add one.")
+    assert kernel.asked(cell)["prompt"].startswith("Paused before add (notebook) with\n  a  1\n")
+    kernel.type("s")
+    assert "tool: add returned add was not run: the user skipped it." in kernel.asked(cell)["prompt"]
+    kernel.type("")
+    assert kernel.finish(cell).ok
+    assert kernel.value("agent.messages[0].text") == "'Add one.'"
+
+
+def test_a_stepped_cell_runs_on_in_batch_and_says_so(kernel):
+    kernel.run(STEPS)
+    text = kernel.run("%%agent --step --large\nhello", **BATCH)
+    assert text.ok
+    assert "Step mode needs a person" in text.text
+    assert "1 added" in text.text
+    assert "zoom:1.75" in text.displays[0]["text/html"]
+
+
+def test_a_turn_is_quit_at_a_pause(kernel):
+    kernel.run(STEPS)
+    cell = kernel.send("%%agent --step\nhello", **CONSOLE)
+    kernel.asked(cell)
+    kernel.type("q")
+    assert "Interrupted" in kernel.finish(cell).error
+    assert kernel.value("len(agent.agent.model.requests)") == "0"

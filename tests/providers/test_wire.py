@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
+from agentmagic.messages import user
 from agentmagic.providers import wire
 from agentmagic.providers.failures import certificate_fault
 from agentmagic.providers.openai.openai_client import NAME, is_strict
@@ -178,3 +179,34 @@ def test_a_closed_schema_is_strict(schema: dict[str, Any]):
 )
 def test_a_schema_that_leaves_anything_open_is_not_strict(schema: dict[str, Any]):
     assert not is_strict(schema)
+
+
+def test_a_growing_history_is_encoded_and_written_once_and_a_changed_one_from_there_on():
+    encoded = []
+
+    def encode(message):
+        encoded.append(message.text)
+        yield {"text": message.text}
+
+    memo = wire.Memo(encode)
+    first, second, third, other = map(user, ("first", "second", "third", "another"))
+    for history in ((first, second), (first, second, third), (first, other, third), (other,)):
+        body = {"system": "x", "messages": [{"role": "system"}, *memo(history)], "stream": True}
+        assert json.loads(memo.write(body, "messages")) == body
+        assert [one["text"] for one in memo(history)] == [message.text for message in history]
+    assert encoded == ["first", "second", "third", "another", "third", "another"]
+
+
+def test_a_long_message_is_written_in_every_request(monkeypatch):
+    monkeypatch.setattr(wire, "LONGEST_KEPT", 20)
+    memo = wire.Memo(lambda message: [{"text": message.text}])
+    for history in [(user("a" * 30),), (user("a" * 30), user("b"))] * 2:
+        body = {"messages": memo(history), "stream": True}
+        assert json.loads(memo.write(body, "messages")) == body
+
+
+@given(st.recursive(st.booleans(), lambda inner: st.fixed_dictionaries({"anyOf": st.lists(inner)})))
+def test_a_schema_in_a_list_or_under_a_name_becomes_an_object(schema: Any):
+    changed = wire.each_schema({"properties": {"a": schema}, "additionalProperties": False}, lambda one: one)
+    assert changed["additionalProperties"] is False
+    assert "true" not in json.dumps(changed["properties"])

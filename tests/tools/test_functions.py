@@ -4,12 +4,14 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import GenericAlias
 
 import pytest
 
-from agentmagic import Done, Session, ToolContext, tool
+from agentmagic import Approve, Done, Session, ToolContext, tool
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import BLOCKS, LEFT, engine
@@ -592,3 +594,160 @@ def test_the_context_names_the_call():
         return f"{ctx.call.id} {ctx.call.name}"
 
     assert texts(play(calls("which"), "Done.", tools=[which])) == ["call_1 which"]
+
+
+# -- variables by name -----------------------------------------------------------------------------
+
+
+class Frame:
+    """A class that JSON cannot carry."""
+
+    def __init__(self, rows=0):
+        self.rows = rows
+
+
+class Deeper(Frame):
+    """A frame too."""
+
+
+class Matrix:
+    """Another class."""
+
+    def __class_getitem__(cls, item):
+        return GenericAlias(cls, item)
+
+
+def counting(variables, **options):
+    @tool(variables=variables, **options)
+    def count_rows(df: Frame, other: Frame | Matrix[int] | None = None) -> int:
+        """Count rows.
+
+        Args:
+            df: What to count.
+        """
+        return df.rows if other is None else df.rows + other.rows
+
+    return count_rows
+
+
+def asked_for(session):
+    """The properties of the first tool of the last request."""
+    return session.agent.model.requests[-1].tools[0].parameters["properties"]
+
+
+def test_a_parameter_that_json_cannot_carry_takes_the_name_of_a_variable():
+    variables = {"sales": Frame(3), "costs": Deeper(4), "_2": Frame(), "n": 5, "grid": Matrix()}
+    step = calls(("count_rows", {"df": "sales", "other": "costs"}))
+    session = scripted(step, "Seven.", tools=[counting(variables)])
+    shown = session.preview("How many?").request.tools
+    outcome = session.ask("How many?")
+    assert texts(outcome) == ["7"]
+    assert [dict(call.arguments) for row in session.messages for call in row.calls] == [
+        {"df": "sales", "other": "costs"}
+    ]
+    assert asked_for(session) == {
+        "df": {
+            "type": "string",
+            "description": "What to count. The name of a variable that is a tests.Frame.",
+            "enum": ["sales", "costs"],
+        },
+        "other": {
+            "anyOf": [{"type": "string", "enum": ["sales", "costs", "grid"]}, {"type": "null"}],
+            "default": None,
+            "description": "The name of a variable that is a tests.Frame or a tests.Matrix.",
+        },
+    }
+    assert session.agent.model.requests[-1].tools == shown
+
+
+def test_the_names_are_those_of_the_beginning_of_each_turn():
+    variables = {}
+    session = scripted("none", "one", tools=[counting(variables)])
+    (told,) = notices(session.ask("How many?"))
+    assert told == (
+        "count_rows is left out of this turn: its df is a tests.Frame, and no variable is one. "
+        "Bind one in a cell, df = ..., and ask again."
+    )
+    assert session.agent.model.requests[-1].tools == session.preview("How many?").request.tools == ()
+    variables["sales"] = Frame(3)
+    assert notices(session.ask("And now?")) == []
+    assert asked_for(session)["df"]["enum"] == ["sales"]
+
+
+@pytest.mark.parametrize(("hint", "left"), [(Frame | None, {"type": "null"}), (Frame, None)])
+def test_a_parameter_that_may_be_left_out_needs_no_variable(hint, left):
+    def count_rows(df, other=Frame): ...
+
+    count_rows.__annotations__ = {"df": hint, "other": Frame}
+    session = scripted("none", tools=[tool(variables={})(count_rows)])
+    told = notices(session.ask("How many?"))
+    if left is None:
+        assert len(told) == 1
+    else:
+        assert told == []
+        (df,) = asked_for(session).values()
+        assert df["anyOf"] == [left]
+
+
+@pytest.mark.parametrize(
+    "change", [lambda variables: variables.pop("sales"), lambda variables: variables.update(sales=1)]
+)
+def test_a_variable_that_is_gone_when_it_is_called_gives_an_error_that_names_the_others(change):
+    variables = {"sales": Frame(3), "costs": Frame(4)}
+
+    def end() -> str:
+        change(variables)
+        return "done"
+
+    step = calls(("count_rows", {"df": "sales"}))
+    outcome = play(calls("end"), step, "Oh.", tools=[counting(variables), end])
+    assert texts(outcome) == ["done", "No variable 'sales' is a tests.Frame now. Those that are: costs."]
+    assert results(outcome)[1].status == "error"
+
+
+def test_a_name_is_looked_up_and_never_evaluated():
+    variables = {"sales": Frame(3), "boom": Frame}
+    wrong = ["sales.rows", "boom()", "sales ", "boom", "_Frame__x", "__import__('os')"]
+    steps = [calls(("count_rows", {"df": name})) for name in wrong]
+    outcome = play(*steps, "Oh.", tools=[counting(variables)], max_repeats=9)
+    assert all("is not one of" in text and "sales" in text for text in texts(outcome))
+    assert len(texts(outcome)) == len(wrong)
+    assert "sales" in variables
+
+
+def test_an_always_holds_when_variables_come():
+    variables = {"sales": Frame(3)}
+    step = calls(("count_rows", {"df": "sales"}))
+    session = scripted(step, "Three.", step, "Three.", tools=[counting(variables, ask=True)])
+    asked = []
+
+    def ask(prompt):
+        begun = session.start(prompt, attended=True)
+
+        def hear(event):
+            if event.type == "approval_asked":
+                asked.append(event.call.name)
+                begun.send(Approve(event.id, always=True))
+
+        begun.listen(hear)
+        return begun.wait()
+
+    assert texts(ask("How many?")) == ["3"]
+    variables["costs"] = Frame(4)
+    assert texts(ask("And now?")) == ["3"]
+    assert asked == ["count_rows"]
+
+
+@pytest.mark.parametrize("hint", [Callable[[int], int], object | Frame, list[Frame], str | Frame])
+def test_a_type_of_python_itself_is_no_reason_to_offer_variables(hint):
+    def work(thing): ...
+
+    work.__annotations__["thing"] = hint
+    with pytest.raises(UsageError, match="work cannot be a tool"):
+        tool(variables={"sales": Frame()})(work)
+
+
+def test_at_most_a_hundred_names_are_offered_the_newest_ones():
+    variables = {f"v{number}": Frame(number) for number in range(150)}
+    definition = function_tool(counting(variables)).now()  # type: ignore[misc]
+    assert definition.parameters["properties"]["df"]["enum"] == [f"v{number}" for number in range(50, 150)]

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from agentmagic.errors import ToolError
 from agentmagic.messages import Media, Resource, Text
-from agentmagic.tools.values import LONGEST_VALUE, MOST_BYTES, MOST_ITEMS, collect, describe, to_content
+from agentmagic.tools.values import MOST_BYTES, MOST_ITEMS, collect, to_content
 
 PNG = b"\x89PNG"
 
@@ -199,26 +199,3 @@ def test_an_async_generator_is_read_up_to_a_number_of_items():
 
 def test_a_class_is_not_drawn():
     assert "Drawing" in to_content(Drawing)[0].text
-
-
-def test_text_goes_in_as_it_is_and_other_values_as_their_repr():
-    assert describe("Ann's") == "Ann's"
-    assert describe([1, "two"]) == "[1, 'two']"
-
-
-def test_a_data_frame_goes_in_as_columns_and_first_rows():
-    text = describe(pd.DataFrame({"city": list("abcdefg"), "sold": range(7)}))
-    assert text.startswith("A table of 7 rows and 2 columns: city (str), sold (int64)\n")
-    assert text.endswith("(the first 5)")
-    assert "f" not in text.splitlines()[-2]
-
-
-def test_a_series_goes_in_with_its_type_and_first_values():
-    text = describe(pd.Series([1.5, 2.5], name="price"))
-    assert text.startswith("A column price of 2 values (float64):\n")
-    assert "2.5" in text
-
-
-def test_a_long_value_is_cut_and_says_so():
-    text = describe("x" * (LONGEST_VALUE + 1))
-    assert text.endswith(f"(cut: {LONGEST_VALUE + 1:,} characters in all, the first {LONGEST_VALUE:,} shown)")

@@ -12,7 +12,7 @@ from agentmagic.errors import RateLimited, UsageError
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
-from agentmagic.widgets.chat import Chat
+from agentmagic.widgets.chat import MOST_KEPT, Chat
 from agentmagic.widgets.commands import Notebook
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.turns import calls
@@ -34,6 +34,7 @@ class Desk(Notebook):
         self.go = threading.Event()
         self.go.set()
         self.forked = {}
+        self.released = []
         self.begun_runs = []
         self._folder = folder
 
@@ -42,7 +43,7 @@ class Desk(Notebook):
 
     def prepare(self, session, written):
         self.go.wait(PATIENCE)
-        return f"{written} (attached: a note)" if "@notes" in written else written
+        return f"{written} (attached: a note)" if "@notes" in written else written, {}
 
     def begun(self, run):
         self.begun_runs.append(run)
@@ -50,6 +51,9 @@ class Desk(Notebook):
     def fork(self, session, turns):
         self.forked["tutor_2"] = session.fork(turns)
         return "tutor_2"
+
+    def release(self, name, turns):
+        self.released.append((name, turns))
 
     def folder(self):
         return self._folder
@@ -79,8 +83,8 @@ class Outputs:
 def opened(session, desk=None):
     """The panel of a session, its outputs and a page before it."""
     outputs = Outputs()
-    chat = Chat(session, desk or Desk(), outputs.write)
-    chat.show(outputs.place)
+    chat = Chat(session, desk or Desk())
+    chat.show(outputs.place, outputs.write)
     return Page(chat.view), outputs, chat
 
 
@@ -91,6 +95,41 @@ def session_of(*steps, **options):
 def settled():
     """Wait for what the engine was asked before."""
     engine().call(asyncio.sleep(0))
+
+
+# -- plans ----------------------------------------------------------------------------------------
+
+PLANNED = [
+    {"route": "tools"},
+    {"tasks": [{"id": "t1", "tool": "order", "parameters": {"what": "tea"}, "description": "order the tea"}]},
+]
+
+
+def test_a_message_is_planned_and_a_plan_that_was_cut_off_is_offered_and_resumed():
+    page, _, chat = opened(session_of(*map(json.dumps, PLANNED), "There is tea.", tools=[order]))
+    page.act("send", text="tea", plan=True)
+    page.card("waiting")
+    assert page.state["left"] == ""
+    page.act("stop")
+    page.turns(1)
+    page.until(lambda: page.state["left"] == "1 open task")
+    page.act("resume")
+    page.act("approve", id=page.card("waiting")["ask"])
+    page.turns(2)
+    assert page.texts("prompt") == ["tea", "Go on with the plan."]
+    assert page.texts("text")[-1] == "There is tea."
+    assert page.state["left"] == ""
+    assert chat.session.tool_calls == 1 + 1  # one was interrupted
+
+
+def test_a_planned_turn_is_planned_when_it_is_run_again():
+    page, _, _ = opened(session_of(*(json.dumps({"route": "answer"}), "one") * 2))
+    page.act("send", text="tea", plan=True)
+    page.turns(1)
+    page.act("retry", turn=0)
+    page.until(lambda: page.said)
+    page.turns(1)
+    assert page.texts("text") == ["one"]
 
 
 # -- following ------------------------------------------------------------------------------------
@@ -128,7 +167,7 @@ def test_the_log_is_read_where_no_event_can_come_before_it_is_shown():
             return super()._log()
 
     session = session_of("one")
-    chat = Watched(session, Desk(), Outputs().write)
+    chat = Watched(session, Desk())
     run(session, "first")
     session.clear()
     settled()
@@ -251,7 +290,7 @@ def test_what_nobody_foresaw_is_said_and_the_next_prompt_is_taken():
         def prepare(self, session, written):
             if written == "first":
                 raise ZeroDivisionError("division by zero")
-            return written
+            return written, {}
 
     page, _, _ = opened(session_of("fine"), Broken())
     page.act("send", text="first")
@@ -291,7 +330,7 @@ def test_a_call_is_denied_where_no_page_ever_was():
     session = session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order])
     heard = Recorder()
     session.listen(heard)
-    Chat(session, Desk(), Outputs().write).act(SendPrompt(text="tea please"))
+    Chat(session, Desk()).act(SendPrompt(text="tea please"))
     assert heard.wait_for("tool_finished").result.status == "denied"
     heard.wait_for("turn_finished")
 
@@ -307,6 +346,16 @@ def test_a_turn_runs_again_and_those_after_it_are_kept_in_a_fork():
     assert page.texts("prompt") == ["first"]
     assert "is kept as tutor_2" in page.said[0]
     assert [turn.answer for turn in desk.forked["tutor_2"].turns] == ["one", "two"]
+
+
+def test_of_the_forks_that_are_kept_the_oldest_are_released():
+    session, desk = session_of(*map(str, range(8))), Desk()
+    page, _, _ = opened(session, desk)
+    run(session, "first")
+    for number in range(1, 8):
+        page.act("retry", turn=0)
+        page.until(lambda number=number: page.texts("text") == [str(number)])
+    assert desk.released == [("tutor_2", 1)] * (7 - MOST_KEPT)
 
 
 def test_a_turn_runs_again_with_another_prompt():
@@ -444,6 +493,11 @@ def test_the_html_is_brought_up_to_date_once_a_turn_and_not_while_it_streams():
 def test_the_panel_shown_again_is_the_same_in_another_output():
     session = session_of("one")
     _, outputs, chat = opened(session)
-    chat.show(outputs.place)
+    run(session, "first")
+    outputs.until(lambda last: "one" in last[0])
+    other = Outputs()
+    chat.show(outputs.place, other.write)
     assert outputs.places[0] == outputs.places[1]
-    assert [update for *_, update in outputs.written] == [False, False]
+    assert outputs.written[-1][0] == "The chat panel is shown again in another cell of this notebook."
+    assert outputs.written[-1][2]
+    assert [("one" in text, update) for text, _, update in other.written] == [(True, False)]

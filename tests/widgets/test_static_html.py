@@ -9,11 +9,12 @@ import pytest
 
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import PartDelta, PartStarted
+from agentmagic.events import PartDelta, PartFinished, PartStarted, ToolFinished
+from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.widgets.static_html import OutputUpdates, SessionHtml
+from agentmagic.widgets.static_html import WHOLE_TURNS, OutputUpdates, SessionHtml
 from tests.display.logs import one_text, started
 
 PATIENCE = 20
@@ -140,6 +141,23 @@ def test_a_session_that_is_under_way_is_shown_up_to_its_last_finished_turn():
     html.show()
     assert "first" in pages[0]
     assert "second" not in pages[0]
+
+
+def test_the_calls_of_early_turns_become_one_line_each_when_a_conversation_grows_long():
+    def page(turns):
+        call = ToolCall("c1", "query", {"sql": "SELECT 1"})
+        finished = ToolFinished(ToolResult("c1", "query", (Text("[1]"),)), 0.1)
+        turn = [*started(), PartFinished(0, call), finished, *one_text("fine")[1:]]
+        pages = []
+        html = SessionHtml(Transcript(turn * turns), lambda page: page, lambda data, update: pages.append(data))
+        html.show()
+        return pages[0]["text/html"]
+
+    assert page(WHOLE_TURNS).count("Arguments") == WHOLE_TURNS
+    longer = page(WHOLE_TURNS + 2)
+    assert longer.count("Arguments") == WHOLE_TURNS
+    assert longer.count("<samp>✓ query sql: SELECT 1 [100 ms] → [1]</samp>") == 2
+    assert "Each call of the first 2 turns is one line here." in longer
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -163,6 +163,7 @@ def test_a_question_says_how_to_answer_until_it_is_answered():
         "answer": None,
         "ask": "q1",
         "suggested": "",
+        "step": False,
     }
 
 

@@ -8,19 +8,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentmagic.errors import BadRequest, ContextTooLong, MalformedCall, ProviderError, StreamBroken
+from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
 from agentmagic.providers.anthropic.anthropic_encoder import PROVIDER
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.failures import Fault, Vendor, error_for, quoted
+from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.wire import (
     Json,
     count_of,
     figures_of,
     kept,
     mint_id,
+    named,
     object_of,
     objects_of,
     place_of,
@@ -56,6 +57,7 @@ _KINDS: Mapping[str, Literal["text", "reasoning", "tool_call"]] = {
     "redacted_thinking": "reasoning",
     "tool_use": "tool_call",
 }
+_GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
 _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 """The fields of texts and calls that their parts have too."""
 
@@ -134,7 +136,7 @@ class Decoder:
     def close(self) -> tuple[ModelEvent, ...]:
         """Return nothing. Raises StreamBroken if the response was not complete."""
         if not self._ended and not self.paused:
-            raise StreamBroken("Claude's answer broke off before its end. Ask again.")
+            raise broken("the response ended before it was complete")
         return ()
 
     def _start(self, place: int, data: Json) -> Iterator[ModelEvent]:
@@ -152,12 +154,8 @@ class Decoder:
         if block is None:
             return
         match delta.get("type"):
-            case "text_delta":
-                yield from self._piece(block, text_of(delta.get("text")))
-            case "input_json_delta":
-                yield from self._piece(block, text_of(delta.get("partial_json")))
-            case "thinking_delta":
-                yield from self._piece(block, text_of(delta.get("thinking")))
+            case "text_delta" | "input_json_delta" | "thinking_delta" as kind:
+                yield from self._piece(block, text_of(delta.get(_GROWS[kind])))
             case "signature_delta":
                 block.data = {**block.data, "signature": text_of(delta.get("signature"))}
             case "citations_delta":
@@ -225,12 +223,10 @@ def _part(data: Json, text: str) -> Part:
 
 
 def _call(data: Json, text: str) -> ToolCall:
-    name = text_of(data.get("name"))
-    if not name:
-        raise MalformedCall("Claude called a tool without naming it. Ask again.")
     arguments = read_arguments(text) if text else object_of(data.get("input"))
     extra = _extra(data)
-    return ToolCall(text_of(data.get("id")) or mint_id(), name, arguments, _own(extra) if extra else None)
+    call_id = text_of(data.get("id")) or mint_id()
+    return ToolCall(call_id, named(data.get("name")), arguments, _own(extra) if extra else None)
 
 
 def _extra(data: Json) -> Json:
@@ -244,14 +240,7 @@ def _own(data: Json) -> ProviderData:
 
 def _usage(figures: Json) -> Usage:
     """Return the tokens of a response. The API counts what was read from and written to the cache apart."""
-    cached = count_of(figures.get("cache_read_input_tokens"))
-    written = count_of(figures.get("cache_creation_input_tokens"))
-    details = figures_of(figures.get("output_tokens_details"))
-    return Usage(
-        input_tokens=count_of(figures.get("input_tokens")) + cached + written,
-        cached_tokens=cached,
-        output_tokens=count_of(figures.get("output_tokens")),
-        reasoning_tokens=count_of(details.get("thinking_tokens")),
-        requests=1,
-        cost=None,
-    )
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    new, cached, kept_now, written = (count_of(figures.get(name)) for name in names)
+    thoughts = count_of(figures_of(figures.get("output_tokens_details")).get("thinking_tokens"))
+    return Usage(new + cached + kept_now, cached, written, thoughts, requests=1, cost=None)

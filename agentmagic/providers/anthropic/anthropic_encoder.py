@@ -5,13 +5,23 @@ the pages thinking, preserved-thinking, prompt-caching, structured-outputs and p
 """
 
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any
 
-from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Memo, ModelSettings, Request, merged
-from agentmagic.providers.wire import Json, clean, fit_id, fit_name
+from agentmagic.messages import Media, Message, Part, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.providers.base import ModelSettings, Request, merged
+from agentmagic.providers.wire import (
+    LISTS_OF_SCHEMAS,
+    Json,
+    Memo,
+    base64_of,
+    clean,
+    data_of,
+    each_schema,
+    fit_id,
+    fit_name,
+    results_of,
+)
 
 PROVIDER = "anthropic"
 """The provider's name in the data that the history keeps for it."""
@@ -46,14 +56,16 @@ _LONGEST_ANSWER = 64_000
 """Tokens of an answer with its thoughts; models from Claude 4.5 on write as many, some write twice as many."""
 _LONGEST_OLD_ANSWER = 32_000
 
+_CHOICES: dict[str, Json] = {"none": {"type": "none"}, "required": {"type": "any"}}
 _CACHED: Json = {"cache_control": {"type": "ephemeral"}}
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _PDF = "application/pdf"
 
 # What a form of an answer may consist of; the loop checks the answer against the whole schema.
-_KEYWORDS = frozenset({"type", "title", "description", "enum", "const", "required", "$ref"})
-_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf"})
-_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs"})
+_KEYWORDS = frozenset(
+    {"type", "title", "description", "enum", "const", "required", "$ref"}
+    | {"anyOf", "oneOf", "allOf", "properties", "$defs", "items"}
+)
 _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref"})
 """The keywords one of which every schema of a form needs."""
 
@@ -75,6 +87,7 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: froz
         "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
         "messages": _cached((memo or memo_for())(request.messages)),
         "stream": True,
+        **request.settings.under({"max_output_tokens": "max_tokens", "temperature": "temperature"}),
     }
     if adaptive and THINKING not in without:
         body["thinking"] = _thinking(model, request.settings)
@@ -83,15 +96,18 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: froz
         body["tools"] = [clean(_tool(tool)) for tool in request.tools]
         body["tools"][-1] |= _CACHED
         if request.tool_choice not in ("auto", "none") and (FORCED in without or _FROM_5_1.match(model)):
-            system.append(_demand(request.tool_choice))
+            which = "one of the tools" if request.tool_choice == "required" else f"the tool {request.tool_choice}"
+            system.append(f"Call {which} before you answer.")
         elif request.tool_choice != "auto":
-            body["tool_choice"] = _choice(request.tool_choice)
+            body["tool_choice"] = _CHOICES.get(request.tool_choice, {"type": "tool", "name": request.tool_choice})
     if system:
         body["system"] = [{"type": "text", "text": clean(text)} for text in system]
         body["system"][0] |= _CACHED
     if request.output and FORM not in without and (schema := _form(request.output.schema)):
         body["output_config"] = {"format": {"type": "json_schema", "schema": clean(schema)}}
-    return _with_settings(body, request.settings)
+    if request.settings.reasoning not in (None, "none"):
+        body = merged(body, {"output_config": {"effort": request.settings.reasoning}})
+    return merged(body, request.settings.extra)
 
 
 def honoured_by(model: str, settings: ModelSettings) -> set[str]:
@@ -103,16 +119,6 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     if always or not (_ADAPTIVE.match(model) or settings.reasoning == "none"):
         refused.add("reasoning")
     return set(settings.given) - refused
-
-
-def _with_settings(body: Json, settings: ModelSettings) -> Json:
-    if settings.max_output_tokens is not None:
-        body["max_tokens"] = settings.max_output_tokens
-    if settings.temperature is not None:
-        body["temperature"] = settings.temperature
-    if settings.reasoning not in (None, "none"):
-        body = merged(body, {"output_config": {"effort": settings.reasoning}})
-    return merged(body, settings.extra)
 
 
 def encode_answer(parts: Iterable[Part]) -> list[Json]:
@@ -140,32 +146,16 @@ def _cached(messages: list[Json]) -> list[Json]:
     return [*before, {**last, "content": [*blocks, block | _CACHED]}]
 
 
-def _demand(tool_choice: str) -> str:
-    """Return a tool choice in words, for models of which no call can be forced."""
-    which = "one of the tools" if tool_choice == "required" else f"the tool {tool_choice}"
-    return f"Call {which} before you answer."
-
-
-def _choice(tool_choice: str) -> Json:
-    match tool_choice:
-        case "none":
-            return {"type": "none"}
-        case "required":
-            return {"type": "any"}
-        case name:
-            return {"type": "tool", "name": name}
-
-
 def _tool(tool: ToolDef) -> Json:
     # No alternatives are taken at the top of a schema. The loop checks the arguments against the whole schema.
-    schema = {keyword: value for keyword, value in tool.parameters.items() if keyword not in _LISTS_OF_SCHEMAS}
+    schema = {keyword: value for keyword, value in tool.parameters.items() if keyword not in LISTS_OF_SCHEMAS}
     return {"name": tool.name, "description": tool.description, "input_schema": {"type": "object", **schema}}
 
 
 def _messages(message: Message) -> Iterator[Json]:
     match message.role:
         case "tool":
-            results = [part for part in message.parts if isinstance(part, ToolResult)]
+            results = results_of(message)
             beside = [block for result in results for block in _beside(result)]
             yield {"role": "user", "content": [*map(_result, results), *beside]}
         case "user":
@@ -176,8 +166,7 @@ def _messages(message: Message) -> Iterator[Json]:
 
 
 def _answered(part: Part) -> Iterator[Json]:
-    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
-    data: Json = own.data if own is not None and own.provider == PROVIDER else {}
+    data = data_of(part, PROVIDER)
     if isinstance(part, ToolCall):
         call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
         yield {**data, "type": "tool_use", "id": call_id, "name": name, "input": dict(part.arguments)}
@@ -206,7 +195,7 @@ def _media(media: Media) -> Json | None:
     """Return a blob that Claude reads as a block, None for others."""
     kind = media.media_type.lower().partition(";")[0].strip()
     if kind in _IMAGES or kind == _PDF:
-        source = {"type": "base64", "media_type": kind, "data": b64encode(media.data).decode()}
+        source = {"type": "base64", "media_type": kind, "data": base64_of(media)}
     elif kind.startswith("text/") and (text := media.data.decode(errors="replace")).strip():
         source = {"type": "text", "media_type": "text/plain", "data": text}
     else:
@@ -245,29 +234,17 @@ def _fit_call_id(call_id: str) -> str:
 def _form(schema: Mapping[str, Any]) -> Json | None:
     """Return a schema as the API takes it for an answer, None if it is open where the API wants it closed."""
     try:
-        return _closed(schema)
+        return each_schema(schema, _closed)
     except ValueError:
         return None
 
 
-def _closed(schema: object) -> Json:
-    known = cast("Json", schema) if isinstance(schema, Mapping) else {}
-    closed = {keyword: value for keyword, value in known.items() if keyword in _KEYWORDS}
-    for keyword in _MAPS_OF_SCHEMAS & known.keys():
-        closed[keyword] = {name: _closed(child) for name, child in known[keyword].items()}
-    for keyword in _LISTS_OF_SCHEMAS & known.keys():
-        closed["anyOf" if keyword == "oneOf" else keyword] = [_closed(child) for child in known[keyword]]
-    if "items" in known:
-        closed["items"] = _closed(known["items"])
-    if known.get("type") == "object":
-        closed["additionalProperties"] = False
-    if not _can_be_closed(known):
+def _closed(schema: Json) -> Json:
+    """Return a schema that allows no other properties. Raises ValueError if it allows any value."""
+    kind, names = schema.get("type"), schema.keys()
+    is_open = kind == "object" and ("properties" not in names or schema.get("additionalProperties"))
+    if is_open or isinstance(kind, list) or isinstance(schema.get("items"), bool) or not names & _ALLOWS_VALUES:
         message = "the schema allows any value"
         raise ValueError(message)
-    return closed
-
-
-def _can_be_closed(schema: Json) -> bool:
-    if schema.get("type") == "object" and ("properties" not in schema or schema.get("additionalProperties")):
-        return False
-    return bool(schema.keys() & _ALLOWS_VALUES) and not isinstance(schema.get("type"), list)
+    closed = {"anyOf" if name == "oneOf" else name: schema[name] for name in names if name in _KEYWORDS}
+    return closed | ({"additionalProperties": False} if kind == "object" else {})

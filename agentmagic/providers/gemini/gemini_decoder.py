@@ -3,7 +3,6 @@
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -16,13 +15,23 @@ from agentmagic.errors import (
     ProviderError,
     StreamBroken,
 )
-from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished, PartWriter
-from agentmagic.providers.failures import Fault, Vendor, error_for, quoted
+from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.gemini_encoder import PROVIDER
-from agentmagic.providers.wire import Json, count_of, figures_of, kept, mint_id, object_of, objects_of, text_of
+from agentmagic.providers.wire import (
+    Json,
+    PartWriter,
+    count_of,
+    figures_of,
+    kept,
+    mint_id,
+    named,
+    object_of,
+    objects_of,
+    text_of,
+)
 
 _TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
 _BAD_KEY = re.compile(r"\bapi[ _]key\b.*(?:not valid|invalid|expired|not found)", re.IGNORECASE | re.DOTALL)
@@ -105,6 +114,7 @@ _BLOCKED = {
 }
 """Finish reasons, and reasons of a refused prompt, that another try would not change."""
 
+_COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
@@ -148,7 +158,7 @@ class Decoder:
         if self._began and not self._answered:
             self._reason = "NO_CANDIDATES"  # whole, and empty
         if not self._reason:
-            raise StreamBroken("Gemini's answer broke off before its end. Ask again.")
+            raise broken("the response ended before it was complete")
         yield from self._writer.end()
         yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
 
@@ -167,27 +177,16 @@ class Decoder:
             yield from self._verbatim(text, part)
 
     def _verbatim(self, text: str, part: Json) -> Iterator[ModelEvent]:
-        yield from self._writer.end()
-        index = self._writer.next_index()
-        thought = bool(part.get("thought"))
-        yield PartStarted(index, "reasoning" if thought else "text")
-        if text:
-            yield PartDelta(index, text)
-        yield PartFinished(index, _thought(text, part) if thought else Text(text, ProviderData(PROVIDER, part)))
+        whole = _thought(text, part) if part.get("thought") else Text(text, ProviderData(PROVIDER, part))
+        yield from self._writer.whole(whole)
 
     def _call(self, part: Json) -> Iterator[ModelEvent]:
-        yield from self._writer.end()
         call = object_of(part["functionCall"])
-        name, arguments = text_of(call.get("name")), object_of(call.get("args"))
-        if not name:
-            raise MalformedCall("Gemini called a tool without naming it. Ask again.")
+        name, arguments = named(call.get("name")), object_of(call.get("args"))
         # A result is matched to its call by the id, so an id that we make up must also be in the data to send back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
-        index = self._writer.next_index()
-        yield PartStarted(index, "tool_call", name)
-        yield PartDelta(index, json.dumps(arguments, ensure_ascii=False))
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
-        yield PartFinished(index, ToolCall(call["id"], name, arguments, data))
+        yield from self._writer.whole(ToolCall(call["id"], name, arguments, data))
 
 
 def _thought(text: str, data: Json) -> Reasoning:
@@ -228,12 +227,5 @@ def _blocked(what: str, reason: str, said: object) -> ProviderError:
 
 def _usage(counts: Json) -> Usage:
     """Return the tokens of a request. Gemini counts thoughts beside the output; here they are a part of it."""
-    thoughts = count_of(counts.get("thoughtsTokenCount"))
-    return Usage(
-        input_tokens=count_of(counts.get("promptTokenCount")) + count_of(counts.get("toolUsePromptTokenCount")),
-        cached_tokens=count_of(counts.get("cachedContentTokenCount")),
-        output_tokens=count_of(counts.get("candidatesTokenCount")) + thoughts,
-        reasoning_tokens=thoughts,
-        requests=1,
-        cost=None,
-    )
+    sent, beside, cached, written, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
+    return Usage(sent + beside, cached, written + thoughts, thoughts, requests=1, cost=None)

@@ -6,12 +6,11 @@ the pages function-calling, thinking, thought-signatures and image-understanding
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Text, ToolCall, ToolDef, ToolResult, as_text
-from agentmagic.providers.base import Effort, Memo, ModelSettings, Request, merged
-from agentmagic.providers.wire import Json, clean, fit_name
+from agentmagic.providers.base import Effort, ModelSettings, Request, merged
+from agentmagic.providers.wire import Json, Memo, base64_of, clean, data_of, each_schema, fit_name, results_of
 
 PROVIDER = "gemini"
 """The provider's name in the data that the history keeps for it."""
@@ -37,6 +36,7 @@ _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
 _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
 
+_MODES: dict[str, Json] = {"none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
 _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 _MEDIA_IN_PROMPTS = (*_IMAGES, "application/pdf", "audio/", "video/", "text/")
 _MEDIA_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf")
@@ -45,9 +45,6 @@ _MEDIA_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf")
 _UNKNOWN_KEYWORDS = frozenset(
     {"$schema", "$comment", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"}
 )
-_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
-_LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_SCHEMAS = frozenset({"items", "additionalProperties", "not"})
 
 
 def memo_for(model: str) -> Memo:
@@ -67,12 +64,13 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if request.tools:
         body["tools"] = [{"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]}]
         if request.tool_choice != "auto":
-            body["toolConfig"] = {"functionCallingConfig": _calling(request.tool_choice)}
+            mode = _MODES.get(request.tool_choice, {"mode": "ANY", "allowedFunctionNames": [request.tool_choice]})
+            body["toolConfig"] = {"functionCallingConfig": mode}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
     # Models that take no form have only the prompt, which describes it in words.
     if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
         config["responseMimeType"] = "application/json"
-        config["responseJsonSchema"] = clean(_fit(request.output.schema))
+        config["responseJsonSchema"] = clean(each_schema(request.output.schema, _fit))
     if config := _with_settings(config, request.settings, model):
         body["generationConfig"] = config
     return merged(body, request.settings.extra)
@@ -85,8 +83,7 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
 
 
 def _with_settings(config: Json, settings: ModelSettings, model: str) -> Json:
-    names = {"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"}
-    given = {names[name]: getattr(settings, name) for name in settings.given if name in names}
+    given = settings.under({"temperature": "temperature", "max_output_tokens": "maxOutputTokens", "seed": "seed"})
     if settings.reasoning is not None and (thinking := _thinking(settings.reasoning, model)):
         # Thoughts must not be asked for if there are none.
         given["thinkingConfig"] = thinking | {"includeThoughts": settings.reasoning != "none"}
@@ -100,16 +97,6 @@ def _thinking(effort: Effort, model: str) -> Json:
     if _THINKS_BY_LEVEL.match(model):
         return {"thinkingLevel": "MINIMAL" if effort == "none" else effort.upper()}
     return {"thinkingBudget": _BUDGETS[effort]} if _THINKS_BY_BUDGET.match(model) else {}
-
-
-def _calling(tool_choice: str) -> Json:
-    match tool_choice:
-        case "none":
-            return {"mode": "NONE"}
-        case "required":
-            return {"mode": "ANY"}
-        case name:
-            return {"mode": "ANY", "allowedFunctionNames": [name]}
 
 
 def _contents(message: Message, model: str) -> Iterator[Json]:
@@ -153,22 +140,16 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
 
 
 def _answered(part: Part) -> Json | None:
-    own = part.provider_data if isinstance(part, Text | Reasoning | ToolCall) else None
-    if own is not None and own.provider == PROVIDER:
-        return own.data if not isinstance(part, ToolCall) else _own_call(part.name, own.data)
+    own = data_of(part, PROVIDER)
     if not isinstance(part, ToolCall):
-        return _spoken(part)
-    return {"functionCall": {"id": part.id, "name": fit_name(part.name, _NAME), "args": dict(part.arguments)}}
-
-
-def _own_call(name: str, data: Json) -> Json:
-    fitted = fit_name(name, _NAME)
-    return data if fitted == name else {**data, "functionCall": {**data["functionCall"], "name": fitted}}
+        return own or _spoken(part)
+    call = own.get("functionCall") or {"id": part.id, "args": dict(part.arguments)}
+    return {**own, "functionCall": {**call, "name": fit_name(part.name, _NAME)}}
 
 
 def _tool_contents(message: Message, model: str) -> Iterator[Json]:
     """Yield one content with a response to each call, and one with the media that responses cannot contain."""
-    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    results = results_of(message)
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}
     if beside := [part for result in results for part in _beside(result, inside)]:
@@ -199,28 +180,20 @@ def _accepts(types: tuple[str, ...], media: Media) -> bool:
 
 
 def _blob(media: Media) -> Json:
-    return {"inlineData": {"mimeType": media.media_type, "data": b64encode(media.data).decode()}}
+    return {"inlineData": {"mimeType": media.media_type, "data": base64_of(media)}}
 
 
 def _declaration(tool: ToolDef) -> Json:
-    return {"name": tool.name, "description": tool.description, "parametersJsonSchema": _fit(tool.parameters)}
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parametersJsonSchema": each_schema(tool.parameters, _fit),
+    }
 
 
-def _fit(schema: Any) -> Any:
-    """Return a JSON Schema without what Gemini refuses; true and false are schemas too."""
-    if not isinstance(schema, Mapping):
-        return schema
-    known = cast("Mapping[str, Any]", schema).items()
-    fitted = {keyword: _fit_keyword(keyword, value) for keyword, value in known if keyword not in _UNKNOWN_KEYWORDS}
+def _fit(schema: Json) -> Json:
+    """Return a schema without what Gemini refuses."""
+    fitted = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
     if "const" in fitted:
         fitted["enum"] = [fitted.pop("const")]
     return fitted
-
-
-def _fit_keyword(keyword: str, value: Any) -> Any:
-    if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
-        children = cast("Mapping[str, Any]", value).items()
-        return {name: _fit({} if child is True else child) for name, child in children}
-    if keyword in _LISTS_OF_SCHEMAS and isinstance(value, list):
-        return [_fit(child) for child in cast("list[Any]", value)]
-    return _fit(value) if keyword in _SCHEMAS else value

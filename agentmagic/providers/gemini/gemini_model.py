@@ -1,18 +1,18 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import aclosing, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agentmagic import secrets, settings
-from agentmagic.errors import AuthenticationFailed, BadRequest, StreamBroken
+from agentmagic import settings
+from agentmagic.errors import AuthenticationFailed
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.providers.clients import CONNECT_TIMEOUT, SILENCE_TIMEOUT, ClientLease, http_client, tls_context
-from agentmagic.providers.failures import quoted, unreachable, usable_key, usable_url
-from agentmagic.providers.gemini import BASE_URL, KEYS
+from agentmagic.providers.clients import CONNECT_TIMEOUT, SILENCE_TIMEOUT, RemoteModel, http_client, tls_context
+from agentmagic.providers.failures import cut_off, no_answer, quoted, unreachable, usable_key, usable_url
+from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
-from agentmagic.providers.gemini.gemini_encoder import PROVIDER, encode, honoured_by, memo_for
+from agentmagic.providers.gemini.gemini_encoder import encode, honoured_by, memo_for
 from agentmagic.providers.wire import Json, retry_after, unreadable
 
 if TYPE_CHECKING:
@@ -26,60 +26,72 @@ _KNOWN_SDK = "3.4."
 """The versions of google-genai whose private API was tested to yield the same chunks as the public one."""
 
 
-class Gemini:
+class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     """A model of the Gemini API, or of Vertex AI if `GOOGLE_GENAI_USE_VERTEXAI` is true.
 
-    `base_url` and `api_key` replace the variables of the environment, which are read at the first request. Vertex AI
-    needs `GOOGLE_CLOUD_PROJECT`, and Google's application default credentials in place of a key. Connections are kept
-    as long as requests come from the same event loop.
+    Vertex AI needs `GOOGLE_CLOUD_PROJECT`, and Google's application default credentials in place of a key.
     """
 
-    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        self._model = model
-        self._base_url = base_url
-        self._api_key = api_key
-        self._memo = memo_for(model)
-        if api_key:
-            secrets.learn(KEYS[0], api_key)
-        self._lease = ClientLease(self._find, _GeminiClient, _GeminiClient.aclose)
+    row = PROVIDERS[0]
+    vendor = "Gemini"
 
-    @property
-    def name(self) -> str:
-        """The full name, "gemini:MODEL"."""
-        return f"{PROVIDER}:{self._model}"
+    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        super().__init__(model, base_url=base_url, api_key=api_key)
+        self._memo = memo_for(model)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model takes."""
-        return honoured_by(self._model, settings)
+        return honoured_by(self.model, settings)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        connection = await self._lease.client()
-        decoder = Decoder(self._model)
-        with _provider_errors(self._model, self._address, self._lease.forget):
-            body = encode(request, self._model, self._memo)
-            async with aclosing(connection.chunks(self._model, body)) as chunks:
+        connection = await self._client()
+        decoder = Decoder(self.model)
+        with self._errors():
+            body = encode(request, self.model, self._memo)
+            async with aclosing(connection.chunks(self.model, body)) as chunks:
                 async for chunk in chunks:
                     for event in decoder.feed(chunk):
                         yield event
         for event in decoder.close():
             yield event
 
-    @property
-    def _address(self) -> str:
-        """The address of another server than Google's, or nothing."""
-        return self._base_url or settings.variable(BASE_URL) or ""
-
-    async def aclose(self) -> None:
-        """Close the connections; a later request opens new ones."""
-        await self._lease.release()
-
     def _find(self) -> "_Access":
+        self._found_url = self.base_url
         if self._api_key is None and (project := _vertex_project()) is not None:
             return _Access(project=project, location=settings.variable("GOOGLE_CLOUD_LOCATION") or "global")
-        if self._address:
-            usable_url(self._address, BASE_URL, "https://host")
-        return _Access(self._address, usable_key("Gemini", self._api_key, KEYS))
+        if self.base_url:
+            usable_url(self.base_url, BASE_URL, self.example)
+        return _Access(self.base_url, usable_key(self.vendor, self._api_key, KEYS))
+
+    @staticmethod
+    def _connect(found: "_Access") -> "_GeminiClient":
+        return _GeminiClient(found)
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        """Turn the errors of the SDK and the HTTP client into ProviderErrors that say what to do."""
+        import httpx2
+        from google.auth.exceptions import GoogleAuthError
+        from google.genai.errors import APIError, UnknownApiResponseError
+
+        try:
+            yield
+        except APIError as error:
+            said: Any = error
+            code = said.code if isinstance(said.code, int) else None
+            wait = None if said.response is None else retry_after(said.response.headers)
+            raise self._refused(refusal(code, said.details, self.model, retry_after=wait), {}) from error
+        except (UnknownApiResponseError, UnicodeDecodeError, RecursionError) as error:
+            raise unreadable("it is no JSON, or nested without end") from error
+        except (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as error:
+            raise cut_off("Gemini", error) from error
+        except httpx2.HTTPError as error:
+            raise unreachable("Gemini", error, BASE_URL, self.base_url) from error
+        except GoogleAuthError as error:
+            raise AuthenticationFailed(
+                f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
+            ) from error
 
 
 class _Access(NamedTuple):
@@ -153,7 +165,7 @@ async def _note_opened(response: "httpx2.Response") -> None:
     _opened.get().append(response)
     kind = str(response.headers.get("content-type", ""))
     if response.is_success and "html" in kind:  # a login page of a proxy, or a wrong address
-        raise BadRequest(f"The server answered with {quoted(kind)[:80]}, as Gemini never does. Check {BASE_URL}.")
+        raise no_answer("The server", kind, BASE_URL)
 
 
 async def _private_door(client: "Client", model: str, body: Json) -> AsyncGenerator[Any, None]:
@@ -185,33 +197,3 @@ async def _public_door(client: "Client", model: str, body: Json) -> AsyncGenerat
             yield chunk.model_dump(mode="json", by_alias=True, exclude_none=True)
     except (AttributeError, TypeError, ValueError) as error:  # the SDK's errors for a chunk of another shape
         raise unreadable(type(error).__name__) from error
-
-
-@contextmanager
-def _provider_errors(model: str, address: str, forget: Callable[[], None]) -> Generator[None]:
-    """Turn the errors of the SDK and the HTTP client into ProviderErrors that say what to do."""
-    import httpx2
-    from google.auth.exceptions import GoogleAuthError
-    from google.genai.errors import APIError, UnknownApiResponseError
-
-    try:
-        yield
-    except APIError as error:
-        said: Any = error
-        code = said.code if isinstance(said.code, int) else None
-        wait = None if said.response is None else retry_after(said.response.headers)
-        failure = refusal(code, said.details, model, retry_after=wait)
-        if isinstance(failure, AuthenticationFailed):
-            forget()  # the user may set another key
-        raise failure from error
-    except (UnknownApiResponseError, UnicodeDecodeError, RecursionError) as error:
-        raise unreadable("it is no JSON, or nested without end") from error
-    except (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError) as error:
-        reason = quoted(str(error)) or type(error).__name__
-        raise StreamBroken(f"The connection to Gemini broke off ({reason}). Ask again.") from error
-    except httpx2.HTTPError as error:
-        raise unreachable("Gemini", error, BASE_URL, address) from error
-    except GoogleAuthError as error:
-        raise AuthenticationFailed(
-            f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
-        ) from error

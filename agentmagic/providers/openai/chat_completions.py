@@ -10,7 +10,6 @@ from agentmagic.messages import (
     Content,
     Media,
     Message,
-    ProviderData,
     Reasoning,
     Text,
     ToolCall,
@@ -18,9 +17,11 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import Memo, ModelEvent, ModelSettings, Request, merged
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
+from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
 from agentmagic.providers.openai.openai_client import (
+    CHOICES,
     IMAGES,
     NAME,
     NOTHING,
@@ -30,14 +31,14 @@ from agentmagic.providers.openai.openai_client import (
     form,
     honoured_by,
 )
-from agentmagic.providers.wire import (
-    Json,
-    clean,
-    fit_id,
-    fit_name,
-    write_arguments,
-)
+from agentmagic.providers.wire import Json, Memo, clean, data_of, fit_id, fit_name, results_of, write_arguments
 
+_SETTINGS = {
+    "temperature": "temperature",
+    "max_output_tokens": "max_tokens",
+    "reasoning": "reasoning_effort",
+    "seed": "seed",
+}
 LONGEST_ID = 40
 """Characters of the longest id of a call."""
 
@@ -48,7 +49,7 @@ class OpenAIChat(OpenAIClient):
     Servers other than OpenAI's need no key.
     """
 
-    provider = PROVIDER
+    row = PROVIDERS[1]
     keyless = True
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -57,19 +58,19 @@ class OpenAIChat(OpenAIClient):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model takes."""
-        return honoured_by(self.model, settings) if self.is_openai else settings.given
+        return honoured_by(self.model, settings) if self.is_own else settings.given
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
         calls = bool(request.tools) and request.tool_choice != "none"
         # Many compatible servers cannot call tools while they hold an answer to its form.
-        if not self.takes_forms or (calls and not self.is_openai):
+        if self.without or (calls and not self.is_own):
             request = replace(request, output=None)
         body = encode(request, self.model, self._memo)
-        if self.is_openai and "max_tokens" in body:  # the older name, which every other server knows
+        if self.is_own and "max_tokens" in body:  # the older name, which every other server knows
             body["max_completion_tokens"] = body.pop("max_tokens")
         decoder = Decoder(self.model, {tool.name for tool in request.tools})
-        return self.events("/chat/completions", body, decoder)
+        return self.events("/chat/completions", body, self._memo.write(body, "messages"), decoder)
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
@@ -82,13 +83,12 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     body: Json = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-        body["tool_choice"] = _tool_choice(request.tool_choice)
+        choice = request.tool_choice
+        body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    settings = request.settings
-    names = {"max_output_tokens": "max_tokens", "reasoning": "reasoning_effort"}
-    body |= {names.get(name, name): getattr(settings, name) for name in settings.given if name != "extra"}
-    return merged(body, settings.extra)
+    body |= request.settings.under(_SETTINGS)
+    return merged(body, request.settings.extra)
 
 
 def _memo(model: str) -> Memo:
@@ -100,12 +100,6 @@ def _tool(tool: ToolDef) -> Json:
     return {"type": "function", "function": clean(function)}
 
 
-def _tool_choice(choice: str) -> str | Json:
-    if choice in ("auto", "none", "required"):
-        return choice
-    return {"type": "function", "function": {"name": choice}}
-
-
 def _messages(message: Message, model: str) -> Iterator[Json]:
     match message.role:
         case "user":
@@ -113,7 +107,7 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
         case "assistant":
             yield from _assistant(message, model)
         case "tool":
-            yield from _results([part for part in message.parts if isinstance(part, ToolResult)])
+            yield from _results(results_of(message))
 
 
 def _user_content(message: Message) -> str | list[Json]:
@@ -146,25 +140,19 @@ def _own_fields(message: Message, model: str) -> Json:
     """
     fields: Json = {}
     for part in message.parts:
-        match part:
-            case Reasoning(provider_data=ProviderData(provider, {"model": maker, "field": key})):
-                # Only to the model that wrote it, in the field that it came in.
-                if (provider, maker) == (PROVIDER, model):
-                    fields[key] = fields.get(key, "") + part.text
-            case Reasoning():
-                fields |= _extra(part, model)
-            case _:
-                pass
+        if isinstance(part, Reasoning):
+            own = data_of(part, PROVIDER)
+            # Only to the model that wrote it, in the field that it came in.
+            if own.get("model") == model and (key := own.get("field")):
+                fields[key] = fields.get(key, "") + part.text
+            fields |= _extra(part, model)
     return fields
 
 
 def _extra(part: Reasoning | ToolCall, model: str) -> Json:
     """Return the fields that a server sent with a part and that only the server understands."""
-    match part.provider_data:
-        case ProviderData(provider, {"model": maker, "extra": extra}) if (provider, maker) == (PROVIDER, model):
-            return extra
-        case _:
-            return {}
+    own = data_of(part, PROVIDER)
+    return own.get("extra", {}) if own.get("model") == model else {}
 
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:

@@ -5,26 +5,27 @@ calls written as text, reasoning in a field of their own.
 https://developers.openai.com/api/reference/resources/chat
 """
 
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from agentmagic.errors import MalformedCall
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ProviderData, Reasoning, ToolCall
-from agentmagic.providers.base import ModelEvent, ModelFinished, PartWriter
+from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import broken
 from agentmagic.providers.openai.openai_client import filtered, read_usage
 from agentmagic.providers.wire import (
     Json,
+    PartWriter,
     figures_of,
     kept,
     mint_id,
+    named,
     object_of,
     objects_of,
     read_arguments,
     text_of,
+    write_json,
 )
 
 PROVIDER = "openai-chat"
@@ -109,10 +110,8 @@ class Decoder:
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
         if self._extra:  # kept in a part that shows nothing
-            index = self._writer.next_index()
-            yield PartStarted(index, "reasoning")
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
-            yield PartFinished(index, Reasoning("", data))
+            yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
 
     def _delta(self, delta: Json) -> Iterator[ModelEvent]:
@@ -199,8 +198,7 @@ class Decoder:
     def _end_call(self, call: _Call, *, cut: bool) -> Iterator[ModelEvent]:
         if not call.name and (cut or not call.pieces):
             return  # the answer was cut off before the name came, or the server announced a call that never came
-        if not call.name:
-            raise MalformedCall("The model called a tool without naming it. Ask again.")
+        named(call.name)
         yield from self._start_call(call)
         # Without an id, or with one that two calls share, a result could not be matched to its call.
         others = {other.id for other in self._calls if other is not call}
@@ -244,7 +242,7 @@ def _join(entries: list[Any], more: list[Any]) -> None:
 def _arguments_text(arguments: object) -> str:
     """Return arguments as JSON text; a few servers send them as an object."""
     if isinstance(arguments, dict | list):
-        return json.dumps(kept(arguments), ensure_ascii=False)
+        return write_json(kept(arguments))
     return text_of(arguments)
 
 

@@ -4,33 +4,21 @@ This is the only module that imports the SDK. Its typed streaming builds a pydan
 `object` instead yields plain dicts, and keeps the SDK's authentication and errors.
 """
 
-import base64
 import json
 import re
-import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
-from urllib.parse import urlsplit
 
 from agentmagic import settings
-from agentmagic.errors import AuthenticationFailed, BadRequest, ContextTooLong, MissingExtra, ProviderError
+from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
-from agentmagic.providers.clients import ClientLease, http_client
-from agentmagic.providers.failures import Fault, Vendor, broken, sentence, unreachable, usable_key, usable_url
+from agentmagic.providers.clients import RemoteModel, http_client, listed_names
+from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.wire import (
-    Json,
-    clean,
-    count_of,
-    figures_of,
-    fit_name,
-    retry_after,
-)
-from agentmagic.secrets import learn, redact
+from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI, AsyncStream
@@ -52,11 +40,6 @@ _STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes
 
 LIST_WAIT = 1.5
 """Seconds that a server may take to list its models."""
-
-LIST_BYTES = 1_000_000
-LISTED = 200
-LONGEST_ID = 200
-"""Of a server's list: its bytes, the models that are taken, and the characters of a name."""
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _PAYMENT_REQUIRED = 402
@@ -94,12 +77,14 @@ def filtered() -> BadRequest:
     return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
 
-OPENAI_URL = "https://api.openai.com/v1"
 NO_KEY = "none"
 """Sent to a server that asks for no key, because the SDK insists on one."""
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """A legal name of a function, or of the form of an answer."""
+
+CHOICES = ("auto", "none", "required")
+"""The choices of tools that are sent as they are; others are the name of a tool."""
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 """The image types that OpenAI's vision models read."""
@@ -127,9 +112,6 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
         refused.add("temperature")
     return set(settings.given) - refused
 
-
-_FORMS = frozenset({"response_format", "text"})
-"""The fields with the form of an answer, in the two APIs."""
 
 _FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
 """Words of a server that refuses a request because of the form of its answer."""
@@ -160,175 +142,91 @@ class Decoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class _ServedList:
-    data: list[_Served]
-
-
 def served_models() -> list[str]:
     """Return the models that the server of `OPENAI_BASE_URL` lists; none if it does not answer within `LIST_WAIT`."""
-    import httpx2
-    from pydantic import TypeAdapter
-
     if (url := settings.variable(BASE_URL)) is None:
         return []
-    key = settings.find_key((KEY,))
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    body, until = b"", time.monotonic() + LIST_WAIT
-    try:
-        with httpx2.stream("GET", f"{url.strip().rstrip('/')}/models", headers=headers, timeout=LIST_WAIT) as answer:
-            answer.raise_for_status()
-            for chunk in answer.iter_bytes():
-                body += chunk
-                if len(body) > LIST_BYTES or time.monotonic() > until:
-                    return []
-        listed = TypeAdapter(_ServedList).validate_json(body).data
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
-        return []
-    names = (one.id for one in listed)
-    return [f"openai-chat:{name}" for name in names if name.isprintable() and len(name) <= LONGEST_ID][:LISTED]
+    key = settings.find_key((KEY,)) or ""
+    names = listed_names(f"{url.strip().rstrip('/')}/models", ("data", "id"), LIST_WAIT, key)
+    return [f"openai-chat:{name}" for name in names]
 
 
-class OpenAIClient:
-    """One model on an OpenAI-compatible server; the base of the classes for the two APIs.
+class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
+    """One model on an OpenAI-compatible server; the base of the classes for the two APIs."""
 
-    `base_url` and `api_key` replace `OPENAI_BASE_URL` and `OPENAI_API_KEY`, which are read at the first request, and
-    again if the base URL has changed or the key was refused.
-    """
-
-    provider: ClassVar[str]
+    vendor = "OpenAI"
+    own_url = "https://api.openai.com/v1"
+    example = "http://localhost:8080/v1"
+    refusable: ClassVar = {"response_format": _FORM_REFUSED, "text": _FORM_REFUSED}
     keyless: ClassVar[bool] = False
     """Whether servers other than OpenAI's are asked without a key if none is set."""
 
-    def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
-        self.model = model
-        self.takes_forms = True
-        """Whether requests have the form of the answer; False after a request was refused because of it."""
-        self._base_url = base_url
-        self._api_key = api_key
-        self._lease = ClientLease(self._find, _connect, lambda client: client.close())
-        self._url = ""
-        if api_key:
-            learn(KEY, api_key)
-
-    @property
-    def name(self) -> str:
-        """The full name, "provider:model"."""
-        return f"{self.provider}:{self.model}"
-
-    @property
-    def base_url(self) -> str:
-        """The address that requests are sent to, as it was given or as the environment has it now."""
-        return (self._base_url or settings.variable(BASE_URL) or OPENAI_URL).strip()
-
-    @property
-    def is_openai(self) -> bool:
-        """Whether the server is OpenAI's own."""
-        with suppress(ValueError):  # half an IPv6 address, which the first request complains of
-            return urlsplit(self.base_url).hostname == urlsplit(OPENAI_URL).hostname
-        return False
-
-    async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request and yield the events of the answer, chunk by chunk.
+    async def events(self, path: str, body: Json, written: bytes, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
+        """Post a request, which is given as it is written too, and yield the events of the answer, chunk by chunk.
 
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
-        stream = await self._open(path, body)
+        from openai import APIError
+
+        stream = await self._open(path, body, written)
         chunks = 0
         try:
-            async with stream:
-                async for chunk in stream:
-                    chunks += 1
-                    for event in decoder.feed(chunk):
-                        yield event
-            if not chunks:
-                self._check_content_type(stream)
-            for event in decoder.close():
-                yield event
-        except _api_error() as error:
+            with self._reading():
+                async with stream:
+                    async for chunk in stream:
+                        chunks += 1
+                        for event in decoder.feed(chunk):
+                            yield event
+        except APIError as error:
             raise self._broken(error) from error
-        except (ValueError, RecursionError) as error:  # a chunk that is no JSON, no UTF-8, or nested without end
-            raise broken(f"{self._who} sent something that cannot be read") from error
+        if not chunks:
+            self._check_type(stream.response)
+        for event in decoder.close():
+            yield event
 
-    async def aclose(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        await self._lease.release()
-
-    async def _open(self, path: str, body: Json) -> "AsyncStream[object]":
-        if self._url != self.base_url:
-            self._lease.forget()
-        client = await self._lease.client()
-        from openai import AsyncStream
+    async def _open(self, path: str, body: Json, written: bytes) -> "AsyncStream[object]":
+        client = await self._client()
+        from openai import APIError, AsyncStream
 
         try:
-            return await client.post(path, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object])
-        except _api_error() as error:
-            failure = self._refused(error)
-            if isinstance(failure, AuthenticationFailed):
-                self._lease.forget()  # the user may set another key
-            if isinstance(failure, BadRequest) and _FORM_REFUSED.search(str(failure)) and body.keys() & _FORMS:
-                # The next try goes without the form. The prompt has it in words.
-                self.takes_forms = False
-                failure.retryable = True
-            raise failure from error
+            # Written here: the SDK would copy a dict first, item by item.
+            return await client.post(path, cast_to=object, content=written, stream=True, stream_cls=AsyncStream[object])
+        except APIError as error:
+            raise self._refused(self._refusal(error), body) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
 
-    def _find(self) -> tuple[str, str]:
-        """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        self._url = self.base_url
-        url = usable_url(self._url, BASE_URL, "http://localhost:8080/v1")
+    def _find_key(self) -> str:
         key = self._api_key
-        if not key and self.keyless and not self.is_openai:
+        if not key and self.keyless and not self.is_own:
             key = settings.find_key([KEY]) or NO_KEY
-        return url, usable_key("OpenAI", key, [KEY])
+        return usable_key(self.vendor, key, [KEY])
 
-    @property
-    def _who(self) -> str:
-        return "OpenAI" if self.is_openai else self.base_url
-
-    def _refused(self, error: "APIError") -> ProviderError:
+    def _refusal(self, error: "APIError") -> ProviderError:
         """Return the error for a request that got no stream."""
         response = getattr(error, "response", None)
         if response is None:
             return unreachable(self.base_url, error, BASE_URL, self.base_url)
         fault = Fault(_message(error), _code(error), response.status_code, retry_after(response.headers))
-        return error_for(fault, who=self._who, model=self.model)
+        return error_for(fault, who=self.who, model=self.model)
 
     def _broken(self, error: "APIError") -> ProviderError:
         """Return the error for a stream that broke off."""
         if error.body is None:
-            cause = error.__cause__ or error
-            return broken(f"{self._who} closed the connection ({str(cause) or type(cause).__name__})")
+            return cut_off(self.who, error.__cause__ or error)
         # An error chunk, which the SDK raises by itself.
-        return error_for(Fault(_message(error), _code(error)), who=self._who, model=self.model)
+        return error_for(Fault(_message(error), _code(error)), who=self.who, model=self.model)
 
-    def _check_content_type(self, stream: "AsyncStream[object]") -> None:
-        kind = str(stream.response.headers.get("content-type", ""))
-        if kind and "event-stream" not in kind:
-            raise BadRequest(
-                redact(
-                    f"{self.base_url} answered with {kind[:80]} in place of an event stream. "
-                    f"Check the base URL ({BASE_URL})."
-                ),
-                status=stream.response.status_code,
-            )
-
-
-def _connect(found: tuple[str, str]) -> "AsyncOpenAI":
-    try:
-        from openai import AsyncOpenAI
-    except ImportError as error:
-        raise MissingExtra("The OpenAI provider", "openai") from error
-    url, key = found
-    client = http_client()
-    # No retries of the SDK's: the loop retries, and shows it.
-    return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
+    @staticmethod
+    def _connect(found: tuple[str, str]) -> "AsyncOpenAI":
+        try:
+            from openai import AsyncOpenAI
+        except ImportError as error:
+            raise MissingExtra("The OpenAI provider", "openai") from error
+        url, key = found
+        client = http_client()
+        # No retries of the SDK's: the loop retries, and shows it.
+        return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 
 
 def _code(error: "APIError") -> str:
@@ -343,12 +241,6 @@ def _message(error: "APIError") -> str:
     return "" if str(body or "").startswith("<") else str(body or error.message)
 
 
-def _api_error() -> "type[APIError]":
-    from openai import APIError
-
-    return APIError
-
-
 def read_usage(usage: object, sent: str, written: str) -> Usage:
     """Return the tokens of one request; `sent` and `written` are the API's words for input and output.
 
@@ -356,19 +248,14 @@ def read_usage(usage: object, sent: str, written: str) -> Usage:
     """
     figures = figures_of(usage)
     details, own = (figures_of(figures.get(f"{side}_tokens_details")) for side in (sent, written))
-    return Usage(
-        input_tokens=count_of(figures.get(f"{sent}_tokens")),
-        cached_tokens=count_of(details.get("cached_tokens")),
-        output_tokens=count_of(figures.get(f"{written}_tokens")),
-        reasoning_tokens=count_of(own.get("reasoning_tokens")),
-        requests=1,
-        cost=None,
-    )
+    counts = (figures.get(f"{sent}_tokens"), details.get("cached_tokens"))
+    counts += (figures.get(f"{written}_tokens"), own.get("reasoning_tokens"))
+    return Usage(*map(count_of, counts), requests=1, cost=None)
 
 
 def data_url(media: Media) -> str:
     """Return a blob as a data URL."""
-    return f"data:{media.media_type};base64,{base64.b64encode(media.data).decode()}"
+    return f"data:{media.media_type};base64,{base64_of(media)}"
 
 
 def form(output: OutputSchema) -> Json:

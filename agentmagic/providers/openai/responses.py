@@ -8,7 +8,7 @@ https://developers.openai.com/api/docs/guides/conversation-state
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentmagic.errors import MalformedCall, ProviderError
+from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import (
     Content,
@@ -23,9 +23,11 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import Memo, ModelEvent, ModelFinished, ModelSettings, Request, merged
+from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
 from agentmagic.providers.failures import Fault, broken
+from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.openai_client import (
+    CHOICES,
     IMAGES,
     NAME,
     NOTHING,
@@ -41,16 +43,20 @@ from agentmagic.providers.openai.openai_client import (
 )
 from agentmagic.providers.wire import (
     Json,
+    Memo,
     clean,
+    data_of,
     figures_of,
     fit_id,
     fit_name,
     kept,
     mint_id,
+    named,
     object_of,
     objects_of,
     place_of,
     read_arguments,
+    results_of,
     text_of,
     unreadable,
     write_arguments,
@@ -191,9 +197,7 @@ def _cut_part(part: _OpenItem) -> Part:
 
 
 def _call(item: Json, arguments: str, data: ProviderData | None) -> ToolCall:
-    name, call_id = text_of(item.get("name")), text_of(item.get("call_id"))
-    if not name:
-        raise MalformedCall("The model called a tool without naming it. Ask again.")
+    name, call_id = named(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
         data = None  # the API would refuse the item unchanged
     return ToolCall(call_id or mint_id(), name, read_arguments(arguments), data)
@@ -211,7 +215,7 @@ LONGEST_ID = 64
 class OpenAIResponses(OpenAIClient):
     """A model behind the Responses API."""
 
-    provider = PROVIDER
+    row = PROVIDERS[0]
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, base_url=base_url, api_key=api_key)
@@ -219,14 +223,15 @@ class OpenAIResponses(OpenAIClient):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model takes: all but `seed`, which this API does not have."""
-        known = honoured_by(self.model, settings) if self.is_openai else set(settings.given)
+        known = honoured_by(self.model, settings) if self.is_own else set(settings.given)
         return known - {"seed"}
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        if not self.takes_forms:
+        if self.without:
             request = replace(request, output=None)
-        return self.events("/responses", encode(request, self.model, self._memo), Decoder())
+        body = encode(request, self.model, self._memo)
+        return self.events("/responses", body, self._memo.write(body, "input"), Decoder())
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
@@ -239,17 +244,14 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["instructions"] = clean(request.instructions)
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
-        body["tool_choice"] = _tool_choice(request.tool_choice)
+        choice = request.tool_choice
+        body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
     if request.output:
         body["text"] = {"format": {"type": "json_schema", **form(request.output)}}
-    settings = request.settings
-    if settings.temperature is not None:
-        body["temperature"] = settings.temperature
-    if settings.max_output_tokens is not None:
-        body["max_output_tokens"] = settings.max_output_tokens
-    if settings.reasoning is not None:
-        body["reasoning"] = {"effort": settings.reasoning}
-    return merged(body, settings.extra)
+    body |= request.settings.under({"temperature": "temperature", "max_output_tokens": "max_output_tokens"})
+    if request.settings.reasoning is not None:
+        body["reasoning"] = {"effort": request.settings.reasoning}
+    return merged(body, request.settings.extra)
 
 
 def _memo(model: str) -> Memo:
@@ -262,12 +264,6 @@ def _tool(tool: ToolDef) -> Json:
     return {"type": "function", **clean(function), "strict": False}
 
 
-def _tool_choice(choice: str) -> str | Json:
-    if choice in ("auto", "none", "required"):
-        return choice
-    return {"type": "function", "name": choice}
-
-
 def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
     match message.role:
         case "user":
@@ -276,7 +272,7 @@ def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
         case "assistant":
             yield from _assistant_items(message.parts, reasons=reasons)
         case "tool":
-            yield from (_output(part) for part in message.parts if isinstance(part, ToolResult))
+            yield from map(_output, results_of(message))
 
 
 def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
@@ -288,7 +284,7 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
     held: list[Json] = []
     parted = False  # from the first lost reasoning on, items are written anew, without their ids
     for part in parts:
-        own = _own_item(part)
+        own = data_of(part, PROVIDER)
         if isinstance(part, Reasoning):
             # Nothing is stored at OpenAI, so an item with an id only, and without content, cannot be found there.
             if own and reasons and (own.get("encrypted_content") or own.get("content")):
@@ -302,11 +298,6 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
         elif fresh := _fresh_item(part):
             yield fresh
             held, parted = [], parted or bool(held)
-
-
-def _own_item(part: Part) -> Json | None:
-    data = getattr(part, "provider_data", None)
-    return data.data if isinstance(data, ProviderData) and data.provider == PROVIDER else None
 
 
 def _fresh_item(part: Part) -> Json | None:

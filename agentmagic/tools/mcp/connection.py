@@ -194,6 +194,8 @@ class Connection:
     async def _usable(self) -> SessionTask:
         """Return the session, or a new one if the last is over. Raises ServerError."""
         session = self._session
+        if session is not None:
+            await session.check()
         if session is None or session.over:
             session = await self._renew(session)
         with self.pending.caller():

@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
 
 from agentmagic.errors import ToolError
-from agentmagic.text import deceives, one_line
+from agentmagic.text import one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 
@@ -118,19 +117,6 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     if len(pairs) > limits.FORM_CHOICES:
         raise UnusableForm(f"one of its fields has more than {limits.FORM_CHOICES} choices")
     return {one_line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}
-
-
-def address_problem(url: str) -> str | None:
-    """Return why an address is not shown to the user, or None."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "it cannot be read"
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        return "it is no web address"
-    if deceives(url, limits.ADDRESS):
-        return "it is written so that it could deceive"
-    return None
 
 
 class _NotGiven(Exception):

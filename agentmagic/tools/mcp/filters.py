@@ -10,7 +10,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from agentmagic.text import clean, one_line
@@ -116,12 +115,11 @@ async def filtered(
         yield _IncomingStream(incoming, messages, outgoing), _OutgoingStream(outgoing, messages)
 
 
-class _FilteredStream:
-    """What both directions share: closing the stream within."""
+class MessageStream:
+    """One direction of a connection, around another stream; the base of the streams that are ours."""
 
-    def __init__(self, inner: Any, messages: MessageFilter) -> None:
+    def __init__(self, inner: Any) -> None:
         self._inner = inner
-        self._filter = messages
 
     async def aclose(self) -> None:
         """Close the stream within."""
@@ -130,19 +128,18 @@ class _FilteredStream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, exc_type: object = None, exc_val: object = None, exc_tb: object = None) -> None:
         await self.aclose()
 
 
-class _IncomingStream(_FilteredStream):
+class _IncomingStream(MessageStream):
     """Messages from a server; of notifications that come too fast, the last of each kind is held back, then sent on."""
 
     def __init__(
         self, inner: "ReadStream[SessionMessage | Exception]", messages: MessageFilter, outgoing: Any = None
     ) -> None:
-        super().__init__(inner, messages)
+        super().__init__(inner)
+        self._filter = messages
         self._outgoing = outgoing
         self._notifications = limits.Rate(limits.BURST)
         self._log = limits.Rate(limits.LOG_BURST)
@@ -217,16 +214,14 @@ class _IncomingStream(_FilteredStream):
         if message.method == "notifications/progress":
             token = params["progressToken"]
             return f"progress {_key(token)}" if self._filter.awaits(token) else None
-        return _counted_method(message.method)
+        return message.method if message.method in _KNOWN else "other"
 
     def _rate(self, kind: str) -> limits.Rate:
         return self._log if kind == "notifications/message" else self._notifications
 
     def _due(self) -> "SessionMessage | None":
-        for kind in self._held:
-            if self._rate(kind).take(kind):
-                return self._held.pop(kind)
-        return None
+        kind = next((kind for kind in self._held if self._rate(kind).take(kind)), None)
+        return None if kind is None else self._held.pop(kind)
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
         """Return the held progress of a call before the answer of the call, because later the SDK drops it."""
@@ -239,9 +234,8 @@ class _IncomingStream(_FilteredStream):
     def _admits(self, request: Any) -> bool:
         """Return whether a request of the server goes on."""
         pending, key = self._filter.requests, _key(request.id)
-        if key in pending or len(pending) >= limits.OPEN_REQUESTS:
-            return False
-        if not self._requests.take(_counted_method(request.method)):
+        too_many = key in pending or len(pending) >= limits.OPEN_REQUESTS
+        if too_many or not self._requests.take(request.method if request.method in _KNOWN else "other"):
             return False
         pending.add(key)
         return True
@@ -258,8 +252,12 @@ class _IncomingStream(_FilteredStream):
             raise StopAsyncIteration from None
 
 
-class _OutgoingStream(_FilteredStream):
+class _OutgoingStream(MessageStream):
     """Messages to a server."""
+
+    def __init__(self, inner: Any, messages: MessageFilter) -> None:
+        super().__init__(inner)
+        self._filter = messages
 
     async def send(self, item: "SessionMessage", /) -> None:
         """Send a message."""
@@ -279,10 +277,9 @@ def is_sound(method: str, params: Mapping[str, Any]) -> bool:
     from mcp.types.methods import MONOLITH_NOTIFICATIONS
     from pydantic import ValidationError
 
-    if (model := MONOLITH_NOTIFICATIONS.get(method)) is None:
-        return True
     try:
-        model.model_validate({"method": method, "params": params}, by_name=False)
+        if model := MONOLITH_NOTIFICATIONS.get(method):
+            model.model_validate({"method": method, "params": params}, by_name=False)
     except ValidationError:
         return False
     return True
@@ -336,7 +333,7 @@ def _repaired_schema(given: Any) -> dict[str, Any]:
         raise _UnusableTool("Its schema is no JSON object.")
     try:
         size = len(json.dumps(given, ensure_ascii=False))
-        schema = clean_schema(cast("Mapping[str, Any]", given))
+        schema: dict[str, Any] = clean_schema(given)
     except RecursionError:
         raise _UnusableTool("Its schema is nested too deeply.") from None
     if size > limits.SCHEMA_SIZE:
@@ -356,24 +353,19 @@ def _key(identifier: Any) -> str:
     return str(identifier)[:100]
 
 
-def _counted_method(method: str) -> str:
-    return method if method in _KNOWN else "other"
+def clean_schema(value: Any, key: str = "") -> Any:
+    """Return a JSON Schema, or the value of a key in one, with clean descriptions and titles.
 
-
-def clean_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON Schema whose descriptions and titles are clean; what a call must match stays as it is."""
-    return {key: _cleaned(key, value) for key, value in schema.items()}
-
-
-def _cleaned(key: str, value: Any) -> Any:
+    What a call must match stays as it is.
+    """
     match value:
         case str() if key in _SAID:
             return clean(value)
-        case Mapping() if key in limits.NAMED_SCHEMAS:
-            return {name: _cleaned("", one) for name, one in cast("Mapping[str, Any]", value).items()}
         case Mapping() if key not in _VALUES:
-            return clean_schema(cast("Mapping[str, Any]", value))
+            named = key in limits.NAMED_SCHEMAS
+            entries = cast("Mapping[str, Any]", value).items()
+            return {name: clean_schema(one, "" if named else name) for name, one in entries}
         case list() if key not in _VALUES:
-            return [_cleaned("", one) for one in cast("list[Any]", value)]
+            return [clean_schema(one) for one in cast("list[Any]", value)]
         case _:
             return value

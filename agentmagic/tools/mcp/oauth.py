@@ -11,14 +11,14 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
-from ipaddress import ip_address
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import parse_qs, urlsplit
 
+from agentmagic import text
 from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
-from agentmagic.text import deceives, one_line
+from agentmagic.text import is_loopback, one_line
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.http_transport import bound, replace_answer
 from agentmagic.tools.mcp.pending import PendingCallers
@@ -349,25 +349,7 @@ def address_problem(url: str, server: str) -> str | None:
 
     It has to be https, or on this machine if the server is here too: a remote server must not reach what listens here.
     """
-    try:
-        parts = urlsplit(url)
-        here = _is_loopback(parts.hostname) and _is_loopback(urlsplit(server).hostname)
-    except ValueError:
-        return "it cannot be read"
-    if not parts.hostname or (parts.scheme != "https" and not (parts.scheme == "http" and here)):
-        return "it is no https address"
-    if deceives(url, limits.AUTH_ADDRESS):
-        return "it is written so that it could deceive"
-    return None
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+    return text.address_problem(url, limits.AUTH_ADDRESS, https=not (is_loopback(url) and is_loopback(server)))
 
 
 def _asks_for_token(response: "httpx2.Response") -> bool:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentmagic.messages import Media, Message
 from agentmagic.secrets import redact
-from agentmagic.text import clean, one_line
+from agentmagic.text import address_problem, clean, one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.content import to_parts
-from agentmagic.tools.mcp.elicitation import UnusableForm, address_problem, ask_fields, ask_visit, fields_of
+from agentmagic.tools.mcp.elicitation import UnusableForm, ask_fields, ask_visit, fields_of
 from agentmagic.tools.mcp.pending import PendingCallers, SamplingRequest
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class ServerRequests:
     async def _elicit_visit(self, call: RunningCall, message: str, url: str) -> "types.ElicitResult":
         from mcp import types
 
-        if (problem := address_problem(url)) is not None:
+        if (problem := address_problem(url, limits.ADDRESS)) is not None:
             call.notes.append(f"It asked for a visit to an address, which was refused: {problem}.")
             return types.ElicitResult(action="decline")
         agreed = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))

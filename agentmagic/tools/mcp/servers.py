@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentmagic.errors import ServerError, UsageError
 from agentmagic.json_schema import check_schema
@@ -23,7 +22,9 @@ from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
 
 if TYPE_CHECKING:
-    from mcp import types
+    from mcp import Client, types
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ class McpServers:
         """Return the state of one server. Raises UsageError for an unknown name."""
         return _state(self._known(name))
 
-    async def add(self, name: str, config: ServerConfig) -> None:
-        """Add a server and connect it now; one that fails is kept, and the next turn tries it again.
+    async def add(self, name: str, config: ServerConfig, *, connect: bool = True) -> None:
+        """Add a server and connect it now; one that fails, or is not to `connect`, is kept for the next turn to try.
 
         If the same server is added again, as by a cell that is run twice, it stays connected and its `allow` is
         extended. If it has failed, or its entry in a file has changed, it is replaced. Raises UsageError if another
@@ -144,14 +145,16 @@ class McpServers:
             before = known.connection.config
             if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
-                await self._connect(known)
+                if connect:
+                    await self._connect(known)
                 return
             if not (_same_file(known, config) or known.connection.state == "failed"):
                 raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             await self._drop(name)
         server = self._servers[name] = self._make(name, config)
         try:
-            await self._connect(server)
+            if connect:
+                await self._connect(server)
         except ServerError:
             raise
         except BaseException:  # the caller gave it up
@@ -242,11 +245,7 @@ class McpServers:
 
     async def prompts(self, name: str | None = None) -> list[Prompt]:
         """List the prompts of a server, or of all. Raises UsageError for an unknown name, and ServerError."""
-        found: list[Prompt] = []
-        for server in self._chosen(name):
-            list_prompts = partial(content.list_prompts, server=server.connection.name)
-            found += await server.connection.ask_for("list its prompts", list_prompts)
-        return found
+        return await self._listing("prompts", content.list_prompts, name)
 
     async def prompt(self, name: str, prompt: str, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         """Return a server's prompt, filled in. Raises UsageError for an unknown server, and ServerError."""
@@ -258,11 +257,7 @@ class McpServers:
 
     async def resources(self, name: str | None = None) -> list[ResourceEntry]:
         """List the resources and templates of a server, or of all. Raises UsageError and ServerError."""
-        found: list[ResourceEntry] = []
-        for server in self._chosen(name):
-            list_resources = partial(content.list_resources, server=server.connection.name)
-            found += await server.connection.ask_for("list its resources", list_resources)
-        return found
+        return await self._listing("resources", content.list_resources, name)
 
     async def read(self, name: str, uri: str) -> tuple[Content, ...]:
         """Read a resource of a server by its URI. Raises UsageError for an unknown server, and ServerError."""
@@ -275,7 +270,15 @@ class McpServers:
 
         Raises ServersUnreachable, which has the tools of the others, after all were tried, if any cannot be reached.
         """
+        return await self._tools([server for server in self._servers.values() if not server.away])
+
+    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+        """Return the tools of the servers that are connected, and the names of the others."""
         servers = [server for server in self._servers.values() if not server.away]
+        ready = [server for server in servers if server.connection.state == "ready"]
+        return await self._tools(ready), [one.connection.name for one in servers if one not in ready]
+
+    async def _tools(self, servers: Sequence[_ListedServer]) -> Sequence[Tool]:
         outcomes = await asyncio.gather(*(server.list_for_turn() for server in servers), return_exceptions=True)
         usable: dict[Connection, list[types.Tool]] = {}
         failed: dict[Connection, ServerError] = {}
@@ -297,6 +300,15 @@ class McpServers:
     async def aclose(self) -> None:
         """Disconnect all servers, concurrently; `tools` would connect them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
+
+    async def _listing(
+        self, what: str, ask: "Callable[[Client, str], Awaitable[list[T]]]", name: str | None
+    ) -> list[T]:
+        found: list[T] = []
+        for one in list(self._servers.values()) if name is None else [self._known(name)]:
+            alias = one.connection.name
+            found += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
+        return found
 
     async def _connect(self, server: _ListedServer) -> None:
         """Connect a server that was added. Raises ServerError, which names the commands that mend it."""
@@ -322,9 +334,6 @@ class McpServers:
             known = ", ".join(self._servers) or "there are none"
             raise UsageError(f"There is no server {name!r}. Servers: {known}.")
         return self._servers[name]
-
-    def _chosen(self, name: str | None) -> list[_ListedServer]:
-        return list(self._servers.values()) if name is None else [self._known(name)]
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:

@@ -7,25 +7,31 @@ transport breaks. So one task owns it; requests come from any task.
 import asyncio
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from agentmagic.errors import ConfigError, MissingExtra, ServerError
+from agentmagic.log import logger
+from agentmagic.runtime.engine import UserLoop, void
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import http_transport, limits, server_errors, stdio
 from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Transport, Unreadable
-from agentmagic.tools.mcp.filters import MessageFilter, filtered
+from agentmagic.tools.mcp.filters import MessageFilter, MessageStream, filtered
 from agentmagic.tools.mcp.oauth import Authorization
 from agentmagic.tools.mcp.pending import Timer
 from agentmagic.tools.mcp.server_requests import ServerRequests
 from agentmagic.tools.mcp.token_store import Grant
 
 if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectSendStream
     from mcp import Client, types
+    from mcp.client._transport import TransportStreams
+    from mcp.server import Server
 
 T = TypeVar("T")
 SessionState = Literal["starting", "ready", "died", "failed"]
@@ -69,13 +75,17 @@ class SessionTask:
         self.error = ""
         self.tail = stdio.Tail()
         self.filter = MessageFilter()
-        self.unwatched = False
+        # A server of this process tells only the listeners of the thread that changed its tools.
+        self.unwatched = isinstance(config.transport, InProcess)
         self._config = config
         self._requests = requests
         self._pending = requests.pending
         self._authorization = Authorization(grant, self._pending) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
+        # The thread of a server of this process; None for others.
+        self._thread = UserLoop() if isinstance(config.transport, InProcess) else None
+        self._left_call = False
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -109,6 +119,14 @@ class SessionTask:
         """Wait until the session can be used. Raises ServerError if it fails."""
         await asyncio.shield(self._ready)
 
+    async def check(self) -> None:
+        """End the session if a call that was given up still blocks the thread of a server of this process."""
+        if self._thread is not None and self._left_call:
+            self._left_call = False
+            if not await self._thread.answers():
+                logger.warning(BLOCKED.format(self._pending.server))
+                self.end()
+
     async def answered(self, answer: Awaitable[T]) -> T:
         """Wait for an answer in a task that the owner cancels, so that a stuck transport cannot hold the caller.
 
@@ -121,6 +139,7 @@ class SessionTask:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
             task.cancel()
+            self._left_call = True
             raise
         if task.cancelled():
             raise ConnectionAbortedError
@@ -206,7 +225,9 @@ class SessionTask:
                 auth = self._authorization.as_auth() if self._authorization else None
                 server = filtered(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
-                pass
+                server = getattr(server, "_lowlevel_server", server)  # of an MCPServer
+                if self._thread and hasattr(server, "create_initialization_options"):  # else it is a transport
+                    server = _in_thread(server, self._thread)
             case Unreadable(problem=problem):
                 raise ConfigError(problem)
         return Client(
@@ -249,6 +270,64 @@ class SessionTask:
     def _become(self, state: SessionState, error: str = "") -> None:
         self.state, self.error = state, error
         self._on_change(self)
+
+
+BLOCKED = (
+    "A call of the MCP server {!r} was given up, blocks the server's thread, and may still be running. The server is "
+    "connected again in another thread. Declare the tool with `def` instead of `async def`."
+)
+
+
+class _Sender(MessageStream):
+    """The sending end of a stream whose receiver belongs to another event loop."""
+
+    def __init__(self, inner: "MemoryObjectSendStream[Any]", loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(inner)
+        self._loop = loop
+
+    async def aclose(self) -> None:
+        self._do(self._inner.close)
+
+    async def send(self, item: Any) -> None:
+        self._do(self._inner.send_nowait, item)
+
+    def _do(self, function: Callable[..., None], *arguments: Any) -> None:
+        import anyio
+
+        def work() -> None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receiver has left
+                function(*arguments)
+
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(work)
+
+
+@asynccontextmanager
+async def _in_thread(server: "Server[Any]", thread: UserLoop) -> AsyncGenerator["TransportStreams"]:
+    """Run a server of this process in a thread, where a tool that blocks stops nothing else. Yield streams to it."""
+    import anyio
+
+    here = asyncio.get_running_loop()
+    to_client, from_server = anyio.create_memory_object_stream[Any](math.inf)
+    to_server, from_client = anyio.create_memory_object_stream[Any](math.inf)
+    started: asyncio.Future[asyncio.AbstractEventLoop] = here.create_future()
+
+    async def serve() -> None:
+        here.call_soon_threadsafe(started.set_result, asyncio.get_running_loop())
+        async with _Sender(to_client, here) as answers:
+            await server.run(from_client, answers, server.create_initialization_options())
+
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(thread.run(serve, "the server", void))
+        requests = _Sender(to_server, await started)
+        try:
+            yield from_server, requests
+        finally:
+            await requests.aclose()  # a server ends when its input does
+            if await thread.answers():
+                await asyncio.wait([serving], timeout=limits.EXIT_SECONDS)
+            serving.cancel()
+            thread.close()
 
 
 async def _ask_for_log(client: "Client") -> None:

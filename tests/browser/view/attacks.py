@@ -5,6 +5,7 @@ without its sanitising each of them works, in the place where it is meant to.
 """
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 from agentmagic.events import (
@@ -71,6 +72,7 @@ PLACES = {
     "value",
     "nested value",
     "result",
+    "rich value",
     "JSON key",
     "JSON value",
     "column",
@@ -154,6 +156,11 @@ def everywhere(at: Marked) -> list[Event]:
         *[ToolStarted(ToolCall("c4", "slow", {}), "shop"), ToolProgress("c4", 1, 2, at["progress"])],
         *[ApprovalAsked("a1", waiting, at["waiting server"]), QuestionAsked("q1", at["open question"])],
     ]
+
+
+def rich_result(at: Marked, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with a value whose HTML was not sanitised on its way to the page."""
+    return {**result, "forms": [*result["forms"], {"form": "html", "html": at["rich value"]}]}
 
 
 def around(at: Marked) -> dict[str, object]:

@@ -11,7 +11,7 @@ from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import ROOT
-from tests.browser.view.attacks import PLACES, POLLUTION, TECHNIQUES, Marked, around, everywhere
+from tests.browser.view.attacks import PLACES, POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
 from tests.browser.view.stage import Stage
 from tests.display.logs import one_call, one_text, started
 from tests.display.test_html_attacks import PAYLOADS
@@ -83,7 +83,11 @@ def opened(stage: Stage) -> Stage:
 def show_everywhere(stage, payload):
     """Show a payload in every place, with everything opened."""
     at = Marked(payload)
-    stage.show(Feed(everywhere(at)), "panel", **around(at))
+    feed = Feed(everywhere(at))
+    stage.show(feed, "panel", **around(at))
+    answer = feed.hello("another", -1)[-1]
+    key, result = next((key, block["result"]) for key, block in answer["blocks"] if block.get("result"))
+    stage.receive({"n": answer["n"] + 1, "ops": [[key, {"result": rich_result(at, result)}]]})
     stage.receive({"problem": at["problem"]})
     stage.page.evaluate(OPEN_ALL)
     stage.page.get_by_role("tab", name="Servers").dispatch_event("click")

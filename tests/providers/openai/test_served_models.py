@@ -6,8 +6,9 @@ from threading import Thread
 
 import pytest
 
+from agentmagic.providers.clients import LIST_BYTES, LISTED
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.openai.openai_client import LIST_BYTES, LISTED, served_models
+from agentmagic.providers.openai.openai_client import served_models
 
 
 class Server(ThreadingHTTPServer):

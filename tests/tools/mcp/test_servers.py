@@ -689,6 +689,19 @@ def test_closing_while_connecting_ends_the_attempt():
     run(main())
 
 
+def test_what_is_listed_without_connecting_is_that_of_the_servers_that_are_connected():
+    async def main():
+        async with contextlib.aclosing(McpServers({"raw": raw()})) as servers:
+            assert await servers.listed() == ([], ["raw"])
+            assert state(servers).state == "stopped"
+            await servers.tools()
+            tools, left = await servers.listed()
+            assert "echo" in [tool.name for tool in tools]
+            assert left == []
+
+    run(main())
+
+
 def make_in_memory():
     return McpServers(config.read({"workshop": workshop_server.make()}))
 

@@ -1,0 +1,242 @@
+"""What the values that a prompt names become: the part that the model gets, and the line that the user sees of it.
+
+Secrets are blanked in both. The model's part keeps likely ones, as a journal does: a wrong guess must not damage what a
+model reads.
+"""
+
+import mimetypes
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from agentmagic.context.request_view import FRAME, tokens_of_message
+from agentmagic.errors import UsageError, said
+from agentmagic.events import PromptValue, ValueKind
+from agentmagic.messages import Content, Media, Resource, Text, user
+from agentmagic.providers.catalog import ModelInfo
+from agentmagic.secrets import learn, redact
+from agentmagic.session import Session
+from agentmagic.text import cut, one_line, shown
+from agentmagic.tools import frames
+from agentmagic.tools.base import traceback_text
+from agentmagic.tools.pictures import NoPicture, fitted, in_words, is_picture, picture
+from agentmagic.tools.reprs import LONGEST_SECRET, in_time
+from agentmagic.tools.values import BUDGET, CHARACTERS, CUT, describe, schema, summary
+
+ONE_LINE = 60
+"""Characters of a value that the user is shown on one line."""
+LARGEST_FILE = 20_000_000
+"""Bytes of an image or a document that is attached."""
+SCHEMA = "schema"
+"""The format that sends the names and types of a value."""
+
+UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
+"""Stands for the model where none is asked."""
+
+_PNG = Media("image/png", b"")
+_NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
+_CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
+_HUGE = re.compile(r"\d{5,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a value became: `told` for the user, `part` for the model."""
+
+    told: PromptValue
+    part: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Attacher:
+    """Makes attachments for a model; `schema_only` says that no value leaves the kernel.
+
+    `model` returns what is known of the model: it is asked when an image is attached.
+    """
+
+    model: Callable[[], ModelInfo]
+    schema_only: bool = False
+
+    def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
+        """Return what `{expression!conversion:spec}` became. Raises UsageError, and what a format raises."""
+        if self.schema_only or spec == SCHEMA:
+            return self.attach(written, name, value, only_schema=True)
+        if not conversion and spec and frames.is_frame(value):
+            if not spec.isdecimal():
+                raise UsageError(f"a data frame takes a number of rows or {SCHEMA}, as in {{{name}:50}}")
+            return self.attach(written, name, value, rows=int(spec))
+        if conversion or spec:
+            if _HUGE.search(spec):
+                raise UsageError("the format asks for more characters than a prompt should hold")
+            change = _CONVERSIONS.get(conversion)
+            value = in_time(lambda: format(change(value) if change else value, spec))
+        return self.attach(written, name, value)
+
+    def attach(  # noqa: PLR0913  (how the value is named and sent)
+        self,
+        written: str,
+        name: str,
+        value: Any,
+        *,
+        rows: int | None = None,
+        only_schema: bool = False,
+        uri: str = "",
+    ) -> Attachment:
+        """Return what a value became; with a `uri` it is a resource, else a text to be put in place."""
+        if isinstance(value, str):
+            learn(name, value[:LONGEST_SECRET])
+        if self.schema_only or only_schema:
+            line = f"{summary(value)}: names and types"
+            return _attachment(written, SCHEMA, line, name, schema(value), uri)
+        if isinstance(value, BaseException):
+            return _attachment(written, "error", f"{type(value).__name__}", name, _traceback(value), uri)
+        if is_picture(value):
+            return self._picture(written, name, value, uri)
+        kind: ValueKind = "text"
+        if frames.is_frame(value):
+            kind = "table"
+        elif isinstance(value, type) or callable(value):
+            kind = "code"
+        text = describe(value, rows=rows)
+        line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
+        return _attachment(written, kind, line, name, text, uri)
+
+    def file(self, written: str, path: Path, name: str) -> Attachment:
+        """Return what a file became: an image or a document as it is, any other file as text. Raises UsageError."""
+        size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
+        line = f"{kind}, {frames.counted(size, 'byte')}"
+        if self.schema_only:
+            return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
+        if kind.startswith("image/") or kind == "application/pdf":
+            if size > LARGEST_FILE:
+                raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
+            return self._media(written, name, path.read_bytes(), kind, line)
+        most = BUDGET * CHARACTERS
+        with path.open("rb") as opened:
+            start = opened.read(4 * most)  # a character has up to four bytes
+        if b"\0" in start:
+            raise UsageError("it is no text, and no image")
+        text = cut(start.decode("utf-8-sig", "replace"), most, "")
+        if size > len(text.encode()):
+            text += f"\n(cut: {size:,} bytes in all, the first {len(text):,} characters shown)"
+        return _attachment(written, "file", line, name, text, f"file:{name}")
+
+    def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
+        try:
+            media = picture(value, name) if self.model().accepts(_PNG) else None
+            problem = f"{self.model().name} sees no images"
+        except NoPicture as error:
+            media, problem = None, str(error)
+        if media is None:
+            why = f"{summary(value)}, in words: {problem}"
+            return _attachment(written, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+        return _image(written, media, f"{summary(value)} as an image")
+
+    def _media(self, written: str, name: str, data: bytes, kind: str, line: str) -> Attachment:
+        media = Media(kind, data, name)
+        if not self.model().accepts(media):
+            why = f"{line}, not sent: {self.model().name} does not read it"
+            return _attachment(written, "text", why, name, f"({why}.)", f"file:{name}")
+        if kind.startswith("image/"):
+            try:
+                media = in_time(lambda: fitted(data, name), seconds=10)
+            except (NoPicture, TimeoutError) as problem:
+                raise UsageError(str(problem)) from problem
+        return _image(written, media, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachables:
+    """What `@name` can mean: the variables of a notebook, and the files in its folder."""
+
+    variables: Mapping[str, Any]
+    attacher: Attacher
+    hidden: frozenset[str] = frozenset()
+    folder: Path = field(default_factory=Path.cwd)
+
+    def names(self) -> list[str]:
+        """Return the names of the variables that can be attached."""
+        return [name for name in tuple(self.variables) if self.has(name)]  # a copy: tools may bind variables
+
+    def has(self, name: str) -> bool:
+        """Return whether a name is that of a variable that can be attached."""
+        if name.startswith("_") or name in self.hidden or name not in self.variables:
+            return False
+        return not isinstance(self.variables[name], (ModuleType, Session))
+
+    def close(self, name: str) -> str:
+        """Return the name of a variable that is spelt nearly like `name`, or ""."""
+        return next(iter(get_close_matches(name, self.names(), n=1, cutoff=0.75)), "")
+
+    def find(self, word: str, spec: str) -> Attachment | None:
+        """Return what `@word` or `@word:spec` attaches, or None if it names nothing. Raises UsageError."""
+        written = f"@{word}:{spec}" if spec else f"@{word}"
+        if nested := _NESTED.fullmatch(word):
+            return self._numbered(written, nested[1].lower() == "in", int(nested[2]))
+        if self.has(word):
+            value = self.variables[word]
+            rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
+            only = spec == SCHEMA
+            return self.attacher.attach(written, word, value, rows=rows, only_schema=only, uri=f"variable:{word}")
+        if word == "error":
+            last = cast("BaseException | None", getattr(sys, "last_value", None))
+            if last is None:
+                raise UsageError("no cell has failed yet")
+            return self.attacher.attach(written, word, last, uri="error:last")
+        path = self._file(word)
+        return self.attacher.file(written, path, word) if path is not None else None
+
+    def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
+        values: Any = self.variables.get("In" if is_input else "Out", {})
+        known = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
+        name = written.removeprefix("@").partition(":")[0]
+        if number not in known:
+            raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
+        if is_input:
+            text: str = values[number]
+            return _attachment(
+                written, "code", frames.counted(text.count("\n") + 1, "line"), name, text, f"cell:{name}"
+            )
+        return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
+
+    def _file(self, word: str) -> Path | None:
+        """Return the file of a path in the notebook's folder. Raises UsageError for one outside of it, or hidden."""
+        folder = self.folder.resolve()
+        try:
+            path = (folder / word).expanduser().resolve()
+            if not path.is_file():
+                return None
+        except (OSError, RuntimeError, ValueError):  # a path that the system cannot look up
+            return None
+        if not path.is_relative_to(folder):
+            raise UsageError("it lies outside of the notebook's folder")
+        if any(one.startswith(".") for one in path.relative_to(folder).parts):
+            raise UsageError("hidden files, which often hold keys, are not attached")
+        return path
+
+
+def _attachment(written: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
+    text = redact(text, stored=True)
+    part = Resource(uri, name, "text/plain", text) if uri else Text(text)
+    told = PromptValue(written, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
+    return Attachment(told, part)
+
+
+def _tokens(part: Content) -> int:
+    return tokens_of_message(user(part)) - FRAME
+
+
+def _image(written: str, media: Media, line: str) -> Attachment:
+    told = PromptValue(written, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
+    return Attachment(told, media)
+
+
+def _traceback(error: BaseException) -> str:
+    """Return a traceback without IPython's own calls; the reprs in it may be slow."""
+    text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {said(error)}"
+    return cut(text.rstrip(), BUDGET * CHARACTERS, CUT)

@@ -1,0 +1,56 @@
+"""The last error of a cell, which `%agent fix` asks about, and the line below an error that names this command."""
+
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.jupyter.frontend import in_notebook, say
+from agentmagic.secrets import redact
+from agentmagic.settings import hints
+from agentmagic.text import cut_middle
+from agentmagic.tools.base import traceback_text
+
+LONGEST = 20_000
+"""Characters of a cell that are sent."""
+
+
+class CellErrors:
+    """Takes notice of the errors of cells, other than those of agentmagic and interrupts."""
+
+    def __init__(self, shell: InteractiveShell, magic: str) -> None:
+        self._shell = shell
+        self._magic = magic
+        self._cell = ""
+        self._error: BaseException | None = None
+
+    def notice(self, result: Any) -> None:
+        """Take notice of how a cell ended; IPython calls this after each cell."""
+        error = result.error_before_exec or result.error_in_exec
+        if error is None or isinstance(error, (AgentMagicError, KeyboardInterrupt, SystemExit)):
+            return
+        self._cell, self._error = str(result.info.raw_cell), error
+        if hints() and in_notebook(self._shell):
+            say(f"%{self._magic} fix asks the agent about this error.")
+
+    def prompt(self) -> str:
+        """Return the prompt about the last error: the cell and its traceback, secrets blanked.
+
+        Raises UsageError if no cell has failed.
+        """
+        if self._error is None:
+            message = "No cell has failed since the extension was loaded."
+            raise UsageError(message)
+        cell = cut_middle(redact(self._cell), LONGEST, lambda start, end: f"\n({end - start:,} characters left out)\n")
+        trace = traceback_text(self._error) or redact(f"{type(self._error).__name__}: {self._error}")
+        return (
+            f"This cell of the notebook failed. Say what is wrong, and how to mend it.\n\n{_block(cell, 'python')}\n\n"
+            f"{_block(trace)}"
+        )
+
+
+def _block(text: str, language: str = "") -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

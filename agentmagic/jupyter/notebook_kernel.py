@@ -1,0 +1,150 @@
+"""The notebook of this kernel as its tools see it: runs programs in the shell, and reads the cells."""
+
+import ast
+import asyncio
+import base64
+import inspect
+import json
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
+from types import CodeType
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from agentmagic.jupyter.frontend import in_notebook, running_cell
+from agentmagic.jupyter.notebook_file import KnownNotebook, read_notebook
+from agentmagic.messages import Content, Media, Text
+from agentmagic.runtime.engine import engine
+from agentmagic.tools.functions import run_on
+from agentmagic.tools.notebook.base import NotebookCell
+from agentmagic.tools.notebook.program import is_data
+from agentmagic.tools.values import describe, summary
+
+MOST_HISTORY = 500
+"""Entries of the shell's history that are read."""
+OUT_BUDGET = 300
+"""Tokens of a value of the shell's history."""
+IMAGES = ("image/png", "image/jpeg")
+FROM_HISTORY = (
+    "Cells as this kernel has run them, by their numbers, with the values that they returned: the file of the notebook "
+    "is not known."
+)
+FROM_FILE = "Cells of the file {}, by their places, as they were last saved. The cell that runs now may be newer."
+
+
+class KernelNotebook:
+    """The notebook of a shell; it is a `RunningNotebook`."""
+
+    def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
+        self._shell = cast("Any", shell)
+        self._notebook = notebook
+
+    @property
+    def namespace(self) -> MutableMapping[str, Any]:
+        """The variables of the notebook."""
+        return self._shell.user_ns
+
+    # -- programs ------------------------------------------------------------------------------
+
+    def run(self, code: str) -> None:
+        """Run a program with IPython's syntax and top-level await, and display the value of its last expression.
+
+        Raises what the program raises.
+        """
+        shell = self._shell
+        cell: str = shell.transform_cell(code)
+        name: str = shell.compile.cache(cell, shell.execution_count, raw_code=code)  # tracebacks show its lines
+        flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
+        with shell.builtin_trap, shell.compile.extra_flags(flag):
+            tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+            self._execute(shell.compile(tree, name, "exec"))
+            if not isinstance(last, ast.Expr):
+                return
+            value = self._execute(shell.compile(ast.Expression(last.value), name, "eval"))
+        if value is not None and not code.rstrip().endswith(";"):
+            cast("Any", import_module("IPython.display")).display(value)
+
+    def _execute(self, code: CodeType) -> Any:
+        value = eval(code, self._shell.user_global_ns, self._shell.user_ns)  # noqa: S307  (the user has allowed it)
+        return self._await(value) if code.co_flags & inspect.CO_COROUTINE else value
+
+    def _await(self, coroutine: Any) -> Any:
+        try:
+            loop = asyncio.get_running_loop()  # the kernel's, which is blocked in this very cell
+        except RuntimeError:
+            return self._shell.loop_runner(coroutine)
+        return run_on(loop, coroutine)
+
+    def insert(self, source: str) -> bool:
+        """Insert a code cell when the running cell ends; JupyterLab inserts one for each cell that runs."""
+        shell = self._shell
+        waits = any(one.get("source") == "set_next_input" for one in shell.payload_manager.read_payload())
+        if waits or not engine().main.serving or not in_notebook(shell):
+            return False
+        shell.set_next_input(source, replace=False)
+        return True
+
+    # -- cells -----------------------------------------------------------------------------------
+
+    def cells(self) -> tuple[Sequence[NotebookCell], str]:
+        """Return the cells of the notebook's file, or else those that the shell has run."""
+        file = self._notebook.place().notebook
+        saved = read_notebook(file) if file is not None else []
+        if file is None or not saved:
+            return list(self._history()), FROM_HISTORY
+        running = running_cell(self._shell)
+        cells = [_cell(number, one, running) for number, one in enumerate(saved, 1)]
+        return cells, FROM_FILE.format(file.name)
+
+    def _history(self) -> Iterator[NotebookCell]:
+        sources: Sequence[str] = self.namespace.get("In", ())
+        values: Mapping[int, Any] = self.namespace.get("Out", {})
+        first = max(1, len(sources) - MOST_HISTORY)
+        for number in range(first, len(sources)):
+            out = (_text_of(values[number]),) if number in values else ()
+            yield NotebookCell(number, "code", sources[number], out, running=number == len(sources) - 1)
+
+
+def _text_of(value: Any) -> Text:
+    return Text(describe(value, OUT_BUDGET) if is_data(value) else summary(value))
+
+
+def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
+    outputs = tuple(part for output in _listed(cell.get("outputs")) for part in _output(output))
+    is_running = bool(running) and cell.get("id") == running
+    return NotebookCell(number, str(cell.get("cell_type", "")), _joined(cell.get("source")), outputs, is_running)
+
+
+def _output(output: Mapping[str, Any]) -> Iterator[Content]:
+    """Yield the parts of a saved output; the file may have been written by anyone."""
+    match output:
+        case {"text": text}:
+            yield Text(_joined(text))
+        case {"ename": name, "evalue": value}:
+            yield Text(f"{name}: {value}")
+        case {"data": dict()}:
+            forms = cast("dict[str, Any]", output["data"])
+            image = next((kind for kind in IMAGES if isinstance(forms.get(kind), str)), None)
+            if image is not None:
+                try:
+                    yield Media(image, base64.b64decode(forms[image]))
+                except ValueError:
+                    yield Text("[a damaged image]")
+            elif text := next((forms[kind] for kind in ("text/markdown", "text/plain") if kind in forms), ""):
+                yield Text(_joined(text))
+            else:
+                yield Text(f"[{', '.join(forms)}]")
+        case _:
+            pass
+
+
+def _joined(text: object) -> str:
+    lines = cast("list[object]", text) if isinstance(text, list) else [text]
+    return "".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+
+
+def _listed(value: object) -> list[Mapping[str, Any]]:
+    entries = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("Mapping[str, Any]", one) for one in entries if isinstance(one, dict)]

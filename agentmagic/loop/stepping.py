@@ -1,0 +1,120 @@
+"""Step mode: a turn pauses before each request and each tool call, and the user goes on, edits, skips or stops."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from agentmagic.approval.approvals import Gate, Granted, Refused
+from agentmagic.context.request_view import tokens_of_message, tokens_of_tools
+from agentmagic.events import (
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Intent,
+    PromptEdited,
+    QuestionAnswered,
+    QuestionAsked,
+    Reply,
+)
+from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.providers.base import Request
+from agentmagic.text import clip, listed, shown
+from agentmagic.tools.base import Tool
+
+LONGEST = 600
+"""Characters that are shown of one message, and of the instructions."""
+MOST = 12
+"""Messages that are shown of a request: the last ones."""
+
+
+@dataclass(slots=True)
+class Stepper:
+    """Pauses the turn of a `gate`, while it is `on`: until the user lets the turn run to its end."""
+
+    gate: Gate
+    on: bool
+    _sent: int = 0
+
+    async def before_step(self, step: int, request: Request, model: str, prompt: Message | None) -> bool:
+        """Show the request of a step and wait. Return whether the user changed its `prompt`, None if it cannot be."""
+        known, self._sent = min(self._sent, len(request.messages)), len(request.messages)
+        return await self._before(f"Step {step}, to {model}", _described(request, known), prompt)
+
+    async def before_request(self, what: str, request: Request, model: str) -> None:
+        """Show a request that does not belong to the conversation, of which only the last message is new, and wait."""
+        if self.on:
+            await self._before(f"{what}, to {model}", _described(request, len(request.messages) - 1))
+
+    async def _before(self, heading: str, lines: Iterable[str], prompt: Message | None = None) -> bool:
+        text = ", ".join((heading, "\n".join(lines)))
+        asked = QuestionAsked(uuid.uuid4().hex, text, "" if prompt is None else prompt.text, step=True)
+        intent = await self._put(asked)
+        words = intent.text if isinstance(intent, Reply) else ""
+        self.gate.emit(QuestionAnswered(asked.id, words))
+        # A screen shows the prompt cleaned: sent back as it was shown, it has not been changed.
+        if prompt is None or words.strip() in ("", prompt.text.strip(), shown(prompt.text).strip()):
+            return False
+        others = (part for part in prompt.parts if not isinstance(part, Text))
+        self.gate.emit(PromptEdited(replace(prompt, parts=(Text(words), *others))))
+        return True
+
+    async def before_call(self, tool: Tool, permit: Granted) -> Granted | Refused:
+        """Show a call that may run and wait. Return it as the user left it, or refused if the user skips it."""
+        why = ""
+        while self.on:
+            asked = ApprovalAsked(uuid.uuid4().hex, permit.call, tool.definition.server, why, step=True)
+            intent = await self._put(asked)
+            if isinstance(intent, Deny):
+                words = f"the user skipped it{f' and said: {intent.reason}' if intent.reason else ''}."
+                self.gate.emit(ApprovalGiven(asked.id, approved=False, reason=words))
+                return Refused(f"{permit.call.name} was not run: {words}", "skipped", "error")
+            arguments = intent.arguments if isinstance(intent, Approve) else None
+            call = permit.call if arguments is None else replace(permit.call, arguments=dict(arguments))
+            problem = "" if arguments is None else await self.gate.unfit(tool, call)
+            self.gate.emit(ApprovalGiven(asked.id, approved=not problem, reason=problem, arguments=arguments))
+            if not problem:
+                return permit if arguments is None else Granted(call, "stepped edited", edited=True)
+            why = f"The arguments you gave cannot be used: {problem}"
+        return permit
+
+    async def _put(self, asked: ApprovalAsked | QuestionAsked) -> Intent | None:
+        intent = await self.gate.put(asked)
+        if intent is None or (isinstance(intent, Approve) and intent.always):
+            self.on = False
+        return intent
+
+
+def _described(request: Request, known: int) -> Iterator[str]:
+    """Yield what a request holds, line by line; of its messages those that were not sent before."""
+    tokens = tokens_of_tools(request.instructions, request.tools) + sum(map(tokens_of_message, request.messages))
+    yield f"about {tokens:,} tokens"
+    if request.instructions:
+        yield f"Instructions: {clip(request.instructions, LONGEST)}"
+    if request.tools:
+        choice = "" if request.tool_choice == "auto" else f" (tool choice: {request.tool_choice})"
+        yield f"Tools: {listed([_signature(tool) for tool in request.tools])}{choice}"
+    settings = [f"{name}={getattr(request.settings, name)}" for name in request.settings.given]
+    if settings:
+        yield f"Settings: {', '.join(settings)}"
+    first = max(known, len(request.messages) - MOST)
+    if first:
+        yield f"{first} message{'s' if first > 1 else ''} as before, and:"
+    for message in request.messages[first:]:
+        yield from (f"{message.role}: {clip(_said(part), LONGEST)}" for part in message.parts)
+
+
+def _signature(tool: ToolDef) -> str:
+    return f"{tool.name}({', '.join(tool.parameters.get('properties', {}))})"
+
+
+def _said(part: Part) -> str:
+    match part:
+        case ToolCall():
+            return f"calls {part.name}({', '.join(f'{name}={value!r}' for name, value in part.arguments.items())})"
+        case ToolResult():
+            return f"{part.name} returned {part.text}"
+        case Reasoning():
+            return f"(reasoning) {part.text}"
+        case _:
+            return as_text(part)

@@ -1,0 +1,412 @@
+"""Compares a model request with the recorded one, and names the cause of each difference.
+
+A `RequestRecord` is the canonical form of a request: one line of JSON for each message and tool, in which secrets are
+blanked and keys are sorted. Ids of calls, opaque data of providers and the order of tools are left out, and media are
+replaced by their digest. So the usual comparison is one of equal strings. Only a request that differs is read again.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import SequenceMatcher
+from hashlib import blake2b
+from itertools import chain, count, islice, takewhile, zip_longest
+from typing import Any, Generic, Literal, TypeVar, cast
+
+from agentmagic.events import PromptValue
+from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult
+from agentmagic.providers.base import Request
+from agentmagic.secrets import BLANK, redact
+from agentmagic.serialization import is_shallow, same_json, to_json
+from agentmagic.text import clip, one_line
+from agentmagic.tools.output_cache import READER
+
+Cause = Literal[
+    "cosmetic",
+    "model",
+    "settings",
+    "instructions",
+    "tool list",
+    "tool schema",
+    "order",
+    "value",
+    "prompt",
+    "tool result",
+]
+
+ABSENT = "(absent)"
+"""Stands for a value that only one of the two requests has."""
+MOST = 20
+"""Differences that are named of one request."""
+LONGEST = 200
+"""Characters of a value that are shown. Of a longer one the piece around the difference is shown."""
+BEFORE = 40
+"""Characters before the difference in such a piece."""
+
+_LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
+_HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """A request in canonical form. `settings` and each of `tools`, `messages` and `values` are a line of JSON."""
+
+    model: str
+    instructions: str = ""
+    settings: str = "{}"
+    tools: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A digest of the whole, 32 hexadecimal characters."""
+        whole = (self.model, self.instructions, self.settings, *self.tools, "", *self.messages, "", *self.values)
+        return blake2b("\n".join(whole).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference of two requests: its cause, the path of the field, and both values, cut to a moderate length."""
+
+    cause: Cause
+    field: str
+    before: str
+    after: str
+
+
+# -- the canonical form ----------------------------------------------------------------------------
+
+
+class RequestRecords:
+    """Makes the records of the requests of a conversation; each message and each tool is written once."""
+
+    def __init__(self) -> None:
+        self._messages = _Written(_message)
+        self._tools = _Written(_tool)
+
+    def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
+        """Return the record of a request to the model of this full name, with the values in its prompt."""
+        instructions = request.instructions
+        if request.output is not None:
+            instructions = instructions.removesuffix(request.output.instructions).rstrip()
+        return RequestRecord(
+            model,
+            redact(instructions),
+            _settings(request),
+            tuple(sorted(self._tools(request.tools))),
+            self._messages(request.messages),
+            tuple(record_line({"written": one.written, "kind": one.kind, "text": one.text}) for one in values),
+        )
+
+
+def record_of(request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
+    """Return the record of one request."""
+    return RequestRecords()(request, model, values)
+
+
+class _Written(Generic[T]):
+    """Writes a growing sequence of values as lines, each once; they are kept as long as they are repeated."""
+
+    def __init__(self, write: Callable[[T], str]) -> None:
+        self._write = write
+        self._kept: dict[int, tuple[T, str]] = {}
+
+    def __call__(self, values: Sequence[T]) -> tuple[str, ...]:
+        # The value is kept beside its line: the id of a deleted object can be given to another one.
+        kept = [self._kept.get(id(value)) or (value, self._write(value)) for value in values]
+        self._kept = {id(pair[0]): pair for pair in kept}
+        return tuple(line for _, line in kept)
+
+
+def record_line(data: Any) -> str:
+    """Return JSON data as the line that stands for it in a record."""
+    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _blanked(value: Any) -> Any:
+    return redact(value) if isinstance(value, str) else value
+
+
+def _settings(request: Request) -> str:
+    settings = request.settings
+    data: dict[str, Any] = {name: getattr(settings, name) for name in settings.given}
+    if request.tool_choice != "auto":
+        data["tool_choice"] = request.tool_choice
+    if request.output is not None:
+        data["output"] = {"name": request.output.name, "schema": request.output.schema}
+    if request.decision is not None:
+        data["decision"] = request.decision.kind
+    return record_line(to_json(data, _blanked)) if data else "{}"
+
+
+def _tool(tool: ToolDef) -> str:
+    examples = [[example.question, example.arguments] for example in tool.examples]
+    # The name comes first in the line, so that sorted lines are sorted by name.
+    data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
+    return record_line(to_json(data, _blanked))
+
+
+def _message(message: Message) -> str:
+    data: dict[str, Any] = {"role": message.role, "parts": [_part(part) for part in message.parts]}
+    return record_line(data | {"interrupted": True} if message.interrupted else data)
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Media():
+            digest = blake2b(part.data, digest_size=16).hexdigest()
+            return {"type": "media", "media_type": part.media_type, "name": _blanked(part.name), "digest": digest}
+        case ToolResult():
+            data = to_json(replace(part, call_id="", content=(), server=""), _blanked)
+            return data | {"content": [_part(inner) for inner in part.content]}
+        case ToolCall():
+            # The tool that reads on in a result names a call by its id.
+            arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
+            return to_json(replace(part, id="", arguments=arguments, provider_data=None), _blanked)
+        case Text() | Reasoning():
+            return to_json(replace(part, provider_data=None), _blanked)
+        case _:
+            return to_json(part, _blanked)
+
+
+# -- the comparison --------------------------------------------------------------------------------
+
+
+def compare(recorded: RequestRecord, asked: RequestRecord) -> tuple[Difference, ...]:
+    """Return how a request differs from the recorded one, the most likely cause first; nothing if they are the same.
+
+    If nothing differs that matters to a model, the one difference has the cause "cosmetic".
+    """
+    if recorded == asked:
+        return ()
+    found = list(islice(_differences(recorded, asked), MOST))
+    return tuple(found or [_cosmetic(recorded, asked)])
+
+
+def _cosmetic(recorded: RequestRecord, asked: RequestRecord) -> Difference:
+    name = next(one.name for one in fields(recorded) if getattr(recorded, one.name) != getattr(asked, one.name))
+    before, after = getattr(recorded, name), getattr(asked, name)
+    if isinstance(before, tuple):
+        pairs = zip_longest(cast("tuple[str]", before), cast("tuple[str]", after), fillvalue=ABSENT)
+        before, after = next(pair for pair in pairs if pair[0] != pair[1])
+    return _difference("cosmetic", name, before, after)
+
+
+def _differences(old: RequestRecord, new: RequestRecord) -> Iterator[Difference]:
+    if old.model != new.model:
+        yield _difference("model", "model", old.model, new.model)
+    yield from _walk("settings", "settings", json.loads(old.settings), json.loads(new.settings))
+    yield from _walk("instructions", "instructions", old.instructions, new.instructions)
+    yield from _tool_differences(old.tools, new.tools)
+    yield from _Messages(old, new).differences()
+
+
+def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
+    before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
+    # Whether there is a tool that reads on in long results follows from the length of the results.
+    only_one = (before.keys() - after.keys(), after.keys() - before.keys())
+    gone, added = (", ".join(sorted(names - {READER})) for names in only_one)
+    if gone or added:
+        yield _difference("tool list", "tools", gone or ABSENT, added or ABSENT)
+    for name in before.keys() & after.keys():
+        yield from _walk("tool schema", f"tools.{name}", before[name], after[name])
+
+
+class _Messages:
+    """Compares the messages of two requests."""
+
+    def __init__(self, old: RequestRecord, new: RequestRecord) -> None:
+        self._lines = old.messages, new.messages
+        self._old = [json.loads(line) for line in old.messages]
+        self._new = [json.loads(line) for line in new.messages]
+        self._last = max((n for n, one in enumerate(self._new) if one["role"] == "user"), default=0)
+        self._values = _paired_values(old.values, new.values)
+        self._seen = dict[str, int]()
+
+    def differences(self) -> Iterator[Difference]:
+        """Yield the differences, those of the model's own messages only if there is no other."""
+        changed = [(one, other) for one, other in self._values if one["text"] != other["text"]]
+        for before, after in changed:
+            yield _difference("value", f"values.{before['written']}", before["text"], after["text"])
+        pairs, in_order = self._pairs()
+        if not in_order:
+            yield _difference("order", "history", _prompts(self._old), _prompts(self._new))
+        found = bool(changed) or not in_order
+        for index, place in pairs:
+            before, after = self._old[index], self._new[place]
+            if before["role"] == "user":
+                differences = self._prompt(place, before, after, changed)
+            elif before["role"] == "tool":
+                differences = self._results(before, after)
+            else:
+                continue
+            for difference in differences:
+                found = True
+                yield difference
+        for index, place in () if found else pairs:
+            yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
+        """Return the positions of messages to compare, and whether both histories have the same order."""
+        old, new = self._lines
+        roles = [[one["role"] for one in messages] for messages in (self._old, self._new)]
+        if roles[0] == roles[1] and sorted(old) != sorted(new):
+            return [(index, index) for index in range(len(old)) if old[index] != new[index]], True
+        if roles[0] == roles[1]:
+            return [], old == new
+        blocks = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
+        pairs = [pair for _, i, k, j, m in blocks for pair in zip(range(i, k), range(j, m), strict=False)]
+        return [(i, j) for i, j in pairs if self._old[i]["role"] == self._new[j]["role"]], False
+
+    def _prompt(self, place: int, before: Any, after: Any, changed: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
+        """Yield the differences of two messages of the user that no changed value explains."""
+        name = "prompt" if place == self._last else f"history[{place}]"
+        if len(before["parts"]) != len(after["parts"]):
+            yield _difference("prompt", name, _words(before), _words(after))
+            return
+        media = [one["written"] for one, _ in self._values if one["kind"] == "image"]
+        number = count()
+        for part, other in zip(before["parts"], after["parts"], strict=True):
+            written = media[at] if part["type"] == "media" and (at := next(number)) < len(media) else ""
+            if part == other:
+                continue
+            if written and other["type"] == "media":
+                yield _difference("value", f"values.{written}", part["digest"], other["digest"])
+            elif part["type"] == other["type"] == "text":
+                if not _explained(part["text"], other["text"], [(one["text"], two["text"]) for one, two in changed]):
+                    yield from _walk("prompt", name, part["text"], other["text"])
+            else:
+                yield from _walk("prompt", name, part, other)
+
+    def _results(self, before: Any, after: Any) -> Iterator[Difference]:
+        """Yield at most one difference for each result: its text and its structured value often say the same."""
+        parts = cast("Iterator[tuple[Any, Any]]", zip_longest(before["parts"], after["parts"]))
+        for part, other in parts:
+            path = f"results.{(part or other)['name']}"
+            if part is None or other is None:
+                yield _difference("tool result", path, part or ABSENT, other or ABSENT)
+                continue
+            contents, rest = map(_content, (part, other)), ({**one, "content": None} for one in (part, other))
+            yield from islice(
+                chain(_walk("tool result", path, *contents), _walk("tool result", path, *rest)),
+                1,
+            )
+
+
+def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Return the values that stand at the same places of both prompts; none if others are written there."""
+    pairs = [(json.loads(one), json.loads(other)) for one, other in zip(old, new, strict=False)]
+    same = len(old) == len(new) and all(one["written"] == other["written"] for one, other in pairs)
+    return pairs if same else []
+
+
+def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
+    """Return whether two texts differ only in these values, which come in this order, each once or more."""
+    if _is_cosmetic(old, new):
+        return True
+    if not changed:
+        return False
+    before, after = changed[0]
+    place = old.find(before)
+    while place >= 0 and new.startswith(old[:place]):
+        rest = old[place + len(before) :], new[place + len(after) :]
+        again = (changed[1:], changed) if before else (changed[1:],)
+        if new.startswith(after, place) and any(_explained(*rest, later) for later in again):
+            return True
+        place = old.find(before, place + 1)
+    return False
+
+
+def _content(result: Any) -> Any:
+    """Return the content of a result; for one text, its JSON if it is JSON, so that a difference has a path in it."""
+    match result["content"]:
+        case [{"type": "text", "text": text}]:
+            data = _read_json(text)
+            return text if data is None else data
+        case content:
+            return content
+
+
+def _read_json(text: str) -> Any:
+    """Return the object or list of a text that is JSON, else None."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return data if is_shallow(data) else None
+
+
+def _words(message: Any) -> str:
+    return "\n".join(part.get("text", f"[{part['type']}]") for part in message["parts"])
+
+
+def _prompts(messages: Sequence[Any]) -> str:
+    prompts = [one_line(_words(message), BEFORE) for message in messages if message["role"] == "user"]
+    return " | ".join(prompts) or ABSENT
+
+
+# -- two values ------------------------------------------------------------------------------------
+
+
+def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Difference]:
+    """Yield the differences of two JSON values, each at the deepest path that both have."""
+    match before, after:
+        case dict(), dict():
+            one, other = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
+            for name in [*one, *(name for name in other if name not in one)]:
+                yield from _walk(cause, f"{path}.{name}", one.get(name, ABSENT), other.get(name, ABSENT))
+        case list(), list() if len(cast("Any", before)) == len(cast("Any", after)):
+            pairs = zip(cast("list[Any]", before), cast("list[Any]", after), strict=True)
+            for index, pair in enumerate(pairs):
+                yield from _walk(cause, f"{path}[{index}]", *pair)
+        case str(), str() if _is_cosmetic(before, after):
+            pass
+        case _ if not same_json(before, after):
+            yield _difference(cause, path, before, after)
+        case _:
+            pass
+
+
+def _is_cosmetic(before: str, after: str) -> bool:
+    """Return whether two texts differ only in white space at line ends, order of JSON, ids, and blanked secrets."""
+    if before == after:
+        return True
+    one, other = _tidy(before), _tidy(after)
+    if one == other or _fits_blanks(one, other) or _fits_blanks(other, one):
+        return True
+    data = _read_json(one)
+    return data is not None and record_line(data) == record_line(_read_json(other))
+
+
+def _tidy(text: str) -> str:
+    return _HANDLE.sub(r'\1"..."', _LINE_ENDS.sub("", text.replace("\r\n", "\n"))).rstrip("\n")
+
+
+def _fits_blanks(blanked: str, text: str) -> bool:
+    """Return whether a text is the blanked one with the secrets in it, which this machine may not know as secrets."""
+    first, *rest = blanked.split(BLANK)
+    if not rest or not text.startswith(first):
+        return False
+    place = len(first)
+    for piece in rest[:-1]:
+        place = text.find(piece, place) + len(piece)
+        if place < len(piece):
+            return False
+    return len(text) - place >= len(rest[-1]) and text.endswith(rest[-1])
+
+
+def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:
+    one, other = (value if isinstance(value, str) else record_line(value) for value in (before, after))
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    start = max(same - BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
+    return Difference(cause, clip(field, LONGEST), _piece(one, start), _piece(other, start))
+
+
+def _piece(text: str, start: int) -> str:
+    return f"{'…' * bool(start)}{clip(text[start:], LONGEST)}"

@@ -1,0 +1,225 @@
+"""What a session does with its cassette: its mode, its place among the takes, and the turn on tape."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from agentmagic import settings
+from agentmagic.agent import Agent
+from agentmagic.errors import CassetteError, UsageError
+from agentmagic.events import Notice, PromptValue
+from agentmagic.messages import Message, Text
+from agentmagic.providers.base import Advising, Model, honoured
+from agentmagic.providers.registry import address_of
+from agentmagic.replay.cassette import Cassette, Take, prompt_parts
+from agentmagic.replay.exchange import Chain, Json, blanked
+from agentmagic.replay.player import Player, Verdict
+from agentmagic.replay.recorder import TurnRecorder
+from agentmagic.replay.tape import TurnTape
+from agentmagic.settings import MODES, Replay
+
+RECORDS = ("record", "auto")
+NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
+
+
+class Deck:
+    """The cassette of a session and the mode in which it is used.
+
+    `name` is the session's in a notebook, "" in a script. `verdicts` are those of all requests that were replayed.
+    """
+
+    def __init__(self, path: str | Path | None = None, mode: Replay | None = None) -> None:
+        self.name = ""
+        self.verdicts: list[Verdict] = []
+        self.playing: Replay = "live"
+        self.forked = False
+        self._path: Path | None = None
+        self._brought = path is not None
+        self._mode: Replay | None = None
+        self._cassette: Cassette | None = None
+        self._next = 0
+        self._started = False
+        self._place: tuple[Take, Take | None, list[Take]] | None = None
+        if path is not None:
+            self.insert(path)
+        if mode is not None:
+            self.choose(mode)
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the cassette, as the environment or the session names it."""
+        named = settings.variable(settings.CASSETTE)
+        return Path(named) if named else self._path
+
+    @property
+    def mode(self) -> Replay:
+        """The mode of the next turn, as the environment or the session says."""
+        return settings.replay_override() or self._mode or "live"
+
+    def answers(self, mode: Replay | None = None) -> bool:
+        """Return whether the tape answers in place of a model, in this mode or the usual one."""
+        return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
+
+    def is_frozen(self, mode: Replay | None = None) -> bool:
+        """Return whether no tool runs and the user is not asked, in this mode or the usual one."""
+        return (settings.replay_override() or mode or self.mode) in ("replay", "replay-tools")
+
+    def insert(self, path: str | Path) -> None:
+        """Use the cassette of a file from now on; the file need not exist."""
+        self._path = settings.file_of(path)
+        self.rewind()
+
+    def join(self, name: str, path: Path | None, mode: Replay | None) -> None:
+        """Use the cassette and the mode of a notebook, whose session has this name, unless the session has its own."""
+        if not self._brought:
+            self.name = name
+        if path is not None and self._path is None:
+            self.insert(path)
+        if mode is not None and self._mode is None:
+            self.choose(mode)
+
+    def choose(self, mode: Replay) -> None:
+        """Use the cassette in this mode from now on. Raises UsageError for a word that is no mode."""
+        if mode not in MODES:
+            message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
+            raise UsageError(message)
+        self._mode = mode
+        self.forked = False
+
+    def rewind(self) -> None:
+        """Begin with the first take again."""
+        self._next, self._started, self.forked = 0, False, False
+
+    def turn(  # noqa: PLR0913  (what a turn is made of)
+        self,
+        prompt: Message,
+        recipe: Agent,
+        real: Callable[[], Model],
+        *,
+        mode: Replay | None = None,
+        values: Sequence[PromptValue] = (),
+        notices: deque[Notice] | None = None,
+    ) -> TurnTape | None:
+        """Return the next turn on tape, None if the turn is live.
+
+        Raises UsageError without a cassette, and CassetteError for one that cannot be used.
+        """
+        self.playing = playing = settings.replay_override() or mode or self.mode
+        if playing == "live":
+            return None
+        if (path := self.path) is None:
+            message = f"The mode {playing} needs a cassette. {NAME_ONE}"
+            raise UsageError(message)
+        cassette = self._cassette = Cassette.at(path)
+        head = self._head(prompt, values)
+        index, exact = self._find(cassette, head)
+        if playing not in RECORDS and index is None:
+            what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
+            raise CassetteError(f"{what} {path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
+        own = self._own(cassette)
+        plays = index is not None and playing != "record" and not (playing == "auto" and (self.forked or not exact))
+        player = Player(cassette, own[index]) if plays and index is not None else None
+
+        def recorder() -> TurnRecorder:
+            return self._record(cassette, head, recipe, real())
+
+        name = self._model_name(recipe, player, real)
+        tape = TurnTape(
+            self, player, recorder if playing in RECORDS else None, real, name, str(head["turn"]), values, notices
+        )
+        if player is not None and index is not None:
+            self._next, self._started = index + 1, True
+        return tape
+
+    def finish(self, tape: TurnTape) -> None:
+        """Put what was recorded of a turn into its place on the cassette."""
+        if tape.recorder is None or self._place is None or self._cassette is None:
+            return
+        take, after, instead = self._place
+        self._place = None
+        self._cassette.settle(take, after, instead)
+        self._next, self._started = self._own(self._cassette).index(take) + 1, True
+
+    def _own(self, cassette: Cassette) -> list[Take]:
+        return cassette.of_session(self.name)
+
+    def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
+        """Return the place of the take to play, and whether it has this prompt; the nearest one if none has."""
+        own = self._own(cassette)
+        same = [index for index, take in enumerate(own) if _asked(take.head) == _asked(head)]
+        whole = [index for index in same if own[index].ended] or same
+        later = [index for index in whole if index >= self._next]
+        if whole:
+            return (later or whole)[0], True
+        if not own:
+            return None, False
+        here = min(self._next, len(own) - 1)
+        if _likeness(own[here], head) > 0.3:  # noqa: PLR2004  (a prompt that was changed, not another one)
+            return here, False
+        return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
+
+    def _record(self, cassette: Cassette, head: Json, recipe: Agent, model: Model) -> TurnRecorder:
+        """Begin a take where the turn belongs, and return its recorder."""
+        own = self._own(cassette)
+        index, exact = self._find(cassette, head)
+        place = index if exact and index is not None else min(self._next, len(own))
+        instead = [take for take in own if not take.ended]
+        if exact or (self._started and place < len(own)):
+            instead.append(own[place])
+        if self._started and place > self._next:
+            instead += own[self._next : place]
+        before = [take for take in own[:place] if take not in instead]
+        take = Take({**head, **_facts(recipe, model)})
+        if self.name:
+            take.head["session"] = self.name
+        cassette.begin(take)
+        self._place = (take, before[-1] if before else None, instead)
+        chain = cassette.chain_after(before[-1]) if before else Chain()
+        chain.begin(prompt_parts(take.head))
+        return TurnRecorder(cassette, take, chain)
+
+    def _head(self, prompt: Message, values: Sequence[PromptValue]) -> Json:
+        head: Json = {"turn": blanked(prompt.text)}
+        if not (len(prompt.parts) == 1 and isinstance(prompt.parts[0], Text)):
+            assert self._cassette is not None  # noqa: S101  (set before)
+            head["parts"] = self._cassette.keep_bytes(blanked(prompt.parts))
+        if values:
+            head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
+        return head
+
+    def _model_name(self, recipe: Agent, player: Player | None, real: Callable[[], Model]) -> str:
+        """Return the name of the model that a turn asks for. No model is made for it if the tape answers."""
+        if player is None or self.playing == "replay-tools":
+            return real().name
+        head, spec = player.take.head, _spec(recipe)
+        known = str(head.get("model", ""))
+        return known if spec in ("", known, head.get("asked")) else spec
+
+
+def _spec(recipe: Agent) -> str:
+    """Return the model as the user wrote it, "" if none is chosen."""
+    chosen: Any = settings.model_override() or recipe.model or ""
+    return chosen if isinstance(chosen, str) else str(chosen.name)
+
+
+def _facts(recipe: Agent, model: Model) -> Json:
+    """Return what replay must know of a model, which it does not make."""
+    spec, kept = _spec(recipe), honoured(model, recipe.settings).given
+    facts: Json = {
+        "model": model.name,
+        "asked": spec if spec != model.name else "",
+        "address": blanked(address_of(model) or ""),
+        "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
+        "left out": [name for name in recipe.settings.given if name not in kept],
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _asked(head: Json) -> tuple[Any, Any]:
+    return head.get("turn"), head.get("parts")
+
+
+def _likeness(take: Take, head: Json) -> float:
+    return SequenceMatcher(None, take.prompt[:1000], str(head["turn"])[:1000], autojunk=False).ratio()

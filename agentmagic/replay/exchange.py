@@ -1,0 +1,266 @@
+"""What a model is sent, as JSON, and as its difference to the request before.
+
+Secrets are blanked before anything is compared or hashed, in recording and in replay.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from agentmagic.messages import NOTEBOOK, Example, Message, ToolDef
+from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, Request
+from agentmagic.secrets import redact
+from agentmagic.serialization import from_json, to_json
+
+Json = dict[str, Any]
+SAME = "same"
+
+
+def blanked(value: Any) -> Any:
+    """Return a value of ours, or JSON data, as plain JSON data without secrets."""
+    return to_json(value, _blank)
+
+
+def _blank(value: Any) -> Any:
+    return redact(value) if isinstance(value, str) else value
+
+
+def short_digest(text: str | bytes) -> str:
+    """Return a digest of 16 hexadecimal digits."""
+    return hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def definition(tool: ToolDef) -> Json:
+    """Return a tool's definition as JSON, without fields at their default."""
+    data = cast("Json", blanked(asdict(tool)))
+    return {name: value for name, value in data.items() if value and (name, value) != ("server", NOTEBOOK)}
+
+
+def tool_def(data: Mapping[str, Any]) -> ToolDef:
+    """Return the definition that `definition` wrote."""
+    examples = tuple(Example(one["question"], one["arguments"]) for one in data.get("examples", ()))
+    fields: Json = {"description": "", **data, "examples": examples}
+    return ToolDef(**fields)
+
+
+class Encoder:
+    """Turns requests into JSON; each message, which many requests repeat, is turned once."""
+
+    def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
+        self._keep_bytes = keep_bytes
+        self._known: dict[int, tuple[Message, Json]] = {}
+
+    def request(self, request: Request) -> Json:
+        """Return a request as JSON, fields at their default left out."""
+        data: Json = {
+            "instructions": blanked(request.instructions),
+            "tools": [definition(tool) for tool in request.tools],
+            "tool_choice": "" if request.tool_choice == "auto" else request.tool_choice,
+            "output": request.output and blanked({"name": request.output.name, "schema": request.output.schema}),
+            "settings": blanked({name: getattr(request.settings, name) for name in request.settings.given}),
+            "decision": request.decision and request.decision.kind,
+            "messages": [self._message(one) for one in request.messages],
+        }
+        return {name: value for name, value in data.items() if value}
+
+    def _message(self, message: Message) -> Json:
+        known = self._known.get(id(message))
+        if known is None:
+            data = self._keep_bytes(blanked(message))
+            del data["type"]
+            self._known[id(message)] = known = (message, data)
+        return known[1]
+
+
+def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Request:
+    """Return the request that was written as JSON. Raises ValueError for data of none."""
+    output, kind = data.get("output"), data.get("decision")
+    return Request(
+        tuple(message_of(one, restore) for one in data.get("messages", ())),
+        data.get("instructions", ""),
+        tuple(map(tool_def, data.get("tools", ()))),
+        data.get("tool_choice", "auto"),
+        output and OutputSchema(output["name"], output["schema"]),
+        ModelSettings(**data.get("settings", {})),
+        kind and PlanQuestion(kind, ""),
+    )
+
+
+def message_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Message:
+    """Return the message that was written as JSON. Raises ValueError for data of none."""
+    return from_json(restore({"type": "message", **data}))
+
+
+class Chain:
+    """The requests of a conversation, each written as its difference to those before.
+
+    A request without messages is the one before, with the answer, the results and the prompt that followed. In any
+    other, messages that the request before had are kept. A part that stands on the tape already, in an answer or a
+    result of this turn or of the one before, is named by its place.
+    """
+
+    def __init__(self) -> None:
+        self._fields: Json = {}
+        self._messages: list[Json] = []
+        self._tools: dict[str, Json] = {}
+        self._names: dict[str, str] = {}
+        self._parts: dict[str, Json] = {}
+        self._calls: list[Json] = []
+        self._aside = False
+        self._tail: list[Json] = []
+        self._answers: dict[int, Json] = {}
+        self._results = 0
+        self._sources: list[Json] = []
+
+    def begin(self, prompt: Sequence[Json]) -> None:
+        """Begin a turn; what the turn before last had is not named any more."""
+        before = {f"^{name}": part for name, part in self._parts.items() if not name.startswith("^")}
+        self._parts, self._names = {}, {}
+        for name, part in before.items():
+            self._add(name, part)
+        for index, part in enumerate(prompt):
+            self._add(f"=prompt {index}", part)
+        self._results = 0
+        self._settle()
+        self._tail.append({"role": "user", "parts": list(prompt)})
+
+    def list_tools(self, sources: Sequence[Json] | str) -> list[Json]:
+        """Take in the list of tools of a turn, to which later requests refer by name, and return it in whole."""
+        self._sources = self._sources if isinstance(sources, str) else list(sources)
+        self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
+        return self._sources
+
+    def listed(self, sources: Sequence[Json]) -> list[Json] | str:
+        """Take in the list of tools of a turn, and return how it is written."""
+        same = bool(sources) and list(sources) == self._sources
+        self.list_tools(sources)
+        return SAME if same else list(sources)
+
+    def answered(self, answer: Json) -> None:
+        """Take in the answer to a request."""
+        parts = cast("list[Json]", answer.get("parts", []))
+        self._calls = [part for part in parts if part["type"] == "tool_call"]
+        if not self._aside and not (answer.keys() & {"error", "stopped"}):
+            self._settle()
+            self._tail.append({"role": "assistant", "parts": parts})
+        for index, part in enumerate(parts):
+            self._add(f"=answer {answer['answer']}.{index}", part)
+
+    def call_of(self, result: Json) -> Json:
+        """Return the call of a result, as the last answer has it, or as it stands in the result itself."""
+        index: int = result.get("call", -1)
+        call: Json = {"id": "", "arguments": {}}
+        if 0 <= index < len(self._calls) and self._calls[index].get("name") == result["result"]:
+            call = self._calls[index]
+        return {name: result.get(name, call[name]) for name in ("id", "arguments")}
+
+    def result(self, result: Json) -> None:
+        """Take in the result of a call."""
+        part: Json = {"type": "tool_result", "call_id": self.call_of(result)["id"], "name": result["result"]}
+        part["content"] = [{"type": "text", "text": result["text"]}] if "text" in result else result.get("content", [])
+        part |= {name: result[name] for name in ("status", "structured", "done", "server") if name in result}
+        self._add(f"=result {self._results}", part)
+        self._results += 1
+        self._answers[result.get("call", 0)] = part
+
+    def _settle(self) -> None:
+        """Put the results of a step behind its calls, in the order of the calls."""
+        if self._answers:
+            parts = [part for _, part in sorted(self._answers.items())]
+            self._tail.append({"role": "tool", "parts": parts})
+            self._answers = {}
+
+    def _expected(self) -> list[Json]:
+        """Return the messages that the next request has if it goes on with the conversation."""
+        self._settle()
+        return [*self._messages, *self._tail]
+
+    def feed(self, document: Json) -> Json:
+        """Take in a document of a take. Return its request in whole, or its list of tools, or else {}.
+
+        Raises ValueError for a request that refers to what is not there.
+        """
+        match document:
+            case {"sources": sources}:
+                return {"sources": self.list_tools(sources)}
+            case {"request": _}:
+                return self.decode(document)
+            case {"answer": _}:
+                self.answered(document)
+            case {"result": str()}:
+                self.result(document)
+            case _:
+                pass
+        return {}
+
+    def difference(self, document: Json, whole: Json) -> Json:
+        """Take in a document with what `feed` returned of it, and return how it is written."""
+        match document:
+            case {"sources": _}:
+                return {**document, "sources": self.listed(whole["sources"])}
+            case {"request": number, "digest": digest}:
+                return {"request": number, "digest": digest, **self.encode(whole)}
+            case _:
+                self.feed(document)
+                return document
+
+    def encode(self, request: Json) -> Json:
+        """Return the difference of a request to the one before."""
+        fields = {name: value for name, value in request.items() if name != "messages"}
+        if tools := fields.get("tools"):
+            fields["tools"] = [one["name"] if self._tools.get(one["name"]) == one else one for one in tools]
+        changed = {
+            name: fields.get(name) for name in {**fields, **self._fields} if fields.get(name) != self._fields.get(name)
+        }
+        messages = request.get("messages", [])
+        if messages == self._expected():
+            self._take(fields, messages, len(messages))
+            return changed
+        pairs = zip(messages, self._messages, strict=False)
+        keep = next((index for index, (one, other) in enumerate(pairs) if one is not other and one != other), None)
+        keep = min(len(messages), len(self._messages)) if keep is None else keep
+        self._take(fields, messages, keep)
+        new = [{**one, "parts": [self._named(part) for part in one["parts"]]} for one in messages[keep:]]
+        return {**changed, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
+
+    def decode(self, difference: Mapping[str, Any]) -> Json:
+        """Return the request of which this is the difference. Raises ValueError if what it refers to is not there."""
+        try:
+            own = ("instructions", "tools", "tool_choice", "output", "settings", "decision")
+            changed = {name: difference[name] for name in own if name in difference}
+            fields = {name: value for name, value in {**self._fields, **changed}.items() if value is not None}
+            expected = self._expected()  # also if it is not used: it settles the results, as `encode` does
+            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else expected
+            tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
+        except (KeyError, TypeError) as error:
+            message = f"it refers to {error}, which is not there"
+            raise ValueError(message) from None
+        self._take(fields, messages, difference.get("keep", 0 if "messages" in difference else len(messages)))
+        return {**fields, **({"tools": tools} if tools else {}), "messages": messages}
+
+    def _kept(self, difference: Mapping[str, Any]) -> list[Json]:
+        keep = int(difference.get("keep", 0))
+        if keep > len(self._messages):
+            message = "it keeps more messages than there are"
+            raise ValueError(message)
+        new: list[Json] = [
+            {**one, "parts": [self._parts[part] if isinstance(part, str) else part for part in one["parts"]]}
+            for one in difference.get("messages", ())
+        ]
+        return [*self._messages[:keep], *new]
+
+    def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
+        self._fields = fields
+        # A question aside, for a summary or a judgement, leaves the conversation as it is.
+        self._aside = not keep and len(messages) <= 2 and bool(self._messages)  # noqa: PLR2004
+        if not self._aside:
+            self._messages, self._tail = messages, []
+
+    def _add(self, name: str, part: Json) -> None:
+        self._parts[name] = part
+        self._names[json.dumps(part, sort_keys=True, default=str)] = name
+
+    def _named(self, part: Json) -> Json | str:
+        return self._names.get(json.dumps(part, sort_keys=True, default=str), part)

@@ -1,0 +1,443 @@
+"""Plays one turn back: each request is compared with the recorded one, then its answer comes from the tape."""
+
+import asyncio
+import re
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from agentmagic import errors
+from agentmagic.errors import BadRequest, CassetteError, ProviderError, ReplayMismatch, ToolError, TurnTimeout, said
+from agentmagic.events import (
+    ApprovalAsked,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    QuestionAsked,
+    Reply,
+    StepFinished,
+    ToolFinished,
+    TurnFinished,
+)
+from agentmagic.messages import ToolCall, ToolResult, Usage
+from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
+from agentmagic.replay.bound_values import put_back
+from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
+from agentmagic.replay.exchange import Json, blanked, message_of, request_of
+from agentmagic.replay.recorder import DIGEST, WORD, spellings
+from agentmagic.serialization import from_json, same_json
+from agentmagic.text import clip, one_line
+from agentmagic.tools.base import ToolContext
+
+COSMETIC = "cosmetic"
+WAYS_OUT = (
+    "Undo the change to keep the recording. To record the cell anew, run it with %agent record "
+    "(AGENTMAGIC_REPLAY=record); to go on live from here, %agent auto."
+)
+PASSES = 20
+"""Passes of the loop that a call without an answer of the user waits for an "always" that covers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What replay found of one request: its turn's prompt, its number, and the cause, "same" if nothing differs."""
+
+    prompt: str
+    step: int
+    cause: str
+    differences: tuple[Difference, ...] = ()
+
+
+class Player:
+    """Reads the documents of one take."""
+
+    def __init__(self, cassette: Cassette, take: Take) -> None:
+        self.take = take
+        self.cassette = cassette
+        self._records = RequestRecords()
+        self.asked: list[Json] = []
+        self._answers: dict[int, Json] = {}
+        self._waits: dict[int, float] = {}
+        self._results: dict[tuple[int, int], Json] = {}
+        self._ranks: dict[tuple[int, int], int] = {}
+        self._approvals = defaultdict[tuple[int, int], deque[Json]](deque)
+        self._questions = defaultdict[str, deque[Json]](deque)
+        self._played: set[int] = set()
+        self._used: set[int] = set()
+        self._end: Json = {}
+        self._swapped: dict[str, Json] = {}
+        for document in take.documents:
+            try:
+                self._sort(document)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                where = f"{cassette.path.name}, {take.prompt!r:.60}, {next(iter(document), '')}:"
+                message = f"{where} something is missing or has another form. Undo the edit, or record it again."
+                raise CassetteError(message) from None
+        self.halt: Callable[[], object] = lambda: None
+        self._seconds = deque(cast("list[float]", self._end.get("steps", [])))
+
+    def _sort(self, document: Json) -> None:
+        match document:
+            case {"request": int(), "digest": str()}:
+                self.asked.append(document)
+            case {"answer": int() as number}:
+                self._answers[number] = document
+            case {"wait": int() | float() as seconds}:
+                self._waits[len(self.asked)] = seconds
+            case {"approval": _, "step": int() as step, "call": int() as call}:
+                self._approvals[step, call].append(document)
+            case {"question": str() as text}:
+                self._questions[text].append(document)
+            case {"result": str(), "step": int() as step, "call": int() as call}:
+                self._ranks[step, call] = len(self._results)
+                self._results[step, call] = document
+            case {"end": str()}:
+                self._end = document
+            case {"sources": _} | {"stop": _}:
+                pass
+            case _:
+                raise ValueError
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def find(self, asked: RequestRecord, number: int) -> tuple[Json | None, tuple[Difference, ...]]:
+        """Return the recorded request that is the same, else the next one, and how that differs."""
+        left = [one for one in self.asked if one["request"] not in self._played]
+        digest = asked.digest[:DIGEST]
+        found = next((one for one in left if one["digest"] == digest), None)
+        if found is not None:
+            return self._play(found), ()
+        if not left:
+            if not self.take.ended:
+                raise CassetteError(self.broken_off)
+            there = f"{len(self.asked)} requests"
+            return None, (Difference("order", "requests", there, f"request {number}"),)
+        return self._play(left[0]), self._differences(left[0], asked)
+
+    def _play(self, request: Json) -> Json:
+        self._played.add(request["request"])
+        return request
+
+    def _differences(self, request: Json, asked: RequestRecord) -> tuple[Difference, ...]:
+        chain = self.cassette.chain_before(self.take)
+        for document, whole in self.cassette.requests(self.take, chain):
+            if document is request:
+                try:
+                    recorded = request_of(whole, self.cassette.restore)
+                except (ValueError, KeyError, TypeError) as error:
+                    message = f"{self.cassette.path.name}: request {request['request']} of {self.take.prompt!r:.60} "
+                    raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
+                record = self._records(recorded, str(self.take.head.get("model", "")))
+                values = tuple(map(record_line, self.take.head.get("values", ())))
+                return compare(replace(record, values=values), asked)
+        return ()
+
+    def before(self, request: Json | None) -> list[tuple[Json, Json]]:
+        """Return the documents before a request, each with what it stands for in whole."""
+        found: list[tuple[Json, Json]] = []
+        for document, whole in self.cassette.requests(self.take, self.cassette.chain_before(self.take)):
+            if document is request or "end" in document:
+                break
+            found.append((document, whole))
+        return found
+
+    @property
+    def broken_off(self) -> str:
+        """Why nothing can be played behind the last document."""
+        return (
+            f"The recording of {self.take.prompt!r:.60} in {self.cassette.path.name} breaks off after request "
+            f"{len(self._answers)}: its kernel was killed, or the file was cut. Record the cell again: %agent record"
+        )
+
+    @property
+    def unplayed(self) -> int:
+        """How many recorded requests were not asked."""
+        return len(self.asked) - len(self._played)
+
+    async def events(self, request: Json) -> AsyncIterator[ModelEvent]:
+        """Yield the events of the answer to a recorded request. Raises the error that it ended with."""
+        number = request["request"]
+        answer = self._answers.get(number)
+        if answer is None:
+            if self.take.ended:
+                await self.stop()
+            raise CassetteError(self.broken_off)
+        try:
+            played = list(self._decoded(answer))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
+            message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
+            raise CassetteError(message) from None
+        for event in played:
+            await asyncio.sleep(0)  # lets a cancel in
+            yield event
+        if "error" in answer:
+            raise self._error(answer["error"], self._waits.get(number))
+        if "stopped" in answer:
+            await self.stop()
+
+    def _decoded(self, answer: Json) -> Iterator[ModelEvent]:
+        parts = [from_json(self.cassette.restore(part)) for part in answer["parts"]]
+        texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
+        flow = list(_words(answer["chunks"]))
+        lengths = _lengths(flow)
+        for place, data in enumerate(answer["parts"]):
+            if not texts[place] and place in lengths:
+                found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
+                texts[place] = found[0]  # IndexError: the text was edited, and its chunks were not
+        heard, current = [0] * len(parts), 0
+        for word in flow:
+            if word[0] in "+-@":
+                current = int(word[1:])
+                part = parts[current]
+                if word[0] == "+":
+                    kind = answer["parts"][current]["type"]
+                    yield PartStarted(current, kind, part.name if isinstance(part, ToolCall) else "")
+                elif word[0] == "-":
+                    yield PartFinished(current, part)
+                continue
+            text, start = texts[current], heard[current]
+            end = start + (len((WORD.match(text, start) or [""])[0]) if word == "w" else int(word))
+            heard[current] = end
+            yield PartDelta(current, text[start:end])
+        if "usage" in answer:
+            end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True))
+            yield ModelFinished(_usage(answer["usage"]), *end)
+
+    def _error(self, data: Mapping[str, Any], wait: float | None) -> ProviderError:
+        kind: Any = getattr(errors, data["kind"], None)
+        known = isinstance(kind, type) and issubclass(kind, ProviderError)
+        error = kind(data["text"]) if known else ProviderError(data["text"])
+        error.status = data.get("status")
+        error.retry_after = data.get("retry_after") if wait is None else wait
+        error.retryable = data.get("retryable", False)
+        error.usage = _usage(data["usage"]) if "usage" in data else None
+        return error
+
+    async def stop(self) -> None:
+        """End the turn as the recorded one ended here: by its time limit, or by the user."""
+        if self._end.get("end") == "timeout":
+            raise TurnTimeout(self._end.get("error", ""))
+        self.halt()
+        await asyncio.Event().wait()
+
+    @property
+    def over(self) -> bool:
+        """Whether the recorded turn was ended here, by its time limit or by the user."""
+        return not self.unplayed and self._end.get("end") in ("timeout", "cancelled")
+
+    @property
+    def sources(self) -> list[Json]:
+        """The sources of tools, as they were listed."""
+        listed = [whole["sources"] for document, whole in self.before(None) if "sources" in document]
+        return listed[0] if listed else []
+
+    @property
+    def chosen(self) -> list[str] | None:
+        """The names of the tools that the model took, None if it took all."""
+        return next((document.get("chosen") for document in self.take.documents if "sources" in document), None)
+
+    @property
+    def called(self) -> list[str]:
+        """The recorded calls, each as one line."""
+        return [f"{one['result']}({self.arguments(one)})" for one in self._results.values()]
+
+    # -- tools and the user --------------------------------------------------------------------
+
+    def result_of(self, place: tuple[int, int], call: ToolCall) -> Json | None:
+        """Return the recorded result of a call by its place, or of an equal call of the turn; None if there is none."""
+        known = (self._results.get(place), *self._results.values())
+        same = [one for one in known if one is not None and self._same(one, call)]
+        unused = [one for one in same if id(one) not in self._used]
+        found = (unused or same or [None])[0]
+        self._used.add(id(found))
+        return found
+
+    def _same(self, result: Json, call: ToolCall) -> bool:
+        return result["result"] == call.name and same_json(self.arguments(result), blanked(call.arguments))
+
+    def arguments(self, result: Json) -> Any:
+        """Return the arguments of a recorded call."""
+        if "arguments" in result:
+            return result["arguments"]
+        step = [one for one in self.take.documents if "answer" in one or one is result]
+        answer = step[step.index(result) - 1]
+        calls = [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
+        return calls[result["call"]]["arguments"]
+
+    async def play_call(self, document: Json, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Do what a recorded call did with the turn, and return its result."""
+        for _ in range(self._ranks[document["step"], document["call"]]):
+            await asyncio.sleep(0)  # calls of a step end in the order in which they did
+        self._swapped[call.id] = document
+        for aside in document.get("asides", ()):
+            await _repeat(aside, context)
+        if document.get("status") == "interrupted":
+            await self.stop()
+        return self._result(document, call)
+
+    def _result(self, document: Json, call: ToolCall) -> ToolResult:
+        fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
+        content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
+        data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
+        return from_json(self.cassette.restore(data))
+
+    async def intent(self, question: ApprovalAsked | QuestionAsked, place: tuple[int, int]) -> Intent | None:
+        """Return what the user answered."""
+        if isinstance(question, QuestionAsked):
+            asked = self._questions.get(blanked(question.text))
+            answer = asked.popleft()["answer"] if asked else None
+            return None if answer is None else Reply(question.id, answer)
+        if not (given := self._approvals.get(place)):
+            for _ in range(PASSES):
+                await asyncio.sleep(0)
+            ran = place in self._results and self._results[place].get("ran", True)
+            return Approve(question.id) if ran else None
+        document = given.popleft()
+        match document.get("answer"):
+            case "yes" | "always" as word:
+                return Approve(question.id, word == "always", document.get("arguments"))
+            case "no":
+                return Deny(question.id, document.get("reason", ""))
+            case _:
+                return None
+
+    def heard(self, event: Event) -> Event:
+        """Return an event with the times that it had, and the result of a call as it was recorded."""
+        match event:
+            case StepFinished() if self._seconds:
+                return replace(event, seconds=self._seconds.popleft())
+            case TurnFinished(result=result) if "seconds" in self._end:
+                return TurnFinished(replace(result, seconds=self._end["seconds"]))
+            case _:
+                return self.heard_call(event)
+
+    def heard_call(self, event: Event) -> Event:
+        """Return the end of a call that was played as it was recorded, and any other event as it is."""
+        match event:
+            case ToolFinished(result=result) if (document := self._swapped.pop(result.call_id, None)) is not None:
+                call = ToolCall(result.call_id, result.name, {})
+                seconds, traceback = document.get("seconds", 0.0), document.get("traceback", "")
+                rich = tuple(map(str, document.get("rich", ())))  # sanitised where it is shown
+                return ToolFinished(self._result(document, call), seconds, traceback, rich)
+            case _:
+                return event
+
+
+class CassetteModel:
+    """Answers from a recording: requests that it has, from any model that was recorded."""
+
+    def __init__(self, path: str) -> None:
+        self.name = f"cassette:{path}"
+        self._path = path
+        self._records = RequestRecords()
+
+    def honours(self, settings: ModelSettings) -> tuple[str, ...]:
+        """Return all names: a recording is the same with any settings."""
+        return settings.given
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Yield the recorded answer. Raises BadRequest if the request is not on the cassette."""
+        cassette = Cassette.at(self._path)
+        words = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
+        for take in sorted(cassette.takes, key=lambda take: take.prompt != words):
+            player = Player(cassette, take)
+            record = self._records(request, str(take.head.get("model", "")))
+            record = replace(record, values=tuple(map(record_line, take.head.get("values", ()))))
+            found, differences = player.find(record, 1) if player.asked else (None, ())
+            if found is not None and not [one for one in differences if one.cause != COSMETIC]:
+                async for event in player.events(found):
+                    yield event
+                return
+        nearest = ", ".join(repr(clip(take.prompt, 40)) for take in cassette.takes[:5]) or "none"
+        message = f"The cassette {self._path} has no answer to this request. Its prompts: {nearest}."
+        raise BadRequest(message)
+
+    async def aclose(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def make(path: str) -> CassetteModel:
+    """Return the model that answers from a cassette. Raises CassetteError if there is none."""
+    if not Cassette.at(path).takes:
+        message = f"There is no recording in {path}. Write cassette:FILE, or record it: %agent record"
+        raise CassetteError(message)
+    return CassetteModel(path)
+
+
+async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
+    match aside:
+        case ["progress", done, total, words]:
+            context.progress(done, total, words)
+        case ["tell", words]:
+            context.tell(words)
+        case ["ask", question]:
+            with suppress(ToolError):
+                await context.ask(question)
+        case ["complete", messages, instructions, limit]:
+            asked = [message_of(one, lambda data: data) for one in messages]
+            with suppress(ToolError, ProviderError):
+                await context.complete(asked, instructions, max_tokens=limit)
+        case ["variables", dict()]:
+            await put_back(aside[1], context)
+        case ["gone", words]:
+            raise errors.ServerError(words)
+        case _:
+            pass
+
+
+def mismatch(
+    cassette: Cassette, take: Take, step: int, differences: Sequence[Difference], prompt: str = ""
+) -> ReplayMismatch:
+    """Return the error of a request that is not as recorded: cell, step and field, both values, the ways out."""
+    where = f"Cell {clip(prompt or take.prompt, 60)!r}, step {step}"
+    if prompt and prompt != take.prompt:
+        where += f" (nearest recording: {clip(take.prompt, 60)!r})"
+    first = differences[0]
+    words = (
+        f"{where}: {first.field} is not as recorded in {cassette.path.name} (cause: {first.cause}). "
+        f"Recorded: {first.before!r}; now: {first.after!r}."
+    )
+    more = f" {len(differences) - 1} more differ." if len(differences) > 1 else ""
+    return ReplayMismatch(f"{words}{more} {WAYS_OUT}", differences)
+
+
+def _brief(error: Exception) -> str:
+    return one_line(said(error), 120).rstrip(".")
+
+
+def _usage(counts: Sequence[Any]) -> Usage:
+    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0)[len(counts) :]]
+    given, cached, output, reasoning, cost = whole
+    return Usage(given, cached, output, reasoning, 0, cost)
+
+
+def _words(line: str) -> Iterator[str]:
+    """Yield each word of a line of runs."""
+    for word in str(line).split():
+        found = re.fullmatch(r"([+@-]\d{1,6}|w|\d{1,9})(?:\*(\d{1,6}))?", word)
+        if found is None:
+            message = f"{word!r} is no chunk"
+            raise ValueError(message)
+        yield from [found[1]] * int(found[2] or 1)
+
+
+def _lengths(flow: Sequence[str]) -> dict[int, int]:
+    """Return how long the pieces of each part are together; -1 if that is not told."""
+    lengths: dict[int, int] = {}
+    current = 0
+    for word in flow:
+        if word[0] in "+-@":
+            current = int(word[1:])
+        elif word == "w" or lengths.get(current) == -1:
+            lengths[current] = -1
+        else:
+            lengths[current] = lengths.get(current, 0) + int(word)
+    return lengths

@@ -1,0 +1,334 @@
+"""Records one turn: what its model is sent and answers, its tools and their results, its user."""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from agentmagic import errors
+from agentmagic.errors import ProviderError, said
+from agentmagic.events import (
+    ApprovalAsked,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    QuestionAsked,
+    Reply,
+    StepFinished,
+    StepRetried,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+)
+from agentmagic.messages import Part, ToolCall, Usage
+from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.exchange import Chain, Encoder, Json, blanked, definition
+from agentmagic.secrets import redact
+from agentmagic.tools.base import Tool
+
+WORD = re.compile(r"\S+\s*|\s+")
+"""How most streams are cut: such a piece is written as "w"."""
+
+
+DIGITS = 4
+"""Digits of seconds behind the point."""
+
+
+DIGEST = 12
+"""Hexadecimal digits of the digest of a request."""
+
+
+class Calls:
+    """Where the calls of a turn stand: the step and the place in the model's message, by the call's id."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[int, int]] = {}
+        self.started: dict[str, ToolCall] = {}
+        self._step = 0
+        self._count = 0
+
+    def feed(self, event: Event) -> None:
+        """Take an event of the turn in."""
+        match event:
+            case StepStarted():
+                self._step, self._count = self._step + 1, 0
+            case StepRetried():
+                self._count = 0
+            case PartFinished(part=ToolCall() as call):
+                self.places[call.id] = (self._step, self._count)
+                self._count += 1
+            case ToolStarted(call=call):
+                self.started[call.id] = call
+            case _:
+                pass
+
+
+class TurnRecorder:
+    """Writes the documents of one take."""
+
+    def __init__(self, cassette: Cassette, take: Take, chain: Chain) -> None:
+        self._cassette = cassette
+        self._take = take
+        self._chain = chain
+        self._encoder = Encoder(cassette.keep_bytes)
+        self._requests = 0
+        self._asides: dict[str, list[Any]] = {}
+        self._seconds: list[float] = []
+
+    def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
+        """Write documents of another take, each with what it stands for in whole."""
+        for document, whole in documents:
+            self._write(self._chain.difference(document, whole))
+            self._requests += "request" in document
+
+    def tools(self, sources: Sequence[Json], chosen: Sequence[str] | None) -> None:
+        """Write the tools of the turn."""
+        if sources:
+            few = {} if chosen is None else {"chosen": list(chosen)}
+            self._write({"sources": self._chain.listed(sources), **few})
+
+    def request(self, request: Request, digest: str) -> int:
+        """Write a request as its difference to the one before, and return its number."""
+        self._requests += 1
+        difference = self._chain.encode(self._encoder.request(request))
+        self._write({"request": self._requests, "digest": digest, **difference})
+        return self._requests
+
+    def answer(self, document: Json) -> None:
+        """Write the answer to a request."""
+        document = self._cassette.keep_bytes(document)
+        self._chain.answered(document)
+        self._write(document)
+
+    def waited(self, seconds: float) -> None:
+        """Write how long the turn waits before it asks again."""
+        self._write({"wait": seconds})
+
+    def aside(self, call_id: str, kind: str, *values: Any) -> None:
+        """Keep what a call reports or asks while it runs."""
+        self._asides.setdefault(call_id, []).append([kind, *map(blanked, values)])
+
+    def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: tuple[int, int]) -> None:
+        """Write what the user answered."""
+        if isinstance(question, QuestionAsked):
+            answer = intent.text if isinstance(intent, Reply) else None
+            self._write({"question": redact(question.text), "answer": answer and redact(answer)})
+            return
+        document: Json = {"approval": question.call.name, "step": place[0], "call": place[1], "answer": "nobody"}
+        match intent:
+            case Approve():
+                document |= {"answer": "always" if intent.always else "yes"}
+                document |= {} if intent.arguments is None else {"arguments": blanked(intent.arguments)}
+            case Deny():
+                document |= {"answer": "no"} | ({"reason": redact(intent.reason)} if intent.reason else {})
+            case _:
+                pass
+        self._write(document)
+
+    def heard(self, event: Event, calls: Calls) -> Event:
+        """Write what an event of the turn tells. Return it with the times that are written."""
+        match event:
+            case StepFinished():
+                event = replace(event, seconds=round(event.seconds, DIGITS))
+                self._seconds.append(event.seconds)
+            case ToolFinished():
+                event = replace(event, seconds=round(event.seconds, DIGITS))
+                self._result(event, calls)
+            case TurnFinished(result=result):
+                result = replace(result, seconds=round(result.seconds, DIGITS))
+                event = TurnFinished(result)
+                if result.stop_reason == "cancelled":
+                    self._write({"stop": True})
+                error = {"error": result.error} if result.error else {}
+                document: Json = {"end": result.stop_reason, **error, "steps": self._seconds}
+                self._write({**document, "seconds": result.seconds})
+            case _:
+                pass
+        return event
+
+    def _result(self, event: ToolFinished, calls: Calls) -> None:
+        result = event.result
+        step, place = calls.places.get(result.call_id, (0, 0))
+        data = self._cassette.keep_bytes(blanked(result))
+        document: Json = {"result": data.pop("name"), "step": step, "call": place}
+        call = self._chain.call_of(document)
+        own: Json = {"id": data.pop("call_id")}
+        if (started := calls.started.get(result.call_id)) is not None:
+            own["arguments"] = blanked(started.arguments)
+        else:
+            document["ran"] = False
+        document |= {name: value for name, value in own.items() if call[name] != value}
+        del data["type"]
+        match data["content"]:
+            case [{"type": "text", "text": str() as text, **others}] if not others:
+                del data["content"]
+                document["text"] = text
+            case _:
+                pass
+        document |= data
+        document |= {"asides": self._asides.pop(result.call_id)} if result.call_id in self._asides else {}
+        document |= {"traceback": event.traceback} if event.traceback else {}
+        document |= {"rich": [redact(html) for html in event.rich]} if event.rich else {}
+        document |= {"seconds": event.seconds} if event.seconds else {}
+        self._chain.result(document)
+        self._write(document)
+
+    def _write(self, document: Json) -> None:
+        self._cassette.append(self._take, document)
+
+
+def source_of(tools: Sequence[Tool], problems: Sequence[str], *, local: bool) -> Json:
+    """Return the tools of one source as JSON."""
+    source: Json = {"local": True} if local else {}
+    source["tools"] = [definition(tool.definition) for tool in tools]
+    source["problems"] = [redact(problem) for problem in problems]
+    for name, usual in (("parallel", True), ("ask", False), ("code", False)):
+        source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
+    return {name: value for name, value in source.items() if value}
+
+
+# -- an answer ---------------------------------------------------------------------------------------
+
+
+class Answer:
+    """The answer to one request, heard event by event."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._flow: list[tuple[str, int, str]] = []
+        self._ticks: list[int] = []
+        self._last = time.monotonic()
+        self._parts: dict[int, Json] = {}
+        self._pieces: dict[int, list[str]] = {}
+        self._end: Json = {}
+
+    def feed(self, event: ModelEvent) -> None:
+        """Take an event of the model in."""
+        now = time.monotonic()
+        self._ticks.append(round((now - self._last) * 1000))
+        self._last = now
+        match event:
+            case PartStarted(index=index, kind=kind):
+                self._flow.append(("+", index, ""))
+                self._pieces[index] = []
+                call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
+                self._parts[index] = call if kind == "tool_call" else {"type": kind, "text": ""}
+            case PartDelta(index=index, text=text):
+                self._flow.append(("", index, text))
+                self._pieces.setdefault(index, []).append(text)
+            case PartFinished(index=index, part=part):
+                self._flow.append(("-", index, ""))
+                self._parts[index] = _part(part)
+            case ModelFinished():
+                self._end = {"usage": usage_list(event.usage), "reason": event.reason}
+                self._end |= {"cut": True} if event.cut else {}
+                self._end |= {} if event.once else {"once": False}
+
+    def fail(self, error: BaseException, name: str) -> None:
+        """Take in that the model failed, or that the turn was stopped."""
+        if not isinstance(error, Exception):
+            self._end["stopped"] = True
+            return
+        known = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
+        kind = type(error).__name__ if known else "ProviderError"
+        words = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        failure: Json = {"kind": kind, "text": redact(words)}
+        for field in ("status", "retry_after", "retryable"):
+            if (value := getattr(error, field, None)) is not None:
+                failure[field] = value
+        if (usage := getattr(error, "usage", None)) is not None:
+            failure["usage"] = usage_list(usage)
+        self._end["error"] = failure
+
+    def document(self) -> Json:
+        """Return the document of the answer."""
+        places = {index: place for place, index in enumerate(dict.fromkeys(index for _, index, _ in self._flow))}
+        joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
+        finished = {index for mark, index, _ in self._flow if mark == "-"}
+        for index in self._parts.keys() - finished:
+            field = "arguments" if self._parts[index]["type"] == "tool_call" else "text"
+            self._parts[index][field] = {} if field == "arguments" else redact(joined.get(index, ""))
+        parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
+        written = {
+            str(places[i]): redact(text)
+            for i, text in joined.items()
+            if text and redact(text) not in spellings(self._parts[i])
+        }
+        calls = {index for index, part in self._parts.items() if part["type"] == "tool_call"}
+        flow = list(_flow(self._flow, places, joined, calls))
+        times = _runs(map(str, self._ticks)) if any(self._ticks) else ""
+        return {
+            "answer": self._number,
+            "parts": parts,
+            **({"written": written} if written else {}),
+            **{name: value for name, value in self._end.items() if value != ""},
+            **({"ms": times} if times else {}),
+            "chunks": _runs(flow),
+        }
+
+
+def _part(part: Part) -> Json:
+    return blanked(part)
+
+
+def spellings(part: Mapping[str, Any]) -> list[str]:
+    """Return how the deltas of a part may spell it, which need not be written then."""
+    if part["type"] != "tool_call":
+        return [part.get("text", "")]
+    arguments = part["arguments"]
+    return [
+        json.dumps(arguments),
+        json.dumps(arguments, separators=(",", ":")),
+        json.dumps(arguments, ensure_ascii=False),
+        json.dumps(arguments, ensure_ascii=False, separators=(",", ":")),
+    ]
+
+
+def usage_list(usage: Usage) -> list[Any]:
+    """Return the counts of a usage: input, cached, output and reasoning tokens, and the cost; zeros at the end go."""
+    counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
+    while counts and counts[-1] == 0:
+        counts.pop()
+    return counts
+
+
+def _flow(
+    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: AbstractSet[int]
+) -> Iterator[str]:
+    """Yield a word for each event: where a part begins and ends, and how long each piece of it is."""
+    heard = dict.fromkeys(places, 0)
+    blanks = {index for index, text in joined.items() if redact(text) != text}
+    current = -1
+    for mark, index, text in flow:
+        if mark:
+            yield f"{mark}{places[index]}"
+            current = index if mark == "+" else -1
+            continue
+        if current != index:
+            yield f"@{places[index]}"
+            current = index
+        if index in blanks:  # the pieces are not those of the blanked text: it comes as one
+            if not heard[index]:
+                yield str(len(redact(joined[index])))
+            heard[index] += len(text)
+            continue
+        whole = joined[index]
+        word = None if index in calls else WORD.match(whole, heard[index])
+        yield "w" if word and text == word[0] else str(len(text))
+        heard[index] += len(text)
+
+
+def _runs(words: Iterable[str]) -> str:
+    """Return words on one line; the same word several times in a row is written once, with their number."""
+    runs = ((word, sum(1 for _ in group)) for word, group in groupby(words))
+    return " ".join(word if count == 1 else f"{word}*{count}" for word, count in runs)

@@ -1,0 +1,220 @@
+"""What a person is told of a cassette: its turns, how it differs from another, what is wrong with it, what changes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any, cast
+
+from agentmagic.errors import CassetteError
+from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.comparison import RequestRecord, RequestRecords, compare, record_line
+from agentmagic.replay.exchange import Json, request_of
+from agentmagic.replay.recorder import DIGEST, spellings
+from agentmagic.secrets import redact
+from agentmagic.text import one_line, shown
+
+LONGEST = 200
+"""Characters of a line."""
+ATTRIBUTES = "*.cassette.yaml text eol=lf -merge"
+GIT_ADVICE = f"In git, keep line ends and never mix two recordings: echo '{ATTRIBUTES}' >> .gitattributes"
+
+
+def describe(cassette: Cassette) -> Iterator[str]:
+    """Yield the turns of a cassette: the prompt, each request with its number, each call with its result, the answer.
+
+    Raises CassetteError for a document that cannot be read.
+    """
+    for number, take in enumerate(cassette.takes, 1):
+        session = f" ({take.session})" if take.session else ""
+        yield _cut(f"{number}{session}, {take.head.get('model', '')}: {take.prompt}")
+        for document in take.documents:
+            yield from (f"    {_cut(line)}" for line in _told(document))
+
+
+def _told(document: Json) -> Iterator[str]:
+    match document:
+        case {"answer": number, "parts": list()}:
+            for part in cast("list[Json]", document["parts"]):
+                said = f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
+                yield f"{number}. {part['type'].replace('_', ' ')}: {said}"
+        case {"result": name}:
+            yield f"   {name} returned: {document.get('text', document.get('content', ''))}"
+        case {"approval": name, "answer": answer}:
+            yield f"   approval of {name}: {answer}"
+        case {"question": text, "answer": answer}:
+            yield f"   {text} {answer}"
+        case {"end": reason} if reason not in ("answer", "done"):
+            yield f"ended: {reason} {document.get('error', '')}"
+        case _:
+            pass
+
+
+def differences(old: Cassette, new: Cassette) -> Iterator[str]:
+    """Yield how the second cassette differs from the first: turns, requests with the cause, answers.
+
+    Raises CassetteError for a document that cannot be read.
+    """
+    prompts = [[take.prompt for take in one.takes] for one in (old, new)]
+    for kind, i, k, j, m in SequenceMatcher(None, *prompts, autojunk=False).get_opcodes():
+        pairs = list(zip_longest(old.takes[i:k], new.takes[j:m]))
+        for before, after in pairs:
+            if before is None or after is None:
+                take = before or after
+                yield _cut(f"{'-' if after is None else '+'} {take.prompt if take else ''}")
+            else:
+                found = list(_between(old, before, new, after))
+                if found or kind != "equal":
+                    yield _cut(f"  {before.prompt}")
+                    yield from (f"    {_cut(line)}" for line in found)
+
+
+def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterator[str]:
+    pairs = zip_longest(records(old, before), records(new, after))
+    for number, (one, other) in enumerate(pairs, 1):
+        if one is None or other is None:
+            yield f"request {number}: only in the {'second' if one is None else 'first'}"
+            continue
+        for found in compare(one, other):
+            yield f"request {number}: {found.field} ({found.cause}): {found.before!r} became {found.after!r}"
+    answers = (
+        [list(_told(document)) for document in take.documents if "answer" in document] for take in (before, after)
+    )
+    for one, other in zip(*answers, strict=False):
+        if one != other:
+            yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
+
+
+def records(cassette: Cassette, take: Take) -> Iterator[RequestRecord]:
+    """Yield the record of each request of a take. Raises CassetteError for one that cannot be read."""
+    made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
+    for document, whole in cassette.requests(take, cassette.chain_before(take)):
+        if "request" in document:
+            try:
+                request = request_of(whole, cassette.restore)
+            except (ValueError, KeyError, TypeError) as error:
+                message = f"{cassette.path.name}, {take.prompt!r:.60}, request {document['request']}: {error}"
+                raise CassetteError(message) from None
+            yield replace(made(request, str(take.head.get("model", ""))), values=values)
+
+
+def problems(cassette: Cassette) -> Iterator[str]:
+    """Yield what is wrong with a cassette, one sentence each: documents that were edited, cut off, or hold secrets."""
+    for number, take in enumerate(cassette.takes, 1):
+        where = f"Turn {number}, {take.prompt!r:.60}"
+        try:
+            asked = [document for document in take.documents if "request" in document]
+            for document, record in zip(asked, records(cassette, take), strict=True):
+                if document["digest"] != record.digest[:DIGEST]:
+                    request = document["request"]
+                    yield f"{where}: request {request} is not what was sent. Undo the edit, or record it again."
+            if not take.ended:
+                yield f"{where}: the recording breaks off. Record it again."
+            if any(redact(text) != text for text in take.text()):
+                name = cassette.path
+                yield f"{where}: it holds a secret. Run: python -m agentmagic cassette scrub {name}"
+        except (CassetteError, KeyError, TypeError) as error:
+            yield f"{where}: {error}"
+
+
+def scrub(cassette: Cassette) -> int:
+    """Blank every secret that is known now in a cassette, and write it. Return the number of changed documents.
+
+    Raises CassetteError for a document that cannot be read, and for a file that cannot be written.
+    """
+    changed = 0
+    for take in cassette.takes:
+        clean: list[Json] = [_clean(document) for document in take.documents]
+        head = _clean(take.head)
+        changed += sum(one != other for one, other in zip([take.head, *take.documents], [head, *clean], strict=True))
+        take.head.update(head)
+        for document, before in zip(clean, take.documents, strict=True):
+            if document != before and "answer" in document:
+                document.pop("written", None)
+                document["chunks"] = _in_one_piece(document["parts"])
+        take.replace(clean)
+    for take in cassette.takes if changed else ():
+        asked = (document for document in take.documents if "request" in document)
+        for document, record in zip(asked, list(records(cassette, take)), strict=True):
+            document["digest"] = record.digest[:DIGEST]
+    if changed:
+        cassette.save()
+    return changed
+
+
+def _in_one_piece(parts: Sequence[Json]) -> str:
+    """Return the chunks of an answer whose pieces are not known any more."""
+    return " ".join(f"+{place} {len(spellings(part)[0])} -{place}" for place, part in enumerate(parts))
+
+
+def _clean(value: Any) -> Any:
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            pairs = cast("Json", value).items()
+            return {redact(key): inner if key == "$bytes" else _clean(inner) for key, inner in pairs}
+        case list():
+            return [_clean(inner) for inner in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _cut(text: str) -> str:
+    return f"{text[: len(text) - len(text.lstrip())]}{one_line(shown(text), LONGEST)}"
+
+
+# -- what is not the same in two runs ----------------------------------------------------------------
+
+_NOT_AS_RECORDED = re.compile(r"returned other than recorded\. Recorded: (.*); now: (.*?)\.(?: The recorded|$)")
+_DATE = r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?|\d{1,2}:\d\d:\d\d(?:\.\d+)?|\b1[6-9]\d{8}(?:\.\d+)?\b"
+_TEMPORARY = r"(?:/tmp|/var/folders|/private/tmp|[A-Z]:\\[^\s]*\\Temp)[\\/][^\s'\",)]*"
+_NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+_KINDS = (("a date or time", _DATE), ("a temporary path", _TEMPORARY), ("a random number", _NUMBER))
+_SOURCES = {
+    "a date or time": r"\bnow\(|\btoday\(|\btime\(|\bstrftime\(|perf_counter|monotonic",
+    "a temporary path": r"tempfile|mkdtemp|mkstemp|TemporaryDirectory|gettempdir",
+    "a random number": r"\brandom|\brng\b|\bsample\(|shuffle|uuid|secrets\.",
+    "the order of a set": r"\bset\(|\{[^:{}]+\}|frozenset",
+    "rows without an order": r"(?i)\bselect\b(?!.*\border by\b)|glob\(|listdir\(|iterdir\(|as_completed",
+}
+"""Patterns of code that makes such values."""
+
+
+def why_different(before: str, after: str) -> str:
+    """Return why two runs of the same code may have written these two texts."""
+    if before.splitlines() != after.splitlines() and sorted(before.splitlines()) == sorted(after.splitlines()):
+        return "rows without an order"
+    words = [sorted(re.findall(r"[^\s,\[\](){}]+", text)) for text in (before, after)]
+    if words[0] == words[1]:
+        return "the order of a set"
+    for kind, pattern in _KINDS:
+        before, after = (re.sub(pattern, "#", text) for text in (before, after))
+        if before == after:
+            return kind
+    return "another value"
+
+
+def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | None:
+    """Return the last cell and line that can make a value of such a kind: both numbers from 1, and the line."""
+    pattern = _SOURCES.get(kind)
+    for number in range(len(cells), 0, -1) if pattern else ():
+        for place, line in enumerate(cells[number - 1].splitlines(), 1):
+            if re.search(pattern or "", line) and not line.lstrip().startswith("#"):
+                return number, place, line.strip()
+    return None
+
+
+def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
+    """Yield what is not as in another run or in the recording: the number of the line, and both texts."""
+    lines, others = before.splitlines(), after.splitlines()
+    for kind, i, k, j, m in SequenceMatcher(None, lines, others, autojunk=False).get_opcodes():
+        if kind != "equal" and sorted(lines) != sorted(others):
+            yield i + 1, "\n".join(lines[i:k]).strip(), "\n".join(others[j:m]).strip()
+    if lines != others and sorted(lines) == sorted(others):
+        first = next(place for place, (one, other) in enumerate(zip(lines, others, strict=True)) if one != other)
+        yield first + 1, "\n".join(lines[first:]).strip(), "\n".join(others[first:]).strip()
+    for number, line in enumerate(lines, 1):
+        if found := _NOT_AS_RECORDED.search(line):
+            yield number, found[1], found[2]

@@ -1,0 +1,385 @@
+"""What a turn on tape is given: a model, sources of tools, and a user, each recorded or played back."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, cast
+
+from agentmagic.approval.approvals import Ask
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
+from agentmagic.events import ApprovalAsked, Event, Intent, Notice, PromptValue, QuestionAsked, TurnFinished
+from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.providers.base import (
+    Advising,
+    FewTools,
+    Model,
+    ModelEvent,
+    ModelFinished,
+    ModelSettings,
+    Preparing,
+    Request,
+    honoured,
+)
+from agentmagic.providers.registry import address_of, priced
+from agentmagic.replay.bound_values import recorded_changes
+from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords
+from agentmagic.replay.exchange import Json, blanked, tool_def
+from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
+from agentmagic.replay.recorder import DIGEST, Answer, Calls, TurnRecorder, source_of
+from agentmagic.tools.base import Choosing, Local, ServersUnreachable, Tool, ToolContext, Toolset, list_source
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from agentmagic.replay.deck import Deck
+
+
+class TurnTape:
+    """One turn on tape.
+
+    `record` makes a recorder when the first request is not on the tape; None means that nothing is recorded. `real`
+    makes the model that is asked then. `frozen` says that no tool runs.
+    """
+
+    def __init__(  # noqa: PLR0913  (what a turn is made of)
+        self,
+        deck: "Deck",
+        player: Player | None,
+        recorder: "Callable[[], TurnRecorder] | None",
+        real: Callable[[], Model],
+        name: str,
+        prompt: str,
+        values: Sequence[PromptValue],
+        notices: deque[Notice] | None,
+    ) -> None:
+        self.deck = deck
+        self.player = player
+        self.recorder: TurnRecorder | None = None
+        self.frozen = deck.playing in ("replay", "replay-tools", "auto") and player is not None
+        self.calls = Calls()
+        self.sources: dict[int, Json] = {}
+        self.chosen: Sequence[str] | None = None
+        self._make_recorder = recorder
+        self._real = real
+        self.name = name
+        self.prompt = prompt
+        self._values = values
+        self._notices = deque[Notice]() if notices is None else notices
+        self._told = False
+        self._records = RequestRecords()
+        self._numbers = count(1)
+        self._model: Model | None = None
+        if player is None and recorder is not None:
+            self.recorder = recorder()
+
+    # -- the model -----------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Model:
+        """The model of the turn, as the loop sees it."""
+        if self.player is None or self.deck.playing == "replay-tools":
+            real = self.real()
+            return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
+        return TapedModel(self, None)
+
+    def real(self) -> Model:
+        """Return the model that answers what is not on the tape."""
+        if self._model is None:
+            self._model = self._real()
+        return self._model
+
+    async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
+        """Yield the answer to a request, from the tape or of the model."""
+        if self.player is not None and self.recorder is None and self.player.over:
+            await self.player.stop()
+        number = next(self._numbers)
+        found = self._find(request, number)
+        if found is not None and self.player is not None:
+            async for event in self.player.events(found):
+                yield event
+            return
+        model = self.real()
+        answers = self._recorded(request, model) if self.recorder is not None else model.stream(request)
+        async with aclosing(cast("AsyncGenerator[ModelEvent]", answers)) as stream:
+            async for event in stream:
+                yield event
+
+    def _find(self, request: Request, number: int) -> Json | None:
+        """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
+        if self.player is None or self.recorder is not None or self.deck.playing == "replay-tools":
+            return None
+        prompt, asked = self.prompt, self._records(request, self.name, self._values)
+        found, differences = self.player.find(asked, number)
+        causes = [one.cause for one in differences if one.cause != COSMETIC]
+        cause = causes[0] if causes else COSMETIC if differences else "same"
+        self.deck.verdicts.append(Verdict(prompt, number, cause, differences))
+        if not causes:
+            return found
+        if self.deck.playing == "auto" and self._make_recorder is not None:
+            self._fork(found)
+            return None
+        if self.deck.playing == "replay-model" and found is not None and set(causes) == {"tool result"}:
+            self._tell(differences[0])
+            return found
+        raise mismatch(self.player.cassette, self.player.take, number, differences, prompt)
+
+    def _tell(self, difference: Difference) -> None:
+        """Tell the user, once in a turn, that a tool returned other than recorded."""
+        if not self._told:
+            name = difference.field.removeprefix("results.")
+            words = f"{name} returned other than recorded. Recorded: {difference.before!r}; now: {difference.after!r}."
+            self._notices.append(Notice("warning", f"{words} The recorded answers go on."))
+        self._told = True
+
+    def _fork(self, request: Json | None) -> None:
+        """Go on live from here, and record the turn anew with what is the same before."""
+        assert self.player is not None  # noqa: S101  (only what is played can fork)
+        assert self._make_recorder is not None  # noqa: S101
+        before = self.player.before(request)
+        self.recorder = self._make_recorder()
+        self.recorder.copy(before)
+        self.frozen = False
+        self.deck.forked = True
+
+    async def _recorded(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
+        recorder = self.recorder
+        assert recorder is not None  # noqa: S101  (the caller has looked)
+        if self.sources:
+            recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen)
+            self.sources = {}
+        answer = Answer(recorder.request(request, self._records(request, self.name, self._values).digest[:DIGEST]))
+        try:
+            async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
+                async for event in stream:
+                    heard = event
+                    if isinstance(event, ModelFinished):
+                        usage = priced(model.name, replace(event.usage, requests=1), address_of(model))
+                        heard = replace(event, usage=usage)
+                    answer.feed(heard)
+                    yield heard
+        except BaseException as error:
+            usage = getattr(error, "usage", None)
+            if usage is not None:
+                cast("Any", error).usage = priced(model.name, replace(usage, requests=1), address_of(model))
+            answer.fail(error, model.name)
+            raise
+        finally:
+            recorder.answer(answer.document())
+
+    async def rest(self, seconds: float) -> None:
+        """Wait before a request is sent again; on the tape nothing is waited for."""
+        if self.recorder is not None:
+            self.recorder.waited(seconds)
+        if self.recorder is not None or self.player is None:
+            await asyncio.sleep(seconds)
+
+    # -- tools ---------------------------------------------------------------------------------
+
+    def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
+        """Return sources of tools whose lists and calls are on the tape."""
+        numbers = count()
+        recorded = self.player.sources if self.player is not None and self.frozen else []
+        away = iter([one for one in recorded if not one.get("local")])
+
+        def taped(source: Toolset) -> Toolset:
+            if isinstance(source, Choosing):
+                return source.over(list(map(taped, source.sources)))
+            local = isinstance(source, Local)
+            nothing: Json = {}
+            return TapedTools(self, source, next(numbers), None if local or not self.frozen else next(away, nothing))
+
+        return tuple(map(taped, sources))
+
+    async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
+        """Carry a call out, or return what came of it. Raises ReplayMismatch for a call that is not on the tape."""
+        place = self.calls.places.get(call.id, (0, 0))
+        if self.frozen and self.player is not None:
+            document = self.player.result_of(place, self.calls.started.get(call.id, call))
+            if document is None:
+                known = ", ".join(self.player.called) or ABSENT
+                asked = f"{call.name}({blanked(call.arguments)})"
+                difference = Difference("tool result", f"results.{call.name}", known, asked)
+                raise mismatch(self.player.cassette, self.player.take, place[0], [difference])
+            return await self.player.play_call(document, call, context)
+        if self.recorder is not None:
+            hear = partial(self.recorder.aside, call.id)
+            context.overheard(hear)
+            if tool.code:
+                context.watch = partial(recorded_changes, context, context.watch, hear)
+        try:
+            return await (await self._running(tool, source)).invoke(call, context)
+        except ServerError as error:
+            if self.recorder is not None:
+                self.recorder.aside(call.id, "gone", said(error))
+            raise
+
+    async def _running(self, tool: Tool, source: Toolset) -> Tool:
+        """Return a tool that can run: one whose list came from the tape is looked up at its source now."""
+        if tool.invoke is not on_tape:
+            return tool
+        tools, problems = await list_source(source)
+        found = next((one for one in tools if one.name == tool.name), None)
+        if found is None:
+            raise ServerError(" ".join(problems) or f"There is no tool {tool.name!r} any more.")
+        return found
+
+    # -- the user, and what happens ------------------------------------------------------------
+
+    def ask(self, ask: Ask) -> Ask:
+        """Return how the user is asked in this turn."""
+
+        async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
+            if question.step:  # a pause of step mode is of today's user
+                return await ask(question)
+            call = question.call.id if isinstance(question, ApprovalAsked) else ""
+            place = self.calls.places.get(call, (0, 0))
+            if self.frozen and self.player is not None:
+                return await self.player.intent(question, place)
+            intent = await ask(question)
+            if self.recorder is not None:
+                self.recorder.asked(question, intent, place)
+            return intent
+
+        return on_tape
+
+    def heard(self, event: Event) -> Event:
+        """Take in an event of the turn, and return the event to emit."""
+        self.calls.feed(event)
+        if self.player is not None and self.recorder is None and self.deck.playing != "replay-tools":
+            event = self.player.heard(event)
+        elif self.player is not None and self.frozen:
+            event = self.player.heard_call(event)
+        try:
+            if self.recorder is not None:
+                event = self.recorder.heard(event, self.calls)
+            if isinstance(event, TurnFinished):
+                self.deck.finish(self)
+        except CassetteError as error:
+            if not isinstance(event, TurnFinished):
+                raise
+            self._notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
+        return event
+
+    def left_over(self) -> ReplayMismatch | None:
+        """Return what is wrong if requests of the recording were not asked."""
+        player = self.player
+        if player is None or self.recorder is not None or self.deck.playing != "replay" or not player.unplayed:
+            return None
+        asked = len(player.asked) - player.unplayed
+        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{asked} requests")
+        return mismatch(player.cassette, player.take, asked, [difference])
+
+
+async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
+    """Stand for the call of a tool that is known from a tape alone."""
+    message = "The tool is known from its recording alone."
+    raise ServerError(message)
+
+
+class TapedModel:
+    """The model of a turn on tape; `real` is the one behind it, None if the tape answers."""
+
+    def __init__(self, tape: TurnTape, real: Model | None) -> None:
+        head = {} if tape.player is None else tape.player.take.head
+        self.name = tape.name if real is None else real.name
+        self.base_url = head.get("address") if real is None else address_of(real)
+        self._left_out = cast("Sequence[str]", head.get("left out", ()))
+        self._advice = str(head.get("advice", ""))
+        self._tape = tape
+        self._real = real
+
+    def honours(self, settings: ModelSettings) -> Collection[str]:
+        """Return the names of the settings that the model honours, or honoured when it was recorded."""
+        if self._real is not None:
+            return honoured(self._real, settings).given
+        return [name for name in settings.given if name not in self._left_out]
+
+    def advice(self) -> str:
+        """Return the advice that the model gives, or gave when it was recorded."""
+        if self._real is None:
+            return self._advice
+        return self._real.advice() if isinstance(self._real, Advising) else ""
+
+    def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
+        """Return the tools that the model can handle."""
+        player = self._tape.player
+        if self._real is None and player is not None:
+            return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
+        if not isinstance(self._real, FewTools):
+            return tools
+        chosen = self._real.choose(tools, question)
+        self._tape.chosen = [tool.name for tool in chosen]
+        return chosen
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Yield the answer to a request."""
+        return self._tape.stream(request)
+
+    async def rest(self, seconds: float) -> None:
+        """Wait before a request is sent again."""
+        await self._tape.rest(seconds)
+
+    async def aclose(self) -> None:
+        """Do nothing: the session closes the model."""
+
+
+class _PreparedModel(TapedModel):
+    async def prepare(self) -> None:
+        """Load the model behind."""
+        await cast("Preparing", self._real).prepare()
+
+
+class TapedTools:
+    """A source of tools of a turn on tape; `recorded` is its list if that is frozen too."""
+
+    def __init__(self, tape: TurnTape, source: Toolset, number: int, recorded: Json | None) -> None:
+        self._tape = tape
+        self._source = source
+        self._number = number
+        self._recorded = recorded
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools. Raises ServersUnreachable if some were or are missing."""
+        if self._recorded is None:
+            tools, problems = await list_source(self._source)
+        else:
+            tools, problems = _recorded_tools(self._recorded), self._recorded.get("problems", ())
+        listed = (
+            source_of(tools, problems, local=isinstance(self._source, Local))
+            if self._recorded is None
+            else self._recorded
+        )
+        self._tape.sources[self._number] = listed
+        taped = [self._taped(tool) for tool in tools]
+        if problems:
+            raise ServersUnreachable(" ".join(problems), taped, problems)
+        return taped
+
+    def _taped(self, tool: Tool) -> Tool:
+        async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
+            return await self._tape.call(tool, self._source, call, context)
+
+        return replace(tool, invoke=invoke)
+
+    async def aclose(self) -> None:
+        """Do nothing: the session closes the source."""
+
+
+def _recorded_tools(source: Json) -> list[Tool]:
+    def flag(name: str, tool: Json, usual: object) -> Any:
+        return source.get(name, {}).get(tool["name"], usual)
+
+    return [
+        Tool(
+            tool_def(tool),
+            on_tape,
+            parallel=flag("parallel", tool, True),
+            ask=flag("ask", tool, False),
+            code=flag("code", tool, False),
+        )
+        for tool in source.get("tools", ())
+    ]

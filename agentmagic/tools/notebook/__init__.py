@@ -1,0 +1,34 @@
+"""The notebook as a source of tools: look at its variables and cells, and run code in it."""
+
+from collections.abc import Sequence
+
+from agentmagic.errors import UsageError
+from agentmagic.tools.base import Tool
+from agentmagic.tools.notebook.base import RunningNotebook, attached
+from agentmagic.tools.notebook.code import program_tool
+from agentmagic.tools.notebook.notebook_cells import look_tools, proposal_tool
+
+
+class NotebookTools:
+    """The tools of a notebook.
+
+    `list_variables`, `inspect_variable`, `read_cells` and `view_figure` only look, and `propose_cell` runs nothing:
+    they need no permission. `run_python` asks before each program, unless a rule names it. The notebook is the one of
+    the kernel in which `%load_ext agentmagic` was run, unless another one is given.
+    """
+
+    is_local = True
+
+    def __init__(self, notebook: RunningNotebook | None = None) -> None:
+        self._notebook = notebook
+
+    async def tools(self) -> Sequence[Tool]:
+        """Return the tools. Raises UsageError where there is no notebook."""
+        notebook = self._notebook or attached()
+        if notebook is None:
+            message = "NotebookTools needs a notebook. Run %load_ext agentmagic in it first."
+            raise UsageError(message)
+        return [*look_tools(notebook), proposal_tool(notebook), program_tool(notebook)]
+
+    async def aclose(self) -> None:
+        """Do nothing: a notebook has no connections."""

@@ -1,0 +1,84 @@
+"""The notebook as its tools see it: a protocol, which the kernel's side implements, and what is attached to it."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from agentmagic.messages import Content
+
+if TYPE_CHECKING:
+    from agentmagic.tools.base import ToolContext
+    from agentmagic.tools.notebook.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookCell:
+    """A cell with its text and its outputs; `number` is its place in the notebook, or its number in the history.
+
+    `running` says that it is the cell that runs now.
+    """
+
+    number: int
+    kind: str
+    source: str
+    outputs: tuple[Content, ...] = ()
+    running: bool = False
+
+
+class RunningNotebook(Protocol):
+    """The notebook of a kernel. The methods are called in the main thread."""
+
+    @property
+    def namespace(self) -> MutableMapping[str, Any]:
+        """The variables of the notebook; also read in other threads."""
+        ...
+
+    def run(self, code: str) -> None:
+        """Run a program as if it was typed in a cell, and display the value of its last expression.
+
+        Raises what the program raises.
+        """
+        ...
+
+    def insert(self, source: str) -> bool:
+        """Have the front end insert a code cell below the one that runs, without running it.
+
+        Returns False if no cell runs that could do that, or if it inserts one already.
+        """
+        ...
+
+    def cells(self) -> tuple[Sequence[NotebookCell], str]:
+        """Return the cells, and a sentence on where they are from and how new they are."""
+        ...
+
+
+Hook = Callable[["ToolContext", "Program", Mapping[str, Any]], None]
+"""Is called in the main thread before a program runs, with its call, what it would do, and the variables."""
+
+_attached: list[RunningNotebook] = []
+_hooks: list[Hook] = []
+
+
+def attach(notebook: RunningNotebook | None) -> None:
+    """Set the notebook of this process, or none."""
+    _attached[:] = [] if notebook is None else [notebook]
+
+
+def attached() -> RunningNotebook | None:
+    """Return the notebook of this process, or None in a script."""
+    return _attached[0] if _attached else None
+
+
+def before_programs(hook: Hook) -> Callable[[], None]:
+    """Call a function before each program that a tool runs; if it raises, the program does not run.
+
+    Returns a function that ends that.
+    """
+    _hooks.append(hook)
+    return lambda: _hooks.remove(hook)
+
+
+def tell_hooks(context: "ToolContext", program: "Program", namespace: Mapping[str, Any]) -> None:
+    """Call the functions of `before_programs`."""
+    for hook in tuple(_hooks):
+        hook(context, program, namespace)

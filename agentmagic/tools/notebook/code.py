@@ -1,0 +1,180 @@
+"""The tool that runs a program in the notebook, and the tools of the turn as functions inside that program."""
+
+import builtins
+import inspect
+import keyword
+import re
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from agentmagic.errors import ToolError
+from agentmagic.messages import ToolDef, ToolResult
+from agentmagic.text import clip, one_line
+from agentmagic.tools.base import Tool, ToolContext, result
+from agentmagic.tools.functions import function_tool
+from agentmagic.tools.notebook.base import RunningNotebook, tell_hooks
+from agentmagic.tools.notebook.program import OFFERED, analyse
+from agentmagic.tools.notebook.variables import noting
+
+MOST_FUNCTIONS = 60
+"""Functions that the description of the tool names."""
+LONGEST_ABOUT = 100
+NOTHING = "(no output; print what you need to know)"
+NOT_IN_MAIN = "The notebook's main thread is busy, and code runs nowhere else. Try again in a cell or in the panel."
+
+_MISSING: Any = object()
+
+
+def program_tool(notebook: RunningNotebook) -> Tool:
+    """Return the tool that runs programs in a notebook."""
+
+    def run_python(code: str, context: ToolContext) -> ToolResult:
+        """Run Python code in the user's notebook, as if the user typed it into a cell.
+
+        The code sees and changes the notebook's variables. Only what it prints or displays, and the value of its last
+        expression, comes back: print little, and keep large data in variables. The user is asked before it runs.
+
+        Args:
+            code: The program. IPython's syntax and top-level await work.
+            context: The call.
+
+        Example: How many rows has df? -> {"code": "len(df)"}
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise ToolError(NOT_IN_MAIN)
+        program = analyse(code, notebook.namespace)
+        tell_hooks(context, program, notebook.namespace)
+        with offered(ToolFunctions(context)), noting(program):
+            notebook.run(code)
+        context.close_figures()
+        return result(context.call, *(() if context.output else (NOTHING,)))
+
+    tool = function_tool(run_python)
+
+    def effects(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        return analyse(str(arguments.get("code", "")), notebook.namespace).lines()
+
+    def among(others: Sequence[ToolDef]) -> ToolDef:
+        about = _about([one for one in others if one.name != tool.name], notebook.namespace)
+        return replace(tool.definition, description=f"{tool.definition.description}{about}")
+
+    return replace(tool, timeout=None, parallel=False, ask=True, code=True, effects=effects, among=among)
+
+
+def _about(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
+    """Return which functions a program has, for the model."""
+    if not tools:
+        return ""
+    name = next((one for one in OFFERED if one not in namespace), OFFERED[-1])
+    rows = [f"{name}.{one}" for one in map(_heading, named(tools).items())]
+    more = f"\n({len(rows) - MOST_FUNCTIONS} more: dir({name}))" if len(rows) > MOST_FUNCTIONS else ""
+    return (
+        "\n\nInside the code, your other tools are functions. They return data (lists, dicts, text) to the code, which "
+        "no one reads unless you print it: use them to loop, to join and to filter. A failure raises an exception.\n"
+        + "\n".join(rows[:MOST_FUNCTIONS])
+        + more
+    )
+
+
+def _heading(item: tuple[str, ToolDef]) -> str:
+    name, tool = item
+    about = one_line(tool.description, LONGEST_ABOUT)
+    return f"{name}({', '.join(_parameters(tool))}){f': {about}' if about else ''}"
+
+
+def _parameters(tool: ToolDef) -> list[str]:
+    given: Mapping[str, Any] = tool.parameters.get("properties", {})
+    required = tool.parameters.get("required", ())
+    return [clip(name if name in required else f"{name}=…", 40) for name in given]
+
+
+def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
+    """Return tools by names that Python can write; a tool whose name cannot be had gets a number behind it."""
+    found: dict[str, ToolDef] = {}
+    for tool in tools:
+        base = re.sub(r"\W", "_", tool.name)
+        base = f"{base}_" if keyword.iskeyword(base) or base.startswith("__") else base
+        base = base if base.isidentifier() else f"_{base}"
+        name, number = base, 2
+        while name in found:
+            name, number = f"{base}_{number}", number + 1
+        found[name] = tool
+    return found
+
+
+class ToolFunctions:
+    """The tools of a turn as functions: `tools.search_flights(city="Oslo")`.
+
+    A name that is no identifier has _ for the other characters; `tools["search-flights"]` takes the tool's own name.
+    """
+
+    def __init__(self, context: ToolContext) -> None:
+        found = named(context.tools)
+        self.__functions = {name: _function(name, tool, context) for name, tool in found.items()}
+        self.__names = {tool.name: name for name, tool in found.items()}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in self.__functions:
+            return self.__functions[name]
+        message = f"There is no tool {name!r}. Tools: {', '.join(self.__functions) or 'none'}."
+        raise AttributeError(message)
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return getattr(self, self.__names.get(name, name))
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.__functions)
+
+    def __repr__(self) -> str:
+        return f"<tools: {', '.join(self.__functions) or 'none'}>"
+
+
+def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., Any]:
+    """Return a function that calls a tool; arguments may be given by name, or in the order of its schema."""
+    given = [one for one in tool.parameters.get("properties", {}) if isinstance(one, str)]
+    required = tool.parameters.get("required", ())
+
+    def call(*values: Any, **arguments: Any) -> Any:
+        if len(values) > len(given):
+            message = f"{name} takes {len(given)} arguments: {', '.join(given) or 'none'}."
+            raise TypeError(message)
+        placed = dict(zip(given, values, strict=False))
+        if twice := placed.keys() & arguments.keys():
+            message = f"{name} got {min(twice)} twice."
+            raise TypeError(message)
+        return context.call_tool(tool.name, {**placed, **arguments})
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = tool.description
+    if all(one.isidentifier() and not keyword.iskeyword(one) for one in given):
+        order = sorted(
+            given, key=lambda one: one not in required
+        )  # a parameter with a default stands behind the others
+        kind = inspect.Parameter.KEYWORD_ONLY if order != given else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        defaults = {one: inspect.Parameter.empty if one in required else None for one in given}
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  (a function may have one of its own)
+            [inspect.Parameter(one, kind, default=defaults[one]) for one in order]
+        )
+    return call
+
+
+@contextmanager
+def offered(functions: ToolFunctions) -> Generator[None]:
+    """Offer functions to the code of the block under two names.
+
+    They are built-in names: a variable of the user with one of the names is what the code gets, and is not touched.
+    """
+    before = {name: vars(builtins).get(name, _MISSING) for name in OFFERED}
+    for name in OFFERED:
+        setattr(builtins, name, functions)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is _MISSING:
+                delattr(builtins, name)
+            else:
+                setattr(builtins, name, value)

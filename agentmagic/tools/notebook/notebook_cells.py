@@ -1,0 +1,122 @@
+"""The tools that look at the notebook, its variables, its cells and their outputs, and the one that proposes a cell."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from agentmagic.errors import ToolError
+from agentmagic.messages import Content, Media, as_text
+from agentmagic.text import cut, one_line, shown
+from agentmagic.tools.base import Tool
+from agentmagic.tools.functions import function_tool
+from agentmagic.tools.notebook import variables
+from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook
+
+LONGEST_WHY = 300
+PROPOSED = "The user may keep, change or delete it: read_cells shows what became of it."
+LONGEST_SOURCE = 4000
+LONGEST_OUTPUT = 1000
+LONGEST_PAGE = 16_000
+"""Characters of cells in one result."""
+
+
+def look_tools(notebook: RunningNotebook) -> list[Tool]:
+    """Return the tools that look at a notebook."""
+
+    def list_variables() -> str:
+        """List the variables of the user's notebook: name, type, size and the beginning of the value.
+
+        Example: Which variables are there? -> {}
+        """
+        found = variables.user_variables(notebook.namespace)
+        rows = [variables.summary(name, value) for name, value in found.items()]
+        more = len(rows) - variables.MOST_VARIABLES
+        end = [f"({more:,} more variables)"] if more > 0 else []
+        return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
+
+    def inspect_variable(name: str) -> str:
+        """Show one variable of the user's notebook: of a data frame its columns, types and first rows.
+
+        Args:
+            name: The name of the variable.
+
+        Example: What is in sales? -> {"name": "sales"}
+        """
+        return variables.inspected(name, variables.find(notebook.namespace, name))
+
+    def read_cells(first: int = 1, count: int = 20) -> str:
+        """Read cells of the user's notebook with their outputs.
+
+        Args:
+            first: The number of the first cell to read; negative numbers count from the end.
+            count: How many cells to read.
+
+        Example: What do the last two cells do? -> {"first": -2, "count": 2}
+        """
+        cells, where = notebook.cells()
+        numbers = [cell.number for cell in cells]
+        start = (
+            len(cells) + first
+            if first < 0
+            else next((at for at, one in enumerate(numbers) if one >= first), len(cells))
+        )
+        figures = 1 + sum(isinstance(part, Media) for cell in cells[: max(start, 0)] for part in cell.outputs)
+        chosen = cells[max(start, 0) : max(start, 0) + max(count, 1)]
+        text = "\n\n".join(_written(chosen, figures))
+        return shown(cut(f"{where}\n\n{text}" if text else f"{where}\n\n(no cells)", LONGEST_PAGE))
+
+    def view_figure(number: int) -> Content:
+        """Look at a figure in the outputs of the user's notebook.
+
+        Args:
+            number: Its number, as read_cells names it.
+
+        Example: Look at the first figure. -> {"number": 1}
+        """
+        cells, where = notebook.cells()
+        figures = [part for cell in cells for part in cell.outputs if isinstance(part, Media)]
+        if not 0 < number <= len(figures):
+            message = f"There is no figure {number}: the cells' outputs have {len(figures)}. {where}"
+            raise ToolError(message)
+        return figures[number - 1]
+
+    return [function_tool(one) for one in (list_variables, inspect_variable, read_cells, view_figure)]
+
+
+def proposal_tool(notebook: RunningNotebook) -> Tool:
+    """Return the tool that proposes a cell. Nothing of it is run."""
+
+    def propose_cell(source: str, why: str, kind: Literal["code", "markdown"] = "code") -> str:
+        """Propose a cell to the user, who decides whether to keep it and to run it. It is never run by itself.
+
+        One code cell of a turn is inserted below the cell that runs; others are shown, and the user can copy them.
+
+        Args:
+            source: The text of the cell.
+            why: One sentence for the user on what the cell is for.
+            kind: Whether the cell is code or Markdown.
+
+        Example: Give me a cell that plots df. -> {"source": "df.plot()", "why": "Plots all columns of df."}
+        """
+        if not source.strip():
+            raise ToolError("The cell is empty. Write its source.")
+        if kind == "code" and notebook.insert(source):
+            place = "Inserted below this cell, and not run"
+        else:
+            place = "Shown to the user, who can copy it; it could not be inserted here"
+        return f"{place}. {one_line(why, LONGEST_WHY)}\n{PROPOSED}"
+
+    return function_tool(propose_cell)
+
+
+def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
+    """Yield each cell as text; `figures` is the number of the first figure."""
+    for cell in cells:
+        now = ", running now" if cell.running else ""
+        lines = [f"[{cell.number}] {cell.kind}{now}:", cut(cell.source, LONGEST_SOURCE)]
+        for part in cell.outputs:
+            if isinstance(part, Media):
+                lines.append(f"-> [figure {figures}: {as_text(part)[1:]}")
+                figures += 1
+            else:
+                lines.append(f"-> {cut(as_text(part), LONGEST_OUTPUT)}")
+        yield "\n".join(lines)

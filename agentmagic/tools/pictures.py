@@ -1,0 +1,174 @@
+"""Draws figures and images for models that see: as PNG or JPEG, of a bounded size and in a bounded time.
+
+Nothing is imported to recognize a figure: its library has been imported by the notebook.
+"""
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any, cast
+
+from agentmagic.errors import said
+from agentmagic.messages import Media
+from agentmagic.text import clip
+from agentmagic.tools.reprs import in_time
+
+EDGE = 1_568
+"""Pixels of the longer side of an image. Providers scale larger ones down to about this size themselves."""
+MOST_PIXELS = 100_000_000
+"""Pixels of an image that is read; a file of a few bytes can hold billions."""
+LARGEST = 4_000_000
+"""Bytes of an image; providers take up to 5 MB, as base64."""
+DRAWING = 10.0
+"""Seconds that a figure may take to be drawn."""
+LONGEST = 4_000
+"""Characters of a figure in words."""
+LARGEST_PNG = 1_000_000
+"""Pixels of a photograph that is sent without loss."""
+
+_NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
+"""The package with which a library draws its figures."""
+
+
+class NoPicture(Exception):
+    """A value is a figure or an image, and cannot be drawn; the message says why."""
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether a value is a figure or an image."""
+    return _draw(value) is not None
+
+
+def picture(value: Any, name: str) -> Media:
+    """Return a figure or an image as Media. Raises NoPicture."""
+    draw = _draw(value)
+    if draw is None:
+        raise NoPicture("it is no figure")
+    for library, package in _NEEDS.items():
+        if library in _packages(value) and find_spec(package) is None:
+            raise NoPicture(f"{library} draws with the package {package}, which is not installed")
+    try:
+        return in_time(lambda: fitted(draw(), name), DRAWING)
+    except NoPicture:
+        raise
+    except TimeoutError:
+        raise NoPicture(f"it took longer than {DRAWING:g} s to draw") from None
+    except Exception as error:
+        raise NoPicture(f"{type(error).__name__}: {clip(said(error), 200)}") from error
+
+
+def fitted(data: Any, name: str) -> Media:
+    """Return the bytes of an image, or an image of PIL, as Media of a size that models take. Raises NoPicture."""
+    if isinstance(data, bytes) and find_spec("PIL") is None:
+        media = Media(_type_of(data), data, name)
+    else:
+        media = _encoded(data, name)
+    if len(media.data) > LARGEST:
+        raise NoPicture(f"it has {len(media.data):,} bytes, and {LARGEST:,} is the most")
+    return media
+
+
+def in_words(value: Any) -> str:
+    """Return what a figure says of itself in words, for models that see no images."""
+    with suppress(Exception):  # of whichever library: the words are a help, no promise
+        return clip(in_time(lambda: "\n".join(_words(value)), 1.0), LONGEST)
+    return ""
+
+
+def _packages(value: Any) -> set[str]:
+    kinds = () if isinstance(value, type) else type(value).__mro__
+    return {kind.__module__.partition(".")[0] for kind in kinds}
+
+
+def _draw(value: Any) -> Callable[[], Any] | None:
+    """Return a function that draws a value, as an image of PIL or as bytes; None if the value is no figure."""
+    packages, kind = _packages(value), cast("type[Any]", type(value))
+    if isinstance(value, type):
+        return None
+    if "PIL" in packages and hasattr(kind, "thumbnail"):
+        return lambda: value
+    if "plotly" in packages and hasattr(kind, "to_image"):
+        return lambda: value.to_image(format="png")
+    if "altair" in packages and hasattr(kind, "save"):
+        return lambda: _saved(value.save)
+    if "matplotlib" in packages and not hasattr(kind, "savefig"):  # axes, or what is drawn on them
+        value = getattr(value, "figure", None)
+        kind = cast("type[Any]", type(value))
+    if hasattr(kind, "savefig"):
+        return lambda: _saved(value.savefig, **_resolution(value))
+    draw = getattr(kind, "_repr_png_", None) or getattr(kind, "_repr_jpeg_", None)
+    return (lambda: _bytes(draw(value))) if draw is not None else None
+
+
+def _saved(save: Callable[..., Any], **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    save(buffer, format="png", **options)
+    return buffer.getvalue()
+
+
+def _resolution(figure: Any) -> dict[str, Any]:
+    """Return the resolution at which a figure of Matplotlib has at most EDGE pixels."""
+    if "matplotlib" not in _packages(figure):
+        return {}
+    return {"dpi": min(figure.dpi, EDGE / max(figure.get_size_inches()))}
+
+
+def _bytes(drawn: Any) -> bytes:
+    data = cast("tuple[Any, ...]", drawn)[0] if isinstance(drawn, tuple) else drawn  # IPython's may add metadata
+    if not isinstance(data, bytes):
+        raise NoPicture("it draws itself as nothing")
+    return data
+
+
+def _type_of(data: bytes) -> str:
+    return "image/jpeg" if data.startswith(b"\xff\xd8") else "image/png"
+
+
+def _encoded(data: Any, name: str) -> Media:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        image = Image.open(io.BytesIO(data)) if isinstance(data, bytes) else data
+    except UnidentifiedImageError:
+        return Media(_type_of(data), data, name)
+    if image.width * image.height > MOST_PIXELS:
+        raise NoPicture(f"it has {image.width:,} x {image.height:,} pixels")
+    if isinstance(data, bytes) and max(image.size) <= EDGE and image.format in ("PNG", "JPEG"):
+        return Media(f"image/{image.format.lower()}", data, name)
+    image = image.convert("RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB")
+    image.thumbnail((EDGE, EDGE), reducing_gap=1.1)
+    is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
+    buffer = io.BytesIO()
+    if is_photograph:
+        image.save(buffer, "JPEG", quality=90)
+    else:
+        image.save(buffer, "PNG", compress_level=1)
+    return Media("image/jpeg" if is_photograph else "image/png", buffer.getvalue(), name)
+
+
+def _words(value: Any) -> Iterator[str]:
+    packages = _packages(value)
+    if "plotly" in packages:
+        layout = value.layout
+        yield f"title: {layout.title.text}"
+        for trace in value.data[:20]:
+            yield f"{trace.type}: {trace.name or ''}"
+        yield f"axes: {layout.xaxis.title.text}, {layout.yaxis.title.text}"
+    elif "altair" in packages:
+        chart = value.copy(deep=False)
+        with suppress(AttributeError, TypeError):
+            chart.data = sys.modules["altair"].Undefined
+        drawn = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
+        yield json.dumps(drawn, ensure_ascii=False, default=str)
+    elif "matplotlib" in packages:
+        for axes in getattr(value, "figure", value).axes[:20]:
+            (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+            yield f"title: {axes.get_title()}"
+            yield f"x: {axes.get_xlabel()} from {left:g} to {right:g}; y: {axes.get_ylabel()} from {low:g} to {high:g}"
+            labels = [one.get_label() for one in (*axes.lines, *axes.collections, *axes.containers)]
+            yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
+    elif "PIL" in packages:
+        yield f"{value.width} x {value.height} pixels, {value.mode}"

@@ -1,0 +1,132 @@
+"""Runs begun by code in a cell, and what results and sessions look like as the value of a cell."""
+
+import pytest
+
+from tests.jupyter.harness import BATCH, CONSOLE
+
+ADD = """
+@tool
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+play(calls("add", a=19, b=23), "It is **42**.")
+%agent tools
+"""
+ASK = {
+    "ask": "result = agent.ask('What is 19 plus 23?')",
+    "await": "result = await agent.start('What is 19 plus 23?')",
+    "start": "agent.start('What is 19 plus 23?')\nimport asyncio\nwhile agent.running: await asyncio.sleep(0.01)",
+    "last expression": "agent.ask('What is 19 plus 23?')",
+    "awaited last": "await agent.start('What is 19 plus 23?')",
+    "magic": "%agent ask 'What is 19 plus 23?'",
+}
+
+
+@pytest.mark.parametrize("front_end", [{}, BATCH], ids=["lab", "batch"])
+@pytest.mark.parametrize("code", ASK.values(), ids=ASK)
+def test_a_run_that_code_begins_is_shown_once_in_its_cell(kernel, code, front_end):
+    kernel.run(ADD)
+    cell = kernel.run(code, **front_end)
+    assert cell.ok, cell.error
+    (shown,) = cell.displays
+    assert "It is <strong>42</strong>." in shown["text/html"]
+    assert "✓ add (notebook)" in shown["text/plain"]
+    assert cell.count("execute_result") == 0
+
+
+def test_a_console_prints_the_run(kernel):
+    kernel.run(ADD)
+    cell = kernel.run("result = agent.ask('What is 19 plus 23?')", **CONSOLE)
+    assert "It is **42**." in cell.stream
+
+
+def test_an_approval_of_a_run_that_code_begins_is_asked_in_the_cell(kernel):
+    kernel.run("""
+@tool(ask=True)
+def pay(amount: int) -> str:
+    "Pay."
+    return f"paid {amount}"
+play(calls("pay", amount=7), "Done.")
+%agent tools
+""")
+    cell = kernel.send("result = agent.ask('Pay.')")
+    assert "[y]es" in kernel.asked(cell)["prompt"]
+    kernel.type("y")
+    assert "paid 7" in kernel.finish(cell).text
+
+
+def test_a_setting_turns_the_view_off(kernel):
+    kernel.run(ADD)
+    kernel.run("import os; os.environ['AGENTMAGIC_VIEW'] = 'off'")
+    try:
+        cell = kernel.run("print(agent.ask('What is 19 plus 23?').final_text)")
+    finally:
+        kernel.run("del os.environ['AGENTMAGIC_VIEW']")
+    assert cell.displays == []
+    assert cell.stream == "It is **42**.\n"
+
+
+def test_a_run_that_a_tool_begins_has_no_view_of_its_own(kernel):
+    kernel.run("""
+@tool
+def nested() -> str:
+    "Ask another."
+    return Session(Agent(ScriptedModel(["inner words"]))).ask("x").final_text
+play(calls("nested"), "outer words")
+%agent tools
+""")
+    cell = kernel.run("result = agent.ask('Go.')")
+    assert len(cell.displays) == 1
+    assert "outer words" in cell.text
+
+
+def test_a_result_of_an_earlier_cell_shows_its_transcript(kernel):
+    kernel.run(ADD + "result = agent.ask('What is 19 plus 23?')")
+    for value in ("result", "agent.last", "agent.turns[0]", "agent"):
+        (shown,) = kernel.run(value).displays
+        assert "What is 19 plus 23?" in shown["text/html"]
+        assert "It is <strong>42</strong>." in shown["text/html"]
+        assert "\n" not in shown["text/plain"]
+    assert kernel.value("result") == "<RunResult answer: 'It is **42**.', 2 steps, 1 calls>"
+
+
+def test_the_display_of_a_session_is_bounded_by_its_last_turns(kernel):
+    kernel.run("play(*[f'answer {n};' for n in range(12)])\nfor n in range(12): agent.ask(f'{n}')")
+    (shown,) = kernel.run("agent").displays
+    assert "answer 11;" in shown["text/html"]
+    assert "answer 1;" not in shown["text/html"]
+    assert "The first 2 are left out" in shown["text/html"]
+
+
+def test_the_magic_asks_in_an_expression(kernel):
+    kernel.run(ADD)
+    assert kernel.run('n = 19\nx = %agent ask "What is {n} plus 23?"').ok
+    assert kernel.value("x, isinstance(x, str)") == "('It is **42**.', True)"
+    assert kernel.value("agent.messages[0].text") == "'What is 19 plus 23?'"
+    assert kernel.value("x") == "'It is **42**.'"
+    kernel.run("play('7')")
+    assert kernel.value('%agent ask --as int "How many?"') == "7"
+    cell = kernel.run("x = %agent ask")
+    assert "The prompt is empty. Write it in quotes" in cell.error
+
+
+def test_a_session_knows_its_last_answer_and_takes_another_recipe(kernel):
+    kernel.run("play('[1, 2]', 'text')")
+    assert kernel.value("agent.last, agent.answer, agent.value") == "(None, '', None)"
+    kernel.run("%%agent --as list[int]\nNumbers.")
+    assert kernel.value("agent.answer, agent.value") == "('[1, 2]', [1, 2])"
+    kernel.run("agent.agent = Agent(ScriptedModel(['from the other']))")
+    kernel.run("%%agent\nAgain.")
+    assert kernel.value("agent.answer, agent.value") == "('from the other', None)"
+    assert "Assign an Agent: session.agent = Agent(...)" in kernel.run("agent.agent = 'gpt'").error
+
+
+def test_unloading_leaves_runs_and_results_as_they_are_in_plain_python(kernel):
+    kernel.run(ADD)
+    try:
+        kernel.run("%unload_ext agentmagic")
+        cell = kernel.run("agent.ask('What is 19 plus 23?')")
+    finally:
+        kernel.run("%load_ext agentmagic")
+    assert cell.count("execute_result") == 1
+    assert "text/html" not in cell.displays[0]

@@ -1,0 +1,438 @@
+"""Programs that the model runs in the notebook, and what they have: variables, tools as functions, a receipt."""
+
+import time
+
+import pytest
+
+from tests.jupyter.harness import BATCH, CONSOLE
+
+ALLOWED = """
+from agentmagic import NotebookTools, Policy, Rule
+from agentmagic.events import VariablesChanged
+def program(*codes, rules=(), asked=False, **options):
+    steps = [calls("run_python", code=code) for code in codes]
+    rules = [*([] if asked else [Rule("allow", "run_python")]), *rules]
+    tools = [NotebookTools(), *options.pop("tools", ())]
+    play(*steps, "Done.", tools=tools, permission=Policy(rules), **options)
+def inspect_it(name):
+    return {"calls": [{"name": "inspect_variable", "arguments": {"name": name}}]}
+def told():
+    return [part.text for row in agent.messages if row.role == "tool" for part in row.parts]
+def described():
+    return next(one.description for one in agent.agent.model.requests[0].tools if one.name == "run_python")
+def receipt():
+    found = [event for event in agent.events if isinstance(event, VariablesChanged)]
+    rows = [(one.change, one.name, one.before, one.after) for event in found for one in event.changes]
+    return sorted(row for row in rows if row[1] not in ("agent", "calls", "play")), [event.files for event in found]
+def inner():
+    return [(event.call.name, dict(event.call.arguments)) for event in agent.events if event.type == "inner_call"]
+"""
+AT_ONCE = 0.5
+
+
+@pytest.fixture
+def notebook(kernel):
+    assert kernel.run(ALLOWED).ok
+    yield kernel
+    kernel.run("for name in ('tools', 'y', 'half', 'json', 'made', 'total'):\n    globals().pop(name, None)")
+
+
+def told(kernel) -> str:
+    return kernel.run("print(*told(), sep='|')").stream.strip()
+
+
+def asks(kernel, *codes, more: str = "") -> None:
+    assert kernel.run(f"program(*{codes!r}, {more})").ok
+
+
+def receipt(kernel) -> str:
+    return kernel.run("print(receipt())").stream.strip()
+
+
+def test_a_program_runs_in_the_notebook_and_the_model_gets_what_it_prints_and_its_last_value(notebook):
+    notebook.run("x = 20")
+    asks(notebook, 'y = x * 2\nprint("so far", y)\ny + 2')
+    assert notebook.run("%%agent\nAdd.").ok
+    assert told(notebook) == "Printed:\nso far 40\n42"
+    assert notebook.value("y") == "40"
+    assert receipt(notebook) == "([('made', 'y', '', 'int')], [()])"
+
+
+def test_a_program_may_have_the_syntax_of_ipython_and_await_at_the_top(notebook):
+    asks(notebook, "import asyncio\n%time\nz = await asyncio.sleep(0, 5)\nz", "await asyncio.sleep(0, 'slept');")
+    cell = notebook.run("%%agent\nSleep.")
+    assert cell.ok
+    assert told(notebook).endswith("5|(no output; print what you need to know)")
+    assert notebook.value("z") == "5"
+
+
+def test_the_model_gets_an_error_as_a_message_and_the_user_its_traceback(notebook):
+    asks(notebook, "print('begun')\nkept = 1\n1 / 0")
+    cell = notebook.run("%%agent\nDivide.")
+    assert told(notebook) == "ZeroDivisionError: division by zero\nPrinted:\nbegun"
+    html = cell.displays[0]["text/html"]
+    assert "Traceback" in html
+    assert "line 3" in html
+    assert "notebook_kernel" not in html
+    assert "'kept'" in receipt(notebook)
+
+
+def test_a_program_that_exits_ends_neither_the_turn_nor_the_kernel(notebook):
+    asks(notebook, "import sys\nsys.exit(3)")
+    assert notebook.run("%%agent\nExit.").ok
+    assert told(notebook) == "SystemExit: 3"
+
+
+def test_figures_of_a_program_reach_the_model_as_images(notebook):
+    asks(notebook, "import matplotlib.pyplot as plt\nplt.plot([1, 2]);")
+    assert notebook.run("%%agent\nPlot.").ok
+    assert told(notebook).startswith("[image/png")
+
+
+# -- permission --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "permission",
+    ["'allow'", "Policy([Rule('allow')])", "Policy([Rule('allow', 'run_*')])", "Policy(default='allow')", "hook"],
+)
+def test_without_a_rule_that_names_it_no_program_runs_where_no_one_is(notebook, permission):
+    notebook.run(
+        "import os\nos.environ['AGENTMAGIC_PERMISSION'] = 'allow'\nran = False\n"
+        "def hook(call, tool):\n    return 'allow'"
+    )
+    notebook.run(
+        f"play(calls('run_python', code='ran = True'), 'Sorry.', tools=[NotebookTools()], permission={permission})"
+    )
+    cell = notebook.run("%%agent\nTry.", **BATCH)
+    notebook.run("del os.environ['AGENTMAGIC_PERMISSION']")
+    assert cell.ok
+    assert 'permission=Policy([Rule("allow", "run_python")])' in told(notebook)
+    assert notebook.value("ran") == "False"
+
+
+def test_a_person_is_shown_the_program_and_what_it_would_do(notebook):
+    notebook.run("rows = [3, 1]")
+    asks(notebook, "rows.append(2)\nimport os\u202e\nprint(len(rows))", more="asked=True")
+    cell = notebook.send("%%agent\nAppend.", **CONSOLE)
+    prompt = notebook.asked(cell)["prompt"]
+    assert "rows.append(2)" in prompt
+    assert "\\u202e" in prompt
+    for line in ("cannot be read as Python", "cannot be known", "[a]lways this program"):
+        assert line in prompt
+    notebook.type("n not that")
+    assert notebook.finish(cell).ok
+    assert told(notebook) == "run_python was not run: the user denied it and said: not that."
+    assert notebook.value("rows") == "[3, 1]"
+
+
+def test_always_holds_for_the_same_program_only(notebook):
+    notebook.run("count = 0")
+    asks(notebook, "count += 1", "count += 1", "count += 10", more="asked=True")
+    cell = notebook.send("%%agent\nCount.", **CONSOLE)
+    assert "Writes: count" in notebook.asked(cell)["prompt"]
+    notebook.type("a")
+    assert "count += 10" in notebook.asked(cell)["prompt"]
+    notebook.type('e {"code": "count += 100"}')
+    assert notebook.finish(cell).ok
+    assert notebook.value("count") == "102"
+
+
+def test_a_rule_may_look_at_the_program(notebook):
+    asks(
+        notebook, "print('fine')", "import os", more="rules=[Rule('deny', 'run_python', when={'code': '*import os*'})]"
+    )
+    notebook.run("%%agent\nTry.", **BATCH)
+    assert told(notebook) == "Printed:\nfine|run_python was not run: a rule of the user denies it."
+
+
+# -- tools as functions ------------------------------------------------------------------------------------
+
+TOOLS = """
+import asyncio, threading
+@tool
+def double(number: int) -> int:
+    "Double a number."
+    double.thread = threading.current_thread() is threading.main_thread()
+    return number * 2
+@tool
+async def slow(number: int) -> dict:
+    "Think about a number."
+    await asyncio.sleep(0)
+    return {"number": number}
+@tool
+def fails() -> str:
+    "Fail."
+    raise ValueError("no luck")
+@tool
+def own() -> object:
+    "Return an object."
+    return own
+"""
+
+
+def test_inside_a_program_every_tool_is_a_function_and_returns_its_own_value(notebook):
+    notebook.run(TOOLS)
+    code = "print([tools.double(number) for number in range(3)], tools.slow(number=7)['number'], tools.own() is own)"
+    asks(notebook, code, more="tools=[double, slow, own]")
+    cell = notebook.run("%%agent\nDouble.")
+    assert cell.ok
+    assert told(notebook) == "Printed:\n[0, 2, 4] 7 True"
+    assert notebook.value("double.thread") == "True"
+    assert notebook.value("len(inner())") == "5"
+    assert notebook.value("[part.name for row in agent.messages for part in row.calls]") == "['run_python']"
+    assert "slow" in cell.displays[0]["text/html"]
+
+
+def test_the_functions_have_signatures_and_docstrings(notebook):
+    notebook.run(TOOLS)
+    code = "import inspect\nprint(dir(tools), inspect.signature(tools.double), tools.double.__doc__, tools)"
+    asks(notebook, code, more="tools=[double]")
+    notebook.run("%%agent\nLook.")
+    assert "(number) Double a number." in told(notebook)
+    sent = notebook.run("print(described())").stream
+    assert "run_python" not in told(notebook)
+    assert "tools.double(number): Double a number." in sent
+
+
+def test_a_variable_named_tools_is_neither_read_nor_overwritten(notebook):
+    notebook.run(TOOLS + "tools = 'mine'")
+    asks(notebook, "print(tools, agent_tools.double(4))", more="tools=[double]")
+    notebook.run("%%agent\nDouble.")
+    assert told(notebook) == "Printed:\nmine 8"
+    assert notebook.value("tools") == "'mine'"
+    assert "agent_tools.double(number)" in notebook.run("print(described())").stream
+    assert "NameError" in notebook.run("del tools\ntools").error
+
+
+def test_a_call_inside_a_program_obeys_deny_and_its_failure_is_an_exception(notebook):
+    notebook.run(TOOLS)
+    code = (
+        "from agentmagic import ToolError\nfor one in (lambda: tools.double(1), tools.fails):\n"
+        "    try:\n        one()\n    except ToolError as error:\n        print(error)"
+    )
+    asks(notebook, code, more="tools=[double, fails], rules=[Rule('deny', 'double')]")
+    notebook.run("%%agent\nTry.")
+    assert "double was not run: a rule of the user denies it." in told(notebook)
+    assert "ValueError: no luck" in told(notebook)
+
+
+def test_a_call_inside_a_program_is_asked_about(notebook):
+    notebook.run(TOOLS)
+    code = "print([tools.double(number) for number in (1, 2)])"
+    asks(notebook, code, more="tools=[double], rules=[Rule('ask', 'double')]")
+    cell = notebook.send("%%agent\nDouble.", **CONSOLE)
+    assert "number" in notebook.asked(cell)["prompt"]
+    notebook.type("y")
+    notebook.asked(cell)
+    notebook.type("y")
+    assert notebook.finish(cell).ok
+    assert told(notebook) == "Printed:\n[2, 4]"
+    notebook.run("%%agent\nAgain.", **BATCH)
+    asks(notebook, code, more="tools=[double], rules=[Rule('ask', 'double')]")
+    notebook.run("%%agent\nDouble.", **BATCH)
+    assert "double was not run: it needs a person's approval" in told(notebook)
+
+
+# -- the receipt -------------------------------------------------------------------------------------------
+
+
+def test_the_receipt_names_what_was_made_changed_and_removed(notebook):
+    notebook.run("import pandas as pd\nframe = pd.DataFrame({'a': [1, 2]})\nrows = [1, 2]\ngone = 1.5\nsame = [1]")
+    notebook.run("import sys, textwrap")
+    asks(
+        notebook,
+        "import sys, textwrap\ntextwrap.later = 1\nframe['b'] = 3\nrows[0] = 9\ndel gone\nmade = {'a': 1}\nlen(same)",
+        "import json\nopen('out.txt', 'w').close()",
+    )
+    cell = notebook.run("%%agent\nChange.")
+    assert receipt(notebook) == (
+        "([('changed', 'frame', 'DataFrame, 2 rows x 1 column', 'DataFrame, 2 rows x 2 columns'), "
+        "('changed', 'rows', 'list of 2', 'list of 2'), ('changed', 'textwrap', 'module textwrap', 'module textwrap'), "
+        "('made', 'json', '', 'module json'), "
+        "('made', 'made', '', 'dict of 1'), ('removed', 'gone', 'float', '')], [('out.txt',)])"
+    )
+    assert "changed frame (DataFrame, 2 rows" in cell.displays[0]["text/html"]
+    assert "removed gone (float)" in cell.displays[0]["text/plain"]
+    assert "Files opened to write: out.txt." in cell.displays[0]["text/plain"]
+
+
+def test_a_function_of_the_user_has_a_receipt_too_and_a_turn_that_changes_nothing_has_none(notebook):
+    notebook.run(
+        "total = 1\n@tool\ndef add() -> str:\n    'Add.'\n    global total\n    total += 'x' and 1\n    return 'added'"
+    )
+    notebook.run("play(calls('add'), 'Added.')")
+    notebook.run("%%agent\nAdd.")
+    assert receipt(notebook) == "([('changed', 'total', 'int', 'int')], [()])"
+    asks(notebook, "print(total)")
+    notebook.run("%%agent\nLook.")
+    assert receipt(notebook) == "([], [])"
+
+
+def test_a_key_in_a_variable_leaves_through_no_summary_and_no_receipt(notebook):
+    key = "sk-" + "q7Zx" * 8
+    plain = "correct-horse-battery"
+    notebook.run(f"holder = ['{key}']\npassword = '{plain}-staple9'\nnested = {{'api_key': '{plain}-nested9'}}")
+    names = "'holder'", "'password'", "'nested'"
+    steps = ", ".join(["calls('list_variables')", *(f"inspect_it({name})" for name in names)])
+    steps += ", calls('run_python', code='holder2 = holder[:]; password += str(1)')"
+    rule = "Rule('allow', 'run_python')"
+    notebook.run(f"play({steps}, 'Done.', tools=[NotebookTools()], permission=Policy([{rule}]))")
+    cell = notebook.run("%%agent\nLook.")
+    sent = notebook.run("print(agent.messages, agent.events)").stream
+    page = str(cell.displays)
+    for secret in (key, f"{plain}-staple9", f"{plain}-nested9"):
+        assert secret not in sent
+        assert secret not in page
+    assert "holder2" in sent
+
+
+# -- stopping ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code", ["while True:\n    pass", "import time\ntime.sleep(30)", "tools.wait()", "tools.block()"]
+)
+def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, code):
+    notebook.run("import threading\nbegun = threading.Event()")
+    notebook.run(
+        "@tool\nasync def wait() -> str:\n    'Wait.'\n    await asyncio.sleep(30)\n    return 'waited'\n"
+        "@tool\ndef block() -> str:\n    'Block.'\n    time.sleep(30)\n    return 'blocked'"
+    )
+    asks(notebook, f"half = 1\nprint('begun', flush=True)\n{code}", more="tools=[wait, block]")
+    cell = notebook.send("%%agent\nStay.", **CONSOLE)
+    notebook.wait_for_text(cell, "begun")
+    began = time.monotonic()
+    notebook.interrupt()
+    notebook.finish(cell)
+    assert time.monotonic() - began < AT_ONCE
+    assert "Interrupted" in cell.error
+    assert notebook.value("half") == "1"
+    assert "('made', 'half', '', 'int')" in receipt(notebook)
+    assert notebook.run("print(valid())").stream == "True\n"
+    notebook.run("agent.agent = Agent(ScriptedModel(['Still here.']))")
+    assert notebook.run("%%agent\nAgain.").ok
+
+
+# -- offering ----------------------------------------------------------------------------------------------
+
+
+def test_an_option_and_a_command_offer_the_tools_of_the_notebook(notebook):
+    notebook.run(
+        "play('One.', 'Two.', 'Three.')\nnames = lambda: [one.name for one in agent.agent.model.requests[-1].tools]"
+    )
+    notebook.run("%%agent --notebook\nOne.")
+    assert "run_python" in notebook.value("names()")
+    assert "run_python" in notebook.run("%agent tools notebook").stream
+    notebook.run("%%agent\nTwo.")
+    assert "list_variables" in notebook.value("names()")
+    assert "no longer" in notebook.run("%agent tools notebook off").stream
+    notebook.run("%%agent\nThree.")
+    assert "list_variables" not in notebook.value("names()")
+
+
+def test_cells_are_read_from_the_history_where_the_file_is_not_known(notebook):
+    notebook.run("marker = 'a cell to be found'\nmarker")
+    notebook.run("play(calls('read_cells', first=-3, count=3), 'Read.', tools=[NotebookTools()])")
+    notebook.run("%%agent\nRead.")
+    text = told(notebook)
+    assert "Cells as this kernel has run them" in text
+    assert "marker = 'a cell to be found'" in text
+    assert "-> a cell to be found" in text
+    assert "running now" in text
+
+
+def test_variables_are_listed_without_the_code_of_their_classes(notebook):
+    notebook.run("class Odd:\n    def __repr__(self):\n        raise SystemExit\nodd = Odd()\nnumbers = [1, 2]")
+    notebook.run("play(calls('list_variables'), inspect_it('numbrs'), 'Seen.', tools=[NotebookTools()])")
+    notebook.run("%%agent\nLook.")
+    text = told(notebook)
+    assert "numbers: list of 2 = [1, 2]" in text
+    assert "odd: Odd" in text
+    assert "There is no variable 'numbrs'. Close names: numbers." in text
+
+
+def test_undo_and_redo_take_back_what_programs_did_and_name_what_they_cannot(notebook):
+    notebook.run("import pandas as pd\ndf = pd.DataFrame({'a': [1, 2]})\nfirst, it = df, iter([1, 2])")
+    asks(notebook, "df['b'] = df['a'] * 2\ntotal = 5", "del df['a']\nnext(it)")
+    assert notebook.run("%%agent\nChange it.").ok
+    assert notebook.value("list(df.columns), total") == "(['b'], 5)"
+    told = notebook.run("%agent undo").stream
+    assert "Put back: df, first, total." in told
+    assert "Left alone: it: it holds a list_iterator, whose state cannot be kept." in told
+    assert "What run_python did outside of the variables, as to files, stays." in told
+    assert notebook.value("first is df, df.to_dict('list'), 'total' in globals()") == "(True, {'a': [1, 2]}, False)"
+    assert "Put back: df, first, total." in notebook.run("%agent redo").stream
+    assert notebook.value("first is df, df.to_dict('list'), total") == "(True, {'b': [2, 4]}, 5)"
+
+
+def test_undo_takes_back_what_a_tool_did_to_a_large_variable_that_it_took_by_name(notebook):
+    if notebook.value("__import__('importlib.util').util.find_spec('numpy') is None") == "True":
+        pytest.skip("this kernel has no numpy")
+    notebook.run("import numpy as np\nlong = np.zeros(100_000)\ndef grow(a: np.ndarray) -> None:\n    a += 1")
+    notebook.run("play(calls('grow', a='long'), 'Done.', tools=[grow])")
+    assert notebook.run("%%agent\nGrow it.").ok
+    assert notebook.value("long.sum()") == "np.float64(100000.0)"
+    assert "Put back: long." in notebook.run("%agent undo").stream
+    assert notebook.value("long.sum()") == "np.float64(0.0)"
+
+
+def test_a_proposed_cell_is_inserted_below_the_running_one_once_and_never_run(notebook):
+    proposals = [
+        {"source": "untouched = 1", "why": "Sets a number."},
+        {"source": "untouched = 2", "why": "Sets another one."},
+        {"source": "# Title", "why": "A title.", "kind": "markdown"},
+    ]
+    notebook.run(f"steps = [calls('propose_cell', **one) for one in {proposals}]")
+    notebook.run("play(*steps, 'Done.', tools=[NotebookTools()])")
+    cell = notebook.run("%%agent\nPropose.")
+    assert cell.ok, cell.error
+    assert [one for one in cell.reply["content"]["payload"] if one["source"] == "set_next_input"] == [
+        {"source": "set_next_input", "text": "untouched = 1", "replace": False}
+    ]
+    assert told(notebook).count("Inserted below this cell, and not run.") == 1
+    assert told(notebook).count("Shown to the user, who can copy it") == 2
+    assert notebook.value("'untouched' in globals()") == "False"
+    assert "untouched = 2" in cell.displays[0]["text/html"]
+
+
+BY_NAME = """
+import pandas as pd, polars as pl
+for name in [name for name, value in globals().items() if isinstance(value, pd.DataFrame | pl.DataFrame)]:
+    del globals()[name]  # those of other tests
+sales = pd.DataFrame({"n": [1, 2, 3]})
+def rows(df: pd.DataFrame) -> int:
+    "Count the rows of a table."
+    return len(df)
+def names():
+    tools = sorted(agent.agent.model.requests[-1].tools, key=lambda one: one.name)
+    places = [one.parameters["properties"]["df"] for one in tools]
+    return [place.get("anyOf", [place])[0]["enum"] for place in places]
+"""
+
+
+def test_functions_of_the_notebook_take_its_variables_by_name(notebook):
+    if notebook.value("__import__('importlib.util').util.find_spec('polars') is None") == "True":
+        pytest.skip("this kernel has no polars")
+    assert notebook.run(BY_NAME).ok
+    assert notebook.run("@tool\ndef height(df: pl.DataFrame | None) -> int:\n    return df.height").ok
+    assert notebook.run("frame = pl.DataFrame({'n': [1]}); played = calls('rows', df='sales')").ok
+    notebook.run("play(played, calls('height', df='frame'), 'Done.', tools=[rows])")
+    shown = notebook.run("%%agent --show\nHow many?")
+    assert "frame" in shown.text + shown.stream
+    turn = notebook.run("%%agent\nHow many?")
+    assert turn.ok
+    assert told(notebook) == "3|1"
+    assert "sales" in turn.text
+    assert notebook.run("print(names())").stream == "[['frame'], ['sales']]\n"
+
+    notebook.run("play(played, 'Done.')")
+    assert notebook.run("%%agent --tools rows\nHow many?").ok
+    assert told(notebook) == "3"
+    notebook.run("late = sales; del sales; play(played, 'Done.', tools=[rows])")
+    assert notebook.run("%%agent\nHow many?").ok
+    assert """"sales" is not one of""" in told(notebook)
+    notebook.run("del late, frame; play('Done.', tools=[rows])")
+    left_out = notebook.run("%%agent\nHow many?")
+    assert "rows is left out of this turn: its df is a pandas.DataFrame, and no variable is one." in left_out.text

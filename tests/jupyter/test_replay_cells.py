@@ -1,0 +1,127 @@
+"""`%agent cassette`, `record`, `replay` and `auto`: a notebook that is recorded, and runs again from its recording."""
+
+import shutil
+import sys
+
+import pytest
+
+from tests.jupyter.harness import BATCH, ROOT, Kernel
+
+SETUP = "%load_ext agentmagic\nfrom agentmagic import Agent, ScriptedModel"
+SAYS = "agent = Agent(ScriptedModel({}))"
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replay")
+    with Kernel(sys.executable, {"IPYTHONDIR": str(folder)}, folder) as made:
+        assert made.run(SETUP).ok
+        yield made
+
+
+def test_a_notebook_is_recorded_replayed_and_forked(kernel):
+    assert "No cassette is named" in kernel.run("%agent cassette").stream
+    assert "It needs a cassette" in kernel.run("%agent record").stream
+    assert kernel.run("%agent cassette x.cassette.yaml", **BATCH).stream.startswith("Cassette: x.cassette.yaml.")
+    kernel.run(SAYS.format(["Hello there."]))
+    recorded = kernel.run("%%agent\nSay hello.", **BATCH)
+    assert recorded.ok
+
+    assert kernel.run(f"{SAYS.format([])}\n%agent replay").stream == "Mode: replay.\n"
+    replayed = kernel.run("%%agent\nSay hello.", **BATCH)
+    assert replayed.ok
+    assert "Hello there." in replayed.text
+    assert replayed.displays == recorded.displays
+    failed = kernel.run("%%agent\nSay goodbye.", **BATCH)
+    assert not failed.ok
+    assert failed.error.startswith("ReplayMismatch: Cell 'Say goodbye.', step 1 (nearest recording: 'Say hello.')")
+    _, first, second = kernel.run("%agent replay --report").stream.splitlines()
+    assert "same" in first
+    assert "order" in second
+
+    kernel.run(f"{SAYS.format(['Bye.'])}\n%agent auto")
+    assert "Hello there." in kernel.run("%%agent\nSay hello.", **BATCH).text
+    assert "Bye." in kernel.run("%%agent\nSay goodbye.", **BATCH).text
+    assert kernel.run("%agent live").stream == "Mode: live.\n"
+
+
+def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(tmp_path):
+    setup = f"{SETUP}, Session\n%agent cassette x.cassette.yaml\n%agent {{}}"
+    made = "agent = Session(Agent(ScriptedModel({})))\nother = Session(Agent(ScriptedModel({})))"
+    cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.")
+    outputs = []
+    for mode, scripts in (("record", (["Hello.", "Bye."], ["Good day."])), ("replay", ([], []))):
+        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+            kernel.run(setup.format(mode))
+            kernel.run(made.format(*scripts))
+            results = [kernel.run(cell, **BATCH) for cell in cells]
+            assert [one.error for one in results] == [""] * 3
+            outputs.append([one.displays for one in results])
+    assert outputs[0] == outputs[1]
+    written = (tmp_path / "x.cassette.yaml").read_text()
+    assert written.count("turn: ") == 3
+    assert "session: other" in written
+
+
+PROGRAM = """
+import math as m
+import os
+os.mkdir("mark")
+sales = pd.DataFrame({"product": ["Desk", "Lamp, small"], "units": [3, 4], "share": [0.1, 1 / 3]})
+sales = sales.sort_values("units", ascending=False)
+total, rates, api_key = sales["units"].sum(), {"NO": [0.088, None]}, "sk-proj-" + "abcdefghijklmnop0123456789"
+seen.append(total.item())
+double = lambda x: 2 * x
+del gone
+print("units", total)
+"""
+LOOK = "print(sales.to_csv(), type(total), total, rates, seen, m.__name__, dict(sales.dtypes), 'gone' in globals())"
+LACKS = "A replay of this cell lacks what a cassette cannot keep: double (function <lambda>)."
+
+
+def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
+    script = [{"calls": [{"name": "run_python", "arguments": {"code": PROGRAM}}]}, "There are 7."]
+    setup = f"{SETUP}, NotebookTools, Policy, Rule\nimport pandas as pd\n"
+    setup += "%agent cassette x.cassette.yaml\n%agent {}\n"
+    setup += "policy = Policy([Rule('allow', 'run_python')])\nseen, gone = [], 1\n"
+    setup += "agent = Agent(ScriptedModel({}), tools=[NotebookTools()], permission=policy)"
+    outputs, looks = [], []
+    for mode, steps in (("record", script), ("replay", [])):
+        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+            assert kernel.run(setup.format(mode, steps)).ok
+            cell = kernel.run("%%agent\nCount.", **BATCH)
+            assert not cell.error
+            looked = kernel.run(LOOK)
+            assert looked.ok
+            outputs.append(cell.text.partition("Changed in the notebook")[0])
+            looks.append(looked.stream)
+            assert LACKS in cell.text
+            assert "made total (int64)" in cell.text
+            assert (tmp_path / "mark").exists() == (mode == "record")
+            shutil.rmtree(tmp_path / "mark", ignore_errors=True)
+            key = kernel.run("api_key").text
+            assert ("sk-proj-abcdefghijklmnop" in key) == (mode == "record")
+            assert kernel.run("%agent undo").ok
+            assert kernel.run("'sales' in globals(), seen, gone").text == "(False, [], 1)"
+    assert looks[0] == looks[1]
+    assert outputs[0] == outputs[1]
+    assert "sk-proj-abcdefghijklmnop" not in (tmp_path / "x.cassette.yaml").read_text()
+
+
+def test_a_server_that_is_added_in_a_replay_is_not_started(tmp_path):
+    mark = tmp_path / "started"
+    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
+    start = tmp_path / "start.py"
+    start.write_text(
+        f"import runpy\nopen({str(mark)!r}, 'w').close()\nrunpy.run_path({str(server)!r}, run_name='__main__')"
+    )
+    add = f"%mcp add raw {sys.executable} -S {start}\n%mcp allow raw"
+    for mode, steps in (("record", ["Hello."]), ("replay", [])):
+        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+            kernel.run(f"{SETUP}\n{SAYS.format(steps)}\n%agent cassette x.cassette.yaml\n%agent {mode}")
+            added = kernel.run(add)
+            assert added.ok
+            assert ("raw is not started: a replay needs no server." in added.stream) == (mode == "replay")
+            assert not kernel.run("%%agent\nSay hello.", **BATCH).error
+            assert mark.exists() == (mode == "record")
+            mark.unlink(missing_ok=True)

@@ -1,0 +1,201 @@
+"""Step mode: what is shown at each pause, and what becomes of the turn by each answer."""
+
+import json
+
+from agentmagic import Agent, ModelSettings, Policy, Rule, Session
+from agentmagic.events import ApprovalAsked, Approve, Deny, PromptEdited, QuestionAsked, Reply, Stop, fold
+from agentmagic.export import to_markdown
+from agentmagic.messages import Media, Text, user
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.session import UNATTENDED
+from agentmagic.testing import run
+from tests.turns import calls, kinds, notices, results, scripted
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+ADD = calls(("add", {"a": 1, "b": 2}))
+
+
+class Person:
+    """Answers each pause with the next of some functions, which take the pause; the last one answers the others too."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    def step(self, session, prompt="How much is it?", **options):
+        started = session.start(prompt, attended=True, step=True, **options)
+
+        def listen(event):
+            if isinstance(event, (ApprovalAsked, QuestionAsked)):
+                self.asked.append(event)
+                answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+                started.send(answer(event))
+
+        started.listen(listen)
+        return started.wait()
+
+
+def go(event):
+    return Approve(event.id)
+
+
+def to_the_end(event):
+    return Approve(event.id, always=True)
+
+
+def skip(event):
+    return Deny(event.id)
+
+
+def test_a_turn_pauses_before_each_request_and_each_call():
+    person = Person(go)
+    result = person.step(scripted(ADD, "3", tools=[add]))
+    assert result.final_text == "3"
+    assert [(event.type, event.step) for event in person.asked] == [
+        ("question_asked", True),
+        ("approval_asked", True),
+        ("question_asked", True),
+    ]
+    assert kinds(result.events)[:4] == ["turn_started", "step_started", "question_asked", "question_answered"]
+
+
+def test_a_pause_shows_what_is_about_to_be_sent():
+    person = Person(go)
+    settings = ModelSettings(temperature=0.5)
+    person.step(scripted(ADD, "3", tools=[add], instructions="Be brief.", settings=settings))
+    first, _, second = (event.text if isinstance(event, QuestionAsked) else "" for event in person.asked)
+    heading, *lines = first.splitlines()
+    assert heading.startswith("Step 1, to scripted:script, about ")
+    assert lines == [
+        "Instructions: Be brief.",
+        "Tools: add(a, b)",
+        "Settings: temperature=0.5",
+        "user: How much is it?",
+    ]
+    assert second.splitlines()[4:] == [
+        "1 message as before, and:",
+        "assistant: calls add(a=1, b=2)",
+        "tool: add returned 3",
+    ]
+
+
+def test_the_arguments_of_a_call_can_be_edited():
+    def edit(event):
+        return Approve(event.id, arguments={"a": 1, "b": 9})
+
+    result = Person(go, edit, go).step(scripted(ADD, "10", tools=[add]))
+    assert results(result)[0].text.endswith("it ran with those.\n10")
+
+
+def test_arguments_that_do_not_fit_are_asked_for_again():
+    def wrong(event):
+        return Approve(event.id, arguments={"a": "one"})
+
+    person = Person(go, wrong, go)
+    result = person.step(scripted(ADD, "3", tools=[add]))
+    assert "cannot be used" in person.asked[2].reason
+    assert results(result)[0].text == "3"
+
+
+def test_a_skipped_call_has_an_error_result_that_the_model_reads():
+    result = Person(go, skip, go).step(scripted(ADD, "So be it.", tools=[add]))
+    assert [(one.status, one.text) for one in results(result)] == [("error", "add was not run: the user skipped it.")]
+    assert result.final_text == "So be it."
+
+
+def test_the_prompt_can_be_edited_and_stays_so_in_the_history():
+    def edit(event):
+        assert event.suggested == "How much is it?"
+        return Reply(event.id, "How much is 1 + 2?")
+
+    session = scripted(ADD, "3", tools=[add])
+    result = Person(edit, go).step(session)
+    asked = session.agent.model.requests
+    assert [request.messages[0].text for request in asked] == ["How much is 1 + 2?"] * 2
+    assert result.history_delta[0].text == session.messages[0].text == "How much is 1 + 2?"
+    assert fold(result.events)[0].text == "How much is 1 + 2?"
+    assert "How much is 1 + 2?" in to_markdown(session.turns)
+    assert "How much is it?" not in to_markdown(session.turns)
+
+
+def test_an_image_of_an_edited_prompt_stays():
+    image = Media("image/png", b"...")
+
+    def edit(event):
+        return Reply(event.id, "And now?")
+
+    result = Person(edit).step(scripted("A cat."), [image, "What is it?"])
+    assert result.history_delta[0].parts == (Text("And now?"), image)
+
+
+def test_a_prompt_that_was_not_changed_is_not_edited():
+    def same(event):
+        return Reply(event.id, f"{event.suggested} \n")
+
+    result = Person(same).step(scripted("3"), user("How much is it?"))
+    assert not any(isinstance(event, PromptEdited) for event in result.events)
+
+
+def test_run_to_the_end_pauses_no_more_in_this_turn():
+    session = scripted(ADD, "3", "4", tools=[add])
+    person = Person(to_the_end)
+    person.step(session)
+    assert len(person.asked) == 1
+    person.step(session)
+    assert len(person.asked) == 2
+
+
+def test_stop_ends_the_turn_before_the_request_is_sent():
+    def stop(_):
+        return Stop()
+
+    session = scripted("3")
+    assert Person(stop).step(session).stop_reason == "cancelled"
+    assert session.agent.model.requests == []
+
+
+def test_a_call_that_the_policy_asks_about_is_asked_about_once():
+    policy = Policy([Rule("ask", "add")])
+    person = Person(go)
+    person.step(scripted(ADD, "3", tools=[add], permission=policy))
+    assert [event.step for event in person.asked] == [True, False, True]
+
+
+def test_step_mode_approves_nothing_for_later():
+    session = scripted(ADD, "3", ADD, "3", tools=[add])
+    Person(to_the_end).step(session)
+    session.agent = Agent(session.agent.model, tools=[add], permission=Policy([Rule("ask", "add")]))
+    result = run(session, "Again?")
+    assert results(result)[0].status == "denied"
+
+
+def test_arguments_edited_in_step_mode_cannot_pass_a_rule_that_denies():
+    def edit(event):
+        return Approve(event.id, arguments={"a": 1, "b": 13})
+
+    policy = Policy([Rule("deny", "add", when=lambda arguments: arguments["b"] == 13), Rule("allow", "add")])
+    person = Person(go, edit, skip, go)
+    result = person.step(scripted(ADD, "3", tools=[add], permission=policy))
+    assert results(result)[0].text == "add was not run: the user skipped it."
+    assert "cannot be used" in person.asked[2].reason
+
+
+def test_without_a_person_the_turn_runs_and_says_so():
+    result = run(scripted(ADD, "3", tools=[add]), "How much is it?", step=True)
+    assert result.final_text == "3"
+    assert notices(result) == [UNATTENDED]
+
+
+def test_the_requests_of_a_plan_pause_too():
+    task = {"id": "1", "tool": "add", "parameters": {"a": 1, "b": 2}, "description": "Add."}
+    model = ScriptedModel([json.dumps(one) for one in ({"route": "tools"}, {"tasks": [task]})] + ["3"])
+    person = Person(go)
+    Person.step(person, Session(Agent(model, tools=[add])), plan=True, judge="off")
+    whats = [event.text.partition(",")[0] for event in person.asked if isinstance(event, QuestionAsked)]
+    assert whats == ["The route", "The plan", "Step 2"]
+    assert [event.call.name for event in person.asked if isinstance(event, ApprovalAsked)] == ["add"]

@@ -1,0 +1,105 @@
+"""The variables that a program has changed: kept on the tape if they come back as they were."""
+
+import json
+
+import pytest
+
+from agentmagic.errors import CassetteError
+from agentmagic.replay import documents
+from agentmagic.replay.bound_values import LARGEST_KEPT, bound, read, written
+
+np = pytest.importorskip("numpy")
+pd = pytest.importorskip("pandas")
+
+SALES = pd.DataFrame(
+    {
+        "product": ["Desk", "Lamp, small", None],
+        "units": [3, 1, 2],
+        "share": [0.1, 1 / 3, np.nan],
+        "sold": [True, False, True],
+        "day": pd.to_datetime(["2026-01-01", None, "2026-03-01"]),
+    }
+)
+CYCLE: list = []
+CYCLE.append(CYCLE)
+
+
+def returned(value):
+    text = documents.write({"kept": written("x", value)}).removeprefix(documents.SEPARATOR)
+    return read(documents.read(text, "x")["kept"])
+
+
+@pytest.mark.parametrize("value", [3, 2.5, "a\nb", None, [1, {"a": [None, True]}], {}])
+def test_json_returns_as_it_was(value):
+    assert json.dumps(returned(value)) == json.dumps(value)
+
+
+@pytest.mark.parametrize("value", [np.float64(1 / 3), np.int32(3), np.arange(6).reshape(2, 3), np.array([np.nan, 1])])
+def test_numbers_and_arrays_return_with_their_type(value):
+    back = returned(value)
+    assert type(back) is type(value)
+    assert (back.dtype, back.tobytes()) == (value.dtype, value.tobytes())
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        SALES,
+        SALES.sort_values("units"),
+        SALES[["share"]],
+        SALES.groupby(["product", "sold"])[["units"]].sum(),
+        SALES.pivot_table(index="product", columns="sold", values="units"),
+        SALES[["product"]].astype("category"),
+        SALES.assign(day=SALES["day"].dt.tz_localize("UTC")),
+    ],
+)
+def test_frames_return_with_types_and_index(frame):
+    pd.testing.assert_frame_equal(returned(frame), frame)
+
+
+@pytest.mark.parametrize("series", [SALES["units"], SALES["product"].value_counts(), pd.Series([1.5], name=None)])
+def test_series_return_with_name_and_index(series):
+    pd.testing.assert_series_equal(returned(series), series)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [len, (1, 2), {1: 2}, CYCLE, "x" * LARGEST_KEPT, pd.DataFrame({"a": [[1], [2]]}), np.array([object()])],
+    ids=["function", "tuple", "keys", "cycle", "large", "lists", "objects"],
+)
+def test_what_would_not_return_as_it_was_is_not_kept(value):
+    assert written("x", value) is None
+
+
+def test_a_secret_in_a_frame_is_blanked():
+    key = "sk-proj-abcdefghijklmnop0123456789"
+    entry = written("x", SALES.assign(key=key))
+    assert key not in json.dumps(entry)
+    assert set(read(entry)["key"]) == {"[redacted]"}
+
+
+def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "planted.py").write_text("raise AssertionError")
+    monkeypatch.syspath_prepend(tmp_path)
+    namespace = {"gone": 1}
+    kept = {"p": {"module": "planted"}, "j": {"module": "json"}, "gone": {"removed": True}, "x": {"value": 1}}
+    assert list(bound(kept, namespace)) == ["p"]
+    assert namespace == {"j": json, "x": 1}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"_x": {"value": 1}},
+        {"a b": {"value": 1}},
+        {"get_ipython": {"value": 1}},
+        {"x": {}},
+        {"x": 3},
+        {"x": {"csv": "a\n1\n", "columns": [["a", "int64"], ["b", "none"]], "index": []}},
+    ],
+)
+def test_an_edited_variable_is_refused_by_name(kept):
+    namespace = {}
+    with pytest.raises(CassetteError, match=rf"The variable '{next(iter(kept))}' on the cassette cannot be read"):
+        list(bound(kept, namespace))
+    assert namespace == {}

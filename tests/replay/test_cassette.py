@@ -1,0 +1,199 @@
+"""The file of a recording: what is left of it after a crash, and what is said of one that cannot be played."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from agentmagic import Agent, Session
+from agentmagic.errors import CassetteError, ReplayMismatch
+from agentmagic.export import save
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.replay.cassette import Cassette
+from agentmagic.testing import Stalled
+from tests.replay.test_replay import ANSWER, PROMPT, Counting, NoModel, record, replayed
+from tests.turns import calls
+
+KILLED = """
+import os, signal, sys
+from agentmagic import Agent, Session
+from agentmagic.providers.scripted import ScriptedModel
+
+def get_weather(city: str) -> str:
+    "Return the weather of a city."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+calls = {"calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}]}
+session = Session(Agent(ScriptedModel(["Hello.", calls]), tools=[get_weather]), cassette=sys.argv[1], replay="record")
+session.ask("Hi.")
+session.ask("What is the weather in Oslo?")
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.cassette.yaml"
+
+
+def said(path, prompt=PROMPT):
+    with pytest.raises((CassetteError, ReplayMismatch)) as caught:
+        Session(Agent(NoModel(), tools=[]), cassette=path, replay="replay").ask(prompt)
+    words = str(caught.value)
+    assert "\n" not in words
+    return words
+
+
+def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be_gone_on_with(path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=os.environ, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    first, second = Cassette.at(path).takes
+    assert (first.ended, second.ended) == (True, False)
+    assert [next(iter(one)) for one in second.documents] == ["sources", "request", "answer"]
+    assert replayed(path, "Hi.")[0].final_text == "Hello."
+    record(path, "Hi.", PROMPT, model=ScriptedModel(["Hello.", "It is sunny."]))
+    assert [result.final_text for result in replayed(path, "Hi.", PROMPT)] == ["Hello.", "It is sunny."]
+    assert len(Cassette.at(path).takes) == 2
+
+
+def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
+    record(path, PROMPT)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[: text.index("---\nrequest: 2")], encoding="utf-8")
+    result = replayed(path, PROMPT)[0]
+    assert result.stop_reason == "error"
+    assert re.search(r"breaks off after request 1.*Record the cell again", result.error)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda _text: "hello", "is no cassette of agentmagic"),
+        (lambda text: text.replace("cassette: 1", "cassette: 2"), "newer agentmagic.*pip install -U"),
+        (lambda text: text.replace("cassette: 1", "cassette: 0"), "older agentmagic. Record it again"),
+        (lambda text: text.replace("request: 1", "reqest: 1", 1), "no part of a recording"),
+        (lambda text: text.replace("usage: [", "usage: &x [", 1), "anchor"),
+        (lambda text: re.sub(r"chunks: .*", 'chunks: "+0 99*9 -0"', text), "cannot be read"),
+        (lambda text: text.replace("step: 1\n", ""), "missing or has another form"),
+        (lambda text: text.replace("- type: tool_call", "- type: tool_cal"), "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_played_is_refused_in_one_sentence(path, change, words):
+    record(path, PROMPT)
+    text = path.read_text(encoding="utf-8")
+    assert change(text) != text
+    path.write_text(change(text), encoding="utf-8")
+    error = replayed_error(path)
+    assert re.search(words, error)
+    assert "\n" not in error
+
+
+def replayed_error(path):
+    try:
+        return replayed(path, PROMPT)[0].error
+    except CassetteError as error:
+        return str(error)
+
+
+def test_the_cassette_of_another_notebook_names_the_nearest_cell_and_both_prompts(path):
+    record(path, "Translate this poem.", model=ScriptedModel(["Done."]))
+    words = said(path)
+    assert "Translate this poem." in words
+    assert PROMPT in words
+    assert "%agent record" in words
+
+
+def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
+    record(path, PROMPT)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("21 °C", "30 °C"), encoding="utf-8")
+    assert replayed(path, PROMPT)[0].final_text == ANSWER.replace("21", "30")
+
+
+def test_a_request_that_the_recording_has_and_the_turn_does_not_is_missed(path):
+    record(path, PROMPT)
+    text = path.read_text(encoding="utf-8")
+    more = '---\nrequest: 3\ndigest: "0"\n---\nanswer: 3\nparts: []\nchunks: ""\n---\nend: answer\nseconds: 0\n'
+    path.write_text(re.sub(r"(?s)---\nend:.*", more, text), encoding="utf-8")
+    session = Session(Agent(NoModel(), tools=[Counting().tool]), cassette=path, replay="replay")
+    with pytest.raises(ReplayMismatch, match=r"3 requests.*2 requests"):
+        session.ask(PROMPT)
+
+
+def test_every_document_is_plain_yaml_that_other_readers_take(path):
+    record(path, PROMPT, "Thanks.")
+    kinds = [next(iter(one)) for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+    assert kinds[:4] == ["agentmagic cassette", "turn", "sources", "request"]
+
+
+def test_two_sessions_record_to_one_file_at_the_same_time(path):
+    slow = Stalled("Half")
+    one = Session(Agent(slow), cassette=path, replay="record")
+    one.deck.name = "slow"
+    running = one.start("Wait.")
+    assert slow.stalled.wait(10)
+    record(path, PROMPT)
+    before = path.read_text(encoding="utf-8")
+    running.cancel()
+    running.settled.result(10)
+    assert "session: slow" in before
+    assert [(take.session, take.ended) for take in Cassette.at(path).takes] == [("slow", True), ("", True)]
+    assert replayed(path, PROMPT)[0].final_text == ANSWER
+
+
+def weather(city: str) -> str:
+    """Return the weather of a city."""
+    return f"The weather of {city} is fine today, with a light breeze from the north and some clouds. " * 3
+
+
+TURNS = 50
+PROMPTS = [f"And what about quarter {number}, in a few words?" for number in range(TURNS)]
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """A recorded session of 50 turns, its cassette and its export."""
+    path = tmp_path_factory.mktemp("long") / "x.cassette.yaml"
+    text = "The revenue of this quarter was higher than that of the one before, by about a tenth. " * 8
+    called = [calls(("weather", {"city": f"City {number}"})) for number in range(TURNS)]
+    steps = [step for number, call in enumerate(called) for step in (call, f"{text}{number}")]
+    session = Session(Agent(ScriptedModel(steps), tools=[weather]), cassette=path, replay="record")
+    for prompt in PROMPTS:
+        session.ask(prompt)
+    page = path.with_name("x.md")
+    save(session.turns, page)
+    return path, page
+
+
+def test_a_long_recording_takes_little_more_room_than_its_export(long):
+    path, page = long
+    assert path.stat().st_size <= 1.2 * page.stat().st_size
+
+
+@pytest.mark.slow
+def test_a_long_recording_is_played_and_checked_in_little_time(long):
+    path, _ = long
+    began = time.process_time()
+    session = Session(Agent(NoModel(), tools=[weather]), cassette=path, replay="replay")
+    events = sum(len(session.start(prompt).wait().events) for prompt in PROMPTS)
+    spent = time.process_time() - began
+    assert {verdict.cause for verdict in session.deck.verdicts} == {"same"}
+    assert spent / events <= 0.0003
+
+
+def test_a_thousand_documents_are_read_when_they_are_needed(long):
+    path, _ = long
+    text = path.read_text(encoding="utf-8")
+    head, *takes = text.split("---\nturn: ")
+    longer = path.with_name("longer.cassette.yaml")
+    longer.write_text(head + "".join(f"---\nturn: {take}" for take in takes * 4), encoding="utf-8")
+    began = time.process_time()
+    cassette = Cassette.at(longer)
+    spent = time.process_time() - began
+    assert len(cassette.takes) == 4 * TURNS
+    assert sum(take.ended for take in cassette.takes) == 4 * TURNS
+    assert spent <= 0.3

@@ -1,0 +1,168 @@
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from agentmagic import register_secret
+from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
+from agentmagic.providers.base import ModelSettings, OutputSchema, Request
+from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecords, compare, record_of
+from tests.replay.changes import CHANGES, COSMETIC, Asked, Filled, Notebook, example, play, recorded
+
+# One or two of each kind of change in the fast run.
+SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 26)) for seed in range(200)]
+
+
+def differences(before: Notebook, after: Notebook) -> Iterator[tuple[Asked, Difference]]:
+    """Every difference that a replay of the changed notebook meets, in order."""
+    tape = play(before)
+    for asked in play(after):
+        for difference in compare(recorded(before, asked, tape), asked.record):
+            yield asked, difference
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_change_is_named_with_its_place_and_its_cause(seed):
+    random = Random(seed)  # noqa: S311  (a seed is the point)
+    before = example(random)
+    change = CHANGES[seed % len(CHANGES)](before, random)
+    found = [(asked, one) for asked, one in differences(before, change.notebook) if one.cause != "cosmetic"]
+    asked, first = found[0]
+    assert (asked.cell, asked.step, first.cause, first.field) == change[1:]
+    assert first.before != first.after
+    same_request = {one.cause for place, one in found if place == asked}
+    assert same_request == {change.cause}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cosmetic_change_raises_no_alarm(seed):
+    random = Random(seed)  # noqa: S311  (a seed is the point)
+    notebook = example(random)
+    made = COSMETIC[seed % len(COSMETIC)](notebook, random)
+    before, after = made if isinstance(made, tuple) else (notebook, made)
+    assert [one for _, one in differences(before, after) if one.cause != "cosmetic"] == []
+
+
+def request(*words: str, **options) -> Request:
+    return Request(tuple(map(user, words)), **options)
+
+
+def only(before: Request, after: Request, *values) -> Difference:
+    """The one difference of two requests."""
+    one, two = values or ((), ())
+    (difference,) = compare(record_of(before, "a:b", one), record_of(after, "a:b", two))
+    return difference
+
+
+def test_the_same_request_has_no_difference_and_the_same_digest():
+    one, two = (record_of(request("Hello"), "a:b") for _ in range(2))
+    assert compare(one, two) == ()
+    assert one.digest == two.digest != record_of(request("Hallo"), "a:b").digest
+
+
+def test_a_difference_that_means_nothing_is_said_to_be_cosmetic():
+    assert only(request("Hello"), request("Hello ")).cause == "cosmetic"
+
+
+def test_a_secret_is_blanked_before_requests_are_compared():
+    register_secret("hunter2hunter2")
+    record = record_of(request("My key is hunter2hunter2.", instructions="It is hunter2hunter2."), "a:b")
+    assert "hunter2" not in repr(record)
+    assert "[redacted]" in record.messages[0]
+    assert "[redacted]" in record.instructions
+
+
+def test_a_secret_that_only_one_machine_knows_raises_no_alarm():
+    text = "Log in with hunter2hunter2, then look."
+    unknown = record_of(request(text), "a:b")
+    register_secret("hunter2hunter2")
+    known = record_of(request(text), "a:b")
+    assert [one.cause for one in compare(known, unknown)] == ["cosmetic"]
+    assert [one.cause for one in compare(unknown, known)] == ["cosmetic"]
+    elsewhere = record_of(request("Log out with hunter2hunter2, then look."), "a:b")
+    assert [one.cause for one in compare(elsewhere, unknown)] == ["prompt"]
+
+
+def test_a_value_that_stands_twice_in_a_prompt_is_one_difference():
+    before, after = (request(f"Of 30 rows, {number} or {number}?") for number in (3, 4))
+    values = [[Filled("{n}", "text", text)] for text in "34"]
+    assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
+
+
+def test_a_changed_prompt_around_a_changed_value_is_named_too():
+    before, after = request("In May 3?"), request("In June 4?")
+    values = [[Filled("{n}", "text", text)] for text in "34"]
+    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
+    assert [one.cause for one in compare(*records)] == ["value", "prompt"]
+
+
+def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
+    before, after = (
+        Request((Message("user", (Text("What is in "), Media("image/png", data))),)) for data in (b"one", b"two")
+    )
+    value = [Filled("@fig", "image", "")]
+    difference = only(before, after, value, value)
+    assert (difference.cause, difference.field) == ("value", "values.@fig")
+
+
+def test_the_form_of_an_answer_is_a_setting():
+    forms = [OutputSchema("City", {"type": "object", "title": title}) for title in ("City", "Town")]
+    before, after = (request("x", instructions=f"Be brief.\n\n{one.instructions}", output=one) for one in forms)
+    assert only(before, after) == Difference("settings", "settings.output.schema.title", "City", "Town")
+
+
+def test_a_setting_that_was_left_out_is_absent():
+    difference = only(request("x"), request("x", settings=ModelSettings(seed=1)))
+    assert difference == Difference("settings", "settings.seed", "(absent)", "1")
+
+
+def test_an_answer_that_nothing_else_explains_is_compared():
+    before, after = (Request((user("x"), Message("assistant", (Text(text),)), user("y"))) for text in ("One.", "Two."))
+    assert only(before, after) == Difference("prompt", "history[1].parts[0].text", "One.", "Two.")
+
+
+def test_the_status_of_a_result_is_compared():
+    def told(status):
+        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text("3"),), status),))))
+
+    assert only(told("ok"), told("denied")) == Difference("tool result", "results.add.status", "(absent)", "denied")
+
+
+def test_a_long_value_is_shown_around_its_difference():
+    text = "word " * 10_000
+    difference = only(request(f"{text}one{text}"), request(f"{text}two{text}"))
+    assert len(difference.before) <= LONGEST + 2
+    assert "word one" in difference.before
+    assert "word two" in difference.after
+
+
+def test_hostile_results_cannot_exhaust_the_comparison():
+    def told(text):
+        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text(text),)),))))
+
+    deep = "[" * 50_000
+    assert only(told(deep), told(deep + "1")).cause == "tool result"
+    nested = "[" * 400 + "{0}" + "]" * 400
+    assert only(told(nested.format(1)), told(nested.format(2))).cause == "tool result"
+    many = [{f"{n}": {"a": value} for n in range(100)} for value in (1, 2)]
+    tools = [ToolDef("add", "Add.", one) for one in many]
+    records = [record_of(request("x", tools=(tool,)), "a:b") for tool in tools]
+    assert len(compare(*records)) == MOST
+    keys = [ToolDef("add", "Add.", {"k" * 10_000: value}) for value in (1, 2)]
+    assert len(only(request("x", tools=(keys[0],)), request("x", tools=(keys[1],))).field) <= LONGEST + 1
+
+
+@pytest.mark.slow
+def test_comparing_fifty_messages_takes_a_tenth_of_a_millisecond():
+    history = tuple(replace(user(f"{n} " + "words " * 60), role="assistant" if n % 2 else "user") for n in range(50))
+    records, asked = RequestRecords(), Request(history, "Be brief.")
+    line = json.dumps(record_of(asked, "a:b").messages)
+    recorded_one = replace(record_of(asked, "a:b"), messages=tuple(json.loads(line)))
+    records(asked, "a:b")
+    began = time.process_time()
+    for _ in range(200):
+        assert compare(recorded_one, records(asked, "a:b")) == ()
+    assert (time.process_time() - began) / 200 < 0.0001

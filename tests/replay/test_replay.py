@@ -1,0 +1,452 @@
+"""Recording and replaying in a script."""
+
+import asyncio
+import random
+
+import pytest
+
+from agentmagic import Agent, Approve, RetrySettings, Session, tool
+from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavailable, UsageError
+from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.replay.cassette import Cassette
+from agentmagic.testing import Stalled, run
+from agentmagic.tools.base import Tool
+from tests.turns import calls, script, texts
+
+ANSWER = "It is **sunny**.\n\n- 21 °C\n- wind: 3 m/s\n"
+
+
+class Counting:
+    """Tools that count their calls."""
+
+    def __init__(self, reply="sunny, 21 degrees"):
+        self.calls = 0
+        self.reply = reply
+
+    @property
+    def tool(self):
+        def get_weather(city: str) -> str:
+            """Return the weather of a city."""
+            self.calls += 1
+            return self.reply.format(city=city)
+
+        return get_weather
+
+
+def weather_script(*more):
+    return ScriptedModel([calls(("get_weather", {"city": "Oslo"})), ANSWER, *more])
+
+
+class NoModel:
+    """A model that must not be asked."""
+
+    def __init__(self, name="scripted:script"):
+        self.name = name
+
+    async def stream(self, request):
+        raise AssertionError("the model was asked")
+        yield
+
+    async def aclose(self):
+        pass
+
+
+def record(path, *prompts, model=None, tools=None, **options):
+    with_tools = [Counting().tool] if tools is None else tools
+    session = Session(
+        Agent(model or weather_script("Bye."), tools=with_tools, **options), cassette=path, replay="record"
+    )
+    results = [run(session, prompt) for prompt in prompts]
+    session.close()
+    return results
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.cassette.yaml"
+
+
+def replayed(path, *prompts, model=None, tools=None, replay="replay", **options):
+    with_tools = [Counting().tool] if tools is None else tools
+    session = Session(Agent(model or NoModel(), tools=with_tools, **options), cassette=path, replay=replay)
+    results = [run(session, prompt) for prompt in prompts]
+    session.close()
+    return results
+
+
+def test_a_recorded_run_is_replayed_with_the_same_events_and_without_model_or_tool(path):
+    counting = Counting()
+    recorded = record(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    assert counting.calls == 1
+    again = replayed(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    assert counting.calls == 1
+    for before, after in zip(recorded, again, strict=True):
+        assert after.final_text == before.final_text
+        assert after.events == before.events
+        assert after.usage == before.usage
+        assert after.seconds == before.seconds
+        assert after.history_delta == before.history_delta
+
+
+def test_a_call_that_names_a_variable_is_replayed_and_a_variable_more_is_a_change_of_the_tools(path):
+    variables = {"harbour": Counting("wet")}
+
+    @tool(variables=variables)
+    def visit(place: Counting) -> str:
+        place.calls += 1
+        return place.reply
+
+    model = ScriptedModel([calls(("visit", {"place": "harbour"})), "It is wet."])
+    recorded = record(path, "How is it?", model=model, tools=[visit])
+    again = replayed(path, "How is it?", tools=[visit])
+    assert again[0].events == recorded[0].events
+    assert variables["harbour"].calls == 1
+    assert texts(replayed(path, "How is it?", tools=[visit], replay="replay-model")[0]) == ["wet"]
+    assert variables["harbour"].calls == 2
+    variables["beach"] = Counting()
+    assert "beach" in str(failing(path, "How is it?", tools=[visit]))
+
+
+PROMPT = "What is the weather in Oslo?"
+
+
+def failing(path, prompt=PROMPT, **options):
+    """The error of one replayed turn."""
+    session = Session(Agent(NoModel(), **{"tools": [Counting().tool], **options}), cassette=path, replay="replay")
+    with pytest.raises(ReplayMismatch) as caught:
+        session.ask(prompt)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("change", "cause", "both"),
+    [
+        ({"prompt": "What is the weather in Bergen?"}, "prompt", ("Oslo", "Bergen")),
+        ({"instructions": "Be brief."}, "instructions", ("", "Be brief.")),
+        ({"tools": []}, "tool list", ("get_weather", "(absent)")),
+    ],
+)
+def test_a_change_fails_with_cell_step_field_and_both_values(path, change, cause, both):
+    record(path, PROMPT)
+    error = failing(path, **change)
+    assert {one.cause for one in error.differences} == {cause}
+    asked = change.get("prompt", PROMPT)
+    assert f"Cell {PROMPT!r}, step 1" in str(error) or asked in str(error)
+    assert "%agent record" in str(error)
+    assert "%agent auto" in str(error)
+    assert all(repr(value) in str(error) or value in str(error) for value in both)
+
+
+def test_the_cassette_must_be_there_and_a_mode_needs_one(path, monkeypatch):
+    session = Session(Agent(NoModel()), cassette=path, replay="replay")
+    with pytest.raises(CassetteError, match="There is no cassette"):
+        session.ask(PROMPT)
+    with pytest.raises(UsageError, match="Choose one of live, record"):
+        Session(Agent(NoModel()), cassette=path, replay="rewind")
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
+    with pytest.raises(UsageError, match="needs a cassette"):
+        Session(Agent(NoModel())).ask(PROMPT)
+
+
+def test_a_cassette_is_not_used_without_being_asked_for(path):
+    session = Session(Agent(ScriptedModel(["Hello."])), cassette=path)
+    assert session.ask(PROMPT).final_text == "Hello."
+    assert not path.exists()
+
+
+def test_the_environment_names_cassette_and_mode(path, monkeypatch):
+    monkeypatch.setenv("AGENTMAGIC_CASSETTE", str(path))
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "record")
+    Session(Agent(ScriptedModel(["Hello."]))).ask(PROMPT)
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
+    result = Session(Agent(NoModel())).ask(PROMPT)
+    assert result.final_text == "Hello."
+    assert not [event for event in result.events if event.type == "notice" and "=replay" in event.text]
+
+
+def test_recording_a_cell_again_replaces_its_take_and_keeps_the_others(path):
+    record(path, PROMPT, "Thanks.")
+    record(path, PROMPT, model=ScriptedModel(["No idea."]))
+    cassette = Cassette.at(path)
+    assert [take.prompt for take in cassette.takes] == [PROMPT, "Thanks."]
+    assert replayed(path, PROMPT)[0].final_text == "No idea."
+
+
+def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
+    script = ["One.", "Two.", "Three."]
+    record(path, "a", "b", "c", model=ScriptedModel(script))
+    record(path, "a", "B", "c", model=ScriptedModel(script))
+    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "B", "c"]
+    record(path, "a", "c", model=ScriptedModel(script))
+    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "c"]
+    record(path, "new", "a", "c", model=ScriptedModel(script))
+    assert [take.prompt for take in Cassette.at(path).takes] == ["new", "a", "c"]
+    assert [result.final_text for result in replayed(path, "new", "a", "c")] == script
+
+
+def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(path):
+    record(path, PROMPT, "Thanks.", model=weather_script("Bye."))
+    counting = Counting()
+    model = ScriptedModel(["A new answer.", "And another one."])
+    session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="auto")
+    assert session.ask(PROMPT).final_text == ANSWER
+    assert (len(model.requests), counting.calls) == (0, 0)
+    assert session.ask("Thank you.").final_text == "A new answer."
+    assert session.ask("Bye.").final_text == "And another one."
+    assert [take.prompt for take in Cassette.at(path).takes] == [PROMPT, "Thank you.", "Bye."]
+    assert [result.final_text for result in replayed(path, PROMPT, "Thank you.")] == [ANSWER, "A new answer."]
+
+
+def test_auto_forks_within_a_turn_and_then_really_calls_tools(path):
+    record(path, PROMPT)
+    counting = Counting()
+    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Rome is warm."])
+    agent = Agent(model, tools=[counting.tool], instructions="Be brief.")
+    session = Session(agent, cassette=path, replay="auto")
+    assert session.ask(PROMPT).final_text == "Rome is warm."
+    assert counting.calls == 1
+    assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Rome is warm."
+
+
+def test_replay_model_runs_the_tools_and_names_results_that_are_not_as_recorded(path):
+    record(path, PROMPT)
+    counting = Counting("rain, 3 degrees")
+    session = Session(Agent(NoModel(), tools=[counting.tool]), cassette=path, replay="replay-model")
+    result = session.ask(PROMPT)
+    assert result.final_text == ANSWER
+    assert counting.calls == 1
+    assert [verdict.cause for verdict in session.deck.verdicts] == ["same", "tool result"]
+    (words,) = [event.text for event in result.events if event.type == "notice"]
+    assert "sunny" in words
+    assert "rain" in words
+
+
+def test_a_recorded_approval_counts_for_nothing_when_the_tool_really_runs(path):
+    record(path, PROMPT, permission="allow")
+    counting = Counting()
+    result = replayed(path, PROMPT, tools=[counting.tool], permission="deny", replay="replay-model")[0]
+    assert counting.calls == 0
+    assert "was not run" in result.history_delta[2].parts[0].text
+
+
+def test_replay_tools_asks_the_model_and_freezes_the_results(path):
+    record(path, PROMPT)
+    counting = Counting("never")
+    model = ScriptedModel([calls(("get_weather", {"city": "Oslo"})), "Another answer."])
+    session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="replay-tools")
+    result = session.ask("Is Oslo warm?")
+    assert result.final_text == "Another answer."
+    assert counting.calls == 0
+    assert result.history_delta[2].parts[0].text == "sunny, 21 degrees"
+
+
+def test_replay_tools_fails_at_a_call_that_is_not_recorded(path):
+    record(path, PROMPT)
+    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Never said."])
+    session = Session(Agent(model, tools=[Counting().tool]), cassette=path, replay="replay-tools")
+    with pytest.raises(ReplayMismatch, match=r"Oslo.*Rome"):
+        session.ask(PROMPT)
+
+
+def test_failed_requests_are_replayed_with_their_waits_and_without_waiting(path):
+    def unstable():
+        return ScriptedModel([Unavailable("The server is down."), {"text": "Half", "cut": False}])
+
+    retry = RetrySettings(first_wait=0.01, longest_wait=0.01)
+    before = record(path, PROMPT, model=unstable(), retry=retry)[0]
+    after = replayed(path, PROMPT, retry=RetrySettings(first_wait=60, longest_wait=60))[0]
+    assert [event.type for event in after.events].count("step_retried") == 1
+    assert after.events == before.events
+
+
+def test_a_turn_that_failed_fails_again_with_the_same_words(path):
+    before = record(path, PROMPT, model=ScriptedModel([]))[0]
+    after = replayed(path, PROMPT)[0]
+    assert (after.stop_reason, after.error) == ("error", before.error)
+    assert after.events == before.events
+
+
+def test_a_stop_is_replayed(path):
+    model = Stalled("Half an ans")
+    session = Session(Agent(model), cassette=path, replay="record")
+    recorded = session.start(PROMPT)
+    assert model.stalled.wait(10)
+    recorded.cancel()
+    while not recorded.done:
+        recorded.settled.result(10)
+    before = recorded.result()
+    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
+    assert (before.stop_reason, after.stop_reason) == ("cancelled", "cancelled")
+    assert after.final_text == "Half an ans"
+
+
+def test_a_time_limit_is_replayed(path):
+    before = record(path, PROMPT, model=Stalled("Half an ans"), tools=[], timeout=0.3)[0]
+    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
+    assert (after.stop_reason, after.error) == ("timeout", before.error)
+    assert after.events == before.events
+
+
+def test_the_users_answers_are_replayed(path):
+    @tool(ask=True)
+    def delete(name: str) -> str:
+        """Delete a file."""
+        return f"{name} is gone"
+
+    def model():
+        return ScriptedModel([calls(("delete", {"name": "a.txt"})), "Done."])
+
+    def answering(session):
+        started = session.start(PROMPT, attended=True)
+        started.listen(
+            lambda event: (
+                event.type == "approval_asked" and started.send(Approve(event.id, arguments={"name": "b.txt"}))
+            )
+        )
+        return started.wait()
+
+    before = answering(Session(Agent(model(), tools=[delete]), cassette=path, replay="record"))
+    after = replayed(path, PROMPT, tools=[delete])[0]
+    assert "b.txt is gone" in before.history_delta[2].parts[0].text
+    assert after.history_delta == before.history_delta
+    assert [event.type for event in after.events] == [event.type for event in before.events]
+
+
+def test_a_planned_turn_is_replayed(path):
+    def model():
+        return script(
+            {"route": "tools"},
+            {"tasks": [{"id": "t1", "tool": "get_weather", "parameters": {"city": "Oslo"}, "description": "look"}]},
+            "It is sunny.",
+        )
+
+    session = Session(Agent(model(), tools=[Counting().tool]), cassette=path, replay="record")
+    before = session.ask(PROMPT, plan=True)
+    counting = Counting()
+    session = Session(Agent(NoModel(), tools=[counting.tool]), cassette=path, replay="replay")
+    after = session.ask(PROMPT, plan=True)
+    assert (after.final_text, counting.calls) == ("It is sunny.", 0)
+    assert [event.type for event in after.events] == [event.type for event in before.events]
+
+
+def test_no_secret_gets_into_a_cassette(path, monkeypatch):
+    key, bearer = "sk-proj-4kd8Jq2mZx7VbN1cR6tYw9", "Bearer eyJhbGciOiJIUzI1NiJ9abcdef1234567890"
+    monkeypatch.setenv("MY_API_KEY", "q8Zr2LmX4vB7nC1sKd9e")
+    secrets = (key, bearer.split()[1], "q8Zr2LmX4vB7nC1sKd9e")
+    model = ScriptedModel([calls(("get_weather", {"city": secrets[2]})), f"The key is {key} and {bearer} ."])
+    reply = f"header {bearer}, key {key}"
+    prompt = f"My key is {key}, mine is {secrets[2]}."
+    record(path, prompt, model=model, tools=[Counting(reply).tool], instructions=f"Use {secrets[2]}.")
+    text = path.read_text(encoding="utf-8")
+    assert not [one for one in secrets if one in text]
+    assert "[redacted]" in text
+    after = replayed(path, prompt, tools=[Counting(reply).tool], instructions=f"Use {secrets[2]}.")[0]
+    assert after.final_text == "The key is [redacted] and Bearer [redacted] ."
+
+
+def test_an_image_stands_once_at_the_end_of_the_file(path):
+    image = Media("image/png", bytes(range(256)) * 64)
+    prompt = user("What is it?", image)
+    session = Session(Agent(ScriptedModel(["A gradient.", "Yes."])), cassette=path, replay="record")
+    session.ask(prompt)
+    session.ask("Sure?")
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\nblob: ") == 1
+    assert text.rindex("\nturn: ") < text.index("\nblob: ")
+    again = Session(Agent(NoModel()), cassette=path, replay="replay")
+    assert again.ask(prompt).final_text == "A gradient."
+    assert again.ask("Sure?").final_text == "Yes."
+
+
+def test_a_cassette_answers_as_a_model(path):
+    before = record(path, PROMPT)[0]
+    counting = Counting()
+    after = Session(Agent(f"cassette:{path}", tools=[counting.tool])).ask(PROMPT)
+    assert (after.final_text, counting.calls) == (ANSWER, 1)
+    assert after.history_delta == before.history_delta
+    with pytest.raises(BadRequest, match=r"no answer to this request.*Oslo"):
+        Session(Agent(f"cassette:{path}")).ask("Something else.")
+    with pytest.raises(CassetteError, match="There is no recording"):
+        Session(Agent(f"cassette:{path}.none")).ask(PROMPT)
+
+
+def parallel(path, number, mode):
+    """The events and messages of a turn whose calls end in a random order."""
+    chance = random.Random(number)  # noqa: S311  (a seed)
+    count = chance.randint(2, 6)
+    delays = {f"c{index}": chance.randint(0, 8) for index in range(count)}
+    if mode == "record":
+        order = []
+
+    async def look(city: str) -> str:
+        """Look at a city."""
+        assert mode == "record"
+        for _ in range(delays[city]):
+            await asyncio.sleep(0)
+        order.append(city)
+        return f"{city} came as number {len(order)}"
+
+    steps = [calls(*(("look", {"city": city}) for city in delays)), "Done."]
+    model = ScriptedModel(steps) if mode == "record" else NoModel()
+    session = Session(Agent(model, tools=[look]), cassette=path, replay=mode)
+    result = run(session, f"Prompt {number}")
+    session.close()
+    return result
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_of_parallel_calls_in_any_order_are_replayed(path):
+    for number in range(1000):
+        if number % 20 == 0:
+            path.unlink(missing_ok=True)
+        before, after = parallel(path, number, "record"), parallel(path, number, "replay")
+        assert before.stop_reason == "answer"
+        assert after.history_delta == before.history_delta
+        ends = [[one.result for one in turn.events if one.type == "tool_finished"] for turn in (before, after)]
+        assert ends[0] == ends[1]
+
+
+def test_the_tools_of_a_server_are_listed_from_the_tape(path):
+    class Server:
+        """A source of tools that counts how often it is listed."""
+
+        def __init__(self):
+            self.listed = 0
+
+        async def tools(self):
+            self.listed += 1
+            definition = ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far")
+
+            async def invoke(call, context):
+                context.progress(1, 2, "half")
+                context.tell("A hint.")
+                return ToolResult(call.id, call.name, (Text("seen"),))
+
+            return [Tool(definition, invoke, parallel=False)]
+
+        async def aclose(self):
+            pass
+
+    server = Server()
+    before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[server])[0]
+    after = replayed(path, PROMPT, tools=[server])[0]
+    assert server.listed == 1
+    assert after.events == before.events
+    forked = replayed(path, PROMPT, model=ScriptedModel([calls("look"), "New."]), tools=[server], replay="auto",
+                      instructions="Be brief.")[0]  # fmt: skip
+    assert forked.final_text == "New."
+    assert forked.history_delta[2].parts[0].text.endswith("seen")
+
+
+def test_media_a_model_or_tool_sends_come_back(path):
+    image = Media("image/png", bytes(range(256)) * 64)
+
+    def picture():
+        """Return a picture."""
+        return image
+
+    before = record(path, PROMPT, model=ScriptedModel([calls("picture"), "A gradient."]), tools=[picture])[0]
+    after = replayed(path, PROMPT, tools=[picture])[0]
+    assert after.history_delta == before.history_delta
+    assert path.read_text(encoding="utf-8").count("\nblob: ") == 1

@@ -1,0 +1,127 @@
+import re
+
+import pytest
+
+from agentmagic import Agent, Session, register_secret
+from agentmagic.errors import UsageError
+from agentmagic.testing import CheckFailed, Faulty, check, run
+from tests.turns import calls, play, scripted
+
+
+def weather(city: str, days: int = 1) -> str:
+    """Return the weather."""
+    return f"17 degrees in {city}"
+
+
+def population(city: str) -> int:
+    """Count people."""
+    return 700_000
+
+
+TOOLS = [weather, population]
+OSLO = ("weather", {"city": "Oslo", "days": 2})
+TURN = (calls(OSLO, ("weather", {"city": "Bergen"})), calls(("population", {"city": "Oslo"})), "It is 17 degrees.")
+
+
+@pytest.fixture
+def result():
+    return play(*TURN, tools=TOOLS)
+
+
+def message(result, checked):
+    """What a failed check says."""
+    with pytest.raises(AssertionError) as failed:
+        checked(check(result))
+    return str(failed.value)
+
+
+def test_a_turn_that_did_what_was_checked_passes(result):
+    passed = check(result).called("weather", city="Oslo").steps(max=3).cost(max=0.01).answered(r"\d+ degrees")
+    assert passed.not_called("delete").in_order("weather", "population").hint("never read") is passed
+    assert "called weather, 3 steps, cost $0.0000, answered" in repr(passed)
+
+
+def test_an_argument_can_be_a_pattern_or_anything(result):
+    check(result).called("weather", city=re.compile("^O"), days=...).called("weather", days=re.compile("2"))
+    assert "city=/^K/" in message(result, lambda c: c.called("weather", city=re.compile("^K")))
+    assert "was not called with hours=Ellipsis" in message(result, lambda c: c.called("weather", hours=...))
+
+
+def test_a_wrong_argument_names_the_closest_call(result):
+    said = message(result, lambda c: c.called("weather", city="Oslo", days=3))
+    assert said == "weather was not called with days=3. The closest call was weather(city='Oslo', days=2)."
+
+
+def test_a_tool_that_was_not_called_names_what_was_called_instead(result):
+    said = message(result, lambda c: c.called("get_population", city="Oslo"))
+    assert said == (
+        "get_population was not called. Called instead: population(city='Oslo'), weather(city='Oslo', days=2), "
+        "weather(city='Bergen')."
+    )
+
+
+def test_a_turn_without_calls_shows_its_answer():
+    assert message(play("I do not know."), lambda c: c.called("weather")) == (
+        "weather was not called: no tool was. The answer was 'I do not know.'"
+    )
+
+
+def test_a_call_that_did_not_run_is_not_called():
+    result = play(calls(OSLO), "So be it.", tools=TOOLS, permission="deny")
+    said = message(result, lambda c: c.called("weather"))
+    assert said.startswith(
+        "weather was not called: the model asked for weather(city='Oslo', days=2), which did not run."
+    )
+    assert "permission setting denies" in said
+
+
+def test_every_other_check_says_what_the_turn_did(result):
+    assert message(result, lambda c: c.not_called("weather")) == "weather(city='Oslo', days=2) was called."
+    assert message(result, lambda c: c.steps(max=2)) == "The turn took 3 steps, more than 2."
+    assert message(result, lambda c: c.cost(max=-1)) == "The turn cost $0.0000, more than $-1."
+    assert message(result, lambda c: c.answered("18")) == "The answer does not match '18'. It is 'It is 17 degrees.'"
+    assert message(result, lambda c: c.in_order("population", "weather")) == (
+        "weather was not called in the order population, weather. The order was: weather, weather, population."
+    )
+
+
+def test_the_hint_ends_the_message(result):
+    said = message(result, lambda c: c.hint("Read the docstring.").called("weather", city="Rome"))
+    assert said.endswith("The closest call was weather(city='Oslo', days=2). Hint: Read the docstring.")
+
+
+def test_an_unknown_cost_fails():
+    result = run(Session(Agent(Faulty())), "a prompt")
+    assert "register_model" in message(result, lambda c: c.cost(max=1))
+
+
+def test_the_last_turn_of_a_session_is_checked_also_after_it_was_loaded(tmp_path):
+    session = scripted("Hello.", *TURN, tools=TOOLS)
+    session.ask("Who?")
+    session.ask("And the weather?")
+    check(session).called("weather", city="Oslo").answered("17")
+    session.save(tmp_path / "talk.jsonl")
+    check(Session.load(tmp_path / "talk.jsonl", "scripted:none")).called("weather", city="Oslo").answered("17")
+
+
+def test_a_run_is_waited_for_also_if_it_fails():
+    check(scripted(*TURN, tools=TOOLS).start("a prompt")).called("population")
+    failing = Session(Agent(Faulty(RuntimeError("no luck")))).start("a prompt")
+    assert "no luck" in message(failing, lambda c: c.answered("yes"))
+
+
+def test_a_session_without_a_turn_cannot_be_checked():
+    with pytest.raises(UsageError, match="no turn"):
+        check(scripted())
+
+
+def test_no_secret_is_in_the_message():
+    register_secret("hunter2hunter2")
+    result = play(calls(("weather", {"city": "hunter2hunter2"})), "hunter2hunter2", tools=TOOLS)
+    assert "hunter2" not in message(result, lambda c: c.called("weather", city="Oslo"))
+    assert "hunter2" not in message(result, lambda c: c.answered("no"))
+
+
+def test_a_cell_shows_the_message_alone():
+    failed = CheckFailed("weather was not called.")
+    assert failed._render_traceback_() == ["CheckFailed: weather was not called."]  # what IPython prints of it

@@ -1,0 +1,224 @@
+"""What the analysis of a program says it does, and that no program hides a write from it."""
+
+import copy
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from agentmagic.tools.notebook.program import Program, analyse
+
+
+class Counter:
+    """An object that is changed by being read."""
+
+    def __init__(self) -> None:
+        self.seen = [0]
+
+    @property
+    def value(self) -> int:
+        self.seen.append(1)
+        return 1
+
+    def __len__(self) -> int:
+        self.seen.append(1)
+        return 1
+
+    def __repr__(self) -> str:
+        self.seen.append(1)
+        return "1"
+
+    def __add__(self, _other: object) -> int:
+        self.seen.append(1)
+        return 1
+
+    def head(self) -> int:
+        self.seen.append(1)
+        return 1
+
+
+def notebook() -> dict[str, Any]:
+    def touch(*_given: object, **_named: object) -> int:
+        rows.append({"n": 9})
+        return 0
+
+    rows: list[Any] = [{"n": 2}, {"n": 1}]
+    return {
+        "rows": rows,
+        "numbers": [3, 1, 2],
+        "settings": {"a": 1},
+        "counter": Counter(),
+        "groups": defaultdict(list),
+        "stream": iter([1, 2, 3]),
+        "touch": touch,
+        "word": "text",
+    }
+
+
+def state(namespace: dict[str, Any]) -> Any:
+    """What the notebook holds, for a comparison; an iterator is copied."""
+    held = {name: value for name, value in namespace.items() if isinstance(value, (list, dict, str, int, Counter))}
+    held.pop("__builtins__", None)
+    held["modules"] = [name for name, value in namespace.items() if type(value).__name__ == "module"]
+    held["counter"] = len(held["counter"].seen) if isinstance(held.get("counter"), Counter) else held.get("counter")
+    held["stream"] = list(copy.copy(namespace["stream"]))
+    return copy.deepcopy(held)
+
+
+HIDDEN = [
+    "globals()['settings'] = 1",
+    "vars().update(settings=1)",
+    "exec('settings = 1')",
+    "eval('rows.clear()')",
+    "__import__('operator').setitem(settings, 'a', 2)",
+    "from operator import setitem as get\nget(settings, 'a', 2)",
+    "setattr(counter, 'seen', [5, 5])",
+    "getattr(rows, 'cl' + 'ear')()",
+    "list.append(numbers, 4)",
+    "[numbers.append(one) for one in (1, 2)] and None",
+    "sorted(rows, key=lambda row: row.update(n=0) or 0)",
+    "list(map(numbers.append, [1]))",
+    "f'{numbers.pop()}'",
+    "print(next(stream))",
+    "print(sum(stream))",
+    "3 in stream",
+    "print(groups['missing'])",
+    "print(counter)",
+    "len(counter)",
+    "counter.value",
+    "counter + 1",
+    "counter.head()",
+    "touch()",
+    "max(numbers, key=touch)",
+    "[settings := 3]",
+    "for settings['a'] in range(9): pass",
+    "import json as settings",
+    "try:\n    1 / 0\nexcept ZeroDivisionError as word:\n    pass",
+    "match 5:\n    case word:\n        pass",
+    "def f(x=numbers.append(1)): ...",
+    "class A:\n    globals()['word'] = 1",
+    "(lambda: rows)().append(1)",
+    "x: numbers.append(1)",
+    "print(1, file=type('F', (), {'write': lambda self, text: numbers.append(1)})())",
+    "numbers.__init__([])",
+    "alias, _ = rows, 0\nalias[0]['n'] = 7",
+    "print(*[numbers.sort()])",
+    "numbers[:] = []",
+    "import sys\nsys.modules['__main__'].__dict__.get('word')",
+    "del settings['a']",
+    "settings |= {'b': 1}",
+]
+
+
+@pytest.mark.parametrize("code", HIDDEN)
+def test_no_program_that_hides_a_write_is_called_a_reader(code: str):
+    namespace = notebook()
+    before = state(namespace)
+    namespace["__name__"] = "__main__"
+    known, blind = analyse(code, namespace), analyse(code)
+    exec(code, namespace)  # noqa: S102  (to show that the program does write)
+    namespace.pop("__name__")
+    assert state(namespace) != before
+    assert not known.only_reads
+    assert not blind.only_reads
+    assert "It only reads." not in (*known.lines(), *blind.lines())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "numpy.sqrt(array, array)",
+        "array.cumsum(0, None, array)",
+        "numpy.put(array, 0, 9)",
+        "array[:2].fill(7)",
+        "array.T[0] = 5",
+        "frame.dropna(**{'inplace': True})",
+        "frame.query('@frame.pop(\"a\").any()')",
+        "frame.insert(0, 'z', 1)",
+        "frame.columns = ['q', 'r']",
+        "frame.values[0] = 9",
+        "numpy.add(array, 1, out=array)",
+    ],
+)
+def test_no_write_to_a_frame_or_an_array_is_called_a_reader(code: str):
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, None], "b": [1.0, 2.0]})
+    namespace = {"numpy": numpy, "array": numpy.array([1.0, 4.0, 9.0]), "frame": frame}
+    assert not analyse(code, namespace).only_reads
+
+
+def test_a_program_that_reads_data_is_called_a_reader():
+    namespace = notebook()
+    for code in ("print(len(rows), word)", "sum(numbers) / len(numbers)", "sorted(row['n'] for row in rows)[:1]"):
+        assert analyse(code, namespace).lines()[-1] == "It only reads.", code
+
+
+def test_the_same_program_cannot_be_known_without_the_notebook():
+    assert analyse("print(len(rows), word)").lines() == ("Reads: rows, word", "What else it changes cannot be known.")
+
+
+def test_a_name_of_the_notebook_hides_a_built_in_function():
+    namespace = {**notebook(), "len": notebook()["touch"]}
+    assert analyse("len(rows)", namespace).unknown
+
+
+@pytest.mark.parametrize(
+    ("code", "writes"),
+    [
+        ("x = 1", {"x"}),
+        ("rows[0]['n'] = 1", {"rows"}),
+        ("numbers.append(1)", {"numbers"}),
+        ("a = rows\na[0]['n'] = 1", {"a", "rows"}),
+        ("for row in rows:\n    row['n'] += 1", {"row", "rows"}),
+        ("box = []\nbox.append(rows)\nbox[0].clear()", {"box", "rows"}),
+        ("for one in (1, 2):\n    last.append(1)\n    last = numbers", {"last", "numbers", "one"}),
+        ("total = sum(numbers)", {"total"}),
+        ("import pandas as pd", {"pd"}),
+        ("def f():\n    global word\n    word = 1", {"f", "word"}),
+        ("numbers += [1]", {"numbers"}),
+        ("frame.drop(columns='a', inplace=True)", {"frame"}),
+    ],
+)
+def test_what_a_program_writes_is_named(code: str, writes: set[str]):
+    assert analyse(code, notebook()).writes == writes
+
+
+def test_names_removed_and_modules_imported_are_named():
+    program = analyse("import numpy.linalg\nfrom math import sin as s\ndel rows, numbers")
+    assert (program.removes, program.imports) == ({"rows", "numbers"}, {"numpy.linalg", "math"})
+    assert program.writes == {"numpy", "s"}
+
+
+@pytest.mark.parametrize(
+    ("code", "risk"),
+    [
+        ("open('a').read()", "works with files: open (line 1)"),
+        ("x = 1\nimport subprocess", "starts processes: import subprocess (line 2)"),
+        ("frame.to_csv('a.csv')", "works with files: frame.to_csv (line 1)"),
+        ("requests.get('http://a')", "uses the network: requests.get (line 1)"),
+        ("eval('1')", "runs code from text: eval (line 1)"),
+        ("!rm -rf data", "runs a shell command: !rm -rf data (line 1)"),
+        ("found = !ls\nprint(found)", "runs a shell command: !ls (line 1)"),
+        ("%%bash\nls", "runs a magic of IPython: %%bash (line 1)"),
+        ("if 1:\n    %time x = 1", "runs a magic of IPython: %time x = 1 (line 2)"),
+        ("import pickle", "loads pickles, which can run code: import pickle (line 1)"),
+        ("get_ipython().run_cell('1')", "starts processes: get_ipython().run_cell (line 1)"),
+    ],
+)
+def test_a_risky_call_is_marked(code: str, risk: str):
+    assert risk in analyse(code).risks
+
+
+def test_what_is_no_python_cannot_be_known():
+    for code in ("def f(:", "(" * 5000 + ")" * 5000, "x = '\x00'", "rows?"):
+        assert analyse(code).unknown, code
+
+
+def test_a_module_under_another_name_is_known_by_what_it_is():
+    import shutil
+
+    assert analyse("tool.rmtree('a')", {"tool": shutil}).risks == ("works with files: tool.rmtree (line 1)",)
+
+
+def test_a_harmless_program_has_nothing_to_tell_but_that():
+    assert analyse("1 + 1") == Program("1 + 1")

@@ -1,0 +1,191 @@
+"""Putting variables back after code ran: each one is as it was, or is named with a reason."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from agentmagic.tools.notebook.snapshots import Kept, keep
+from tests.tools.notebook.random_programs import Notebook, names_in
+
+
+def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
+    """Run a program as a tool would, and return what was kept before."""
+    kept = keep(space, names)
+    exec(program, space)  # noqa: S102
+    kept.settle(space)
+    return kept
+
+
+def space(**variables: Any) -> dict[str, Any]:
+    return {"__name__": "__main__", **variables}
+
+
+def check(seed: int) -> tuple[int, int]:
+    """Undo and redo a random program, perhaps after one of the user's; fail if anything is silently wrong.
+
+    Return how many variables were put back, and how many were left alone.
+    """
+    notebook = Notebook(seed)
+    program, is_known = notebook.program(), notebook.random.random() < 0.7
+    before = notebook.pictures()
+    kept = keep(notebook.space, names_in(program) if is_known else None)
+    notebook.run(program)
+    kept.settle(notebook.space)
+    after = notebook.pictures()
+    if notebook.random.random() < 0.4:
+        notebook.run(notebook.program())
+    later = notebook.pictures()
+    undone = kept.restore(notebook.space)
+    now = notebook.pictures()
+    for name in before.keys() | after.keys() | later.keys():
+        was, became, stood, stands = (one.get(name) for one in (before, after, later, now))
+        assert stands == (stood if name in undone.refused or was == became else was), (name, program)
+    redone = undone.back.restore(notebook.space)
+    then = notebook.pictures()
+    for name in (later.keys() | then.keys()) - redone.refused.keys():
+        assert then.get(name) == later.get(name), (name, program)
+    return len(undone.restored), len(undone.refused)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(20))
+def test_undo_puts_every_variable_of_a_random_program_back_or_names_it(seed):
+    check(seed)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_undo_of_two_hundred_random_programs_is_never_silently_wrong_and_seldom_refused():
+    restored, refused = map(sum, zip(*(check(seed) for seed in range(20, 220)), strict=True))
+    assert restored > 3 * refused
+
+
+def test_undo_and_redo_of_a_frame_that_was_changed_in_place_keep_its_identity():
+    frame = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5]})
+    here = space(frame=frame, alias=[frame])
+    index = frame.index
+    undone = run(here, "frame['c'] = 3\nframe.loc[0, 'a'] = 9\nframe.index.name = 'row'", {"frame"}).restore(here)
+    assert (undone.restored, undone.refused) == (("alias", "frame"), {})
+    assert here["frame"] is frame is here["alias"][0]
+    assert frame.index is index
+    assert index.name is None
+    assert frame.to_dict("list") == {"a": [1, 2], "b": [0.5, 1.5]}
+    assert undone.back.restore(here).restored == ("alias", "frame")
+    assert frame.to_dict("list") == {"a": [9, 2], "b": [0.5, 1.5], "c": [3, 3]}
+    assert frame.index.name == "row"
+
+
+def test_undo_puts_back_what_a_view_wrote_and_what_a_function_changed():
+    here = space(base=np.arange(6.0), log=[])
+    exec("view = base[2:4]\ndef note():\n    log.append(len(log))", here)  # noqa: S102
+    undone = run(here, "view[:] = -1\nnote()", {"view", "note"}).restore(here)
+    assert here["base"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert here["log"] == []
+    assert not undone.refused
+
+
+def test_undo_puts_back_a_polars_frame_that_was_changed_in_place():
+    frame = pl.DataFrame({"a": [1, 2]})
+    here = space(frame=frame)
+    kept = run(
+        here, "import polars as pl\nframe.insert_column(0, pl.Series('z', [0, 0]))\nframe[0, 'a'] = 5", {"frame"}
+    )
+    assert frame.columns == ["z", "a"]
+    assert kept.restore(here).restored == ("frame", "pl")
+    assert here["frame"] is frame
+    assert frame.to_dict(as_series=False) == {"a": [1, 2]}
+
+
+def test_a_variable_that_was_changed_since_is_left_alone_and_so_is_what_shares_objects_with_it():
+    rows: list[int] = [1]
+    here = space(rows=rows, box=[rows], other={})
+    kept = run(here, "rows.append(2)\nbox.append(3)\nother['a'] = 1", {"rows", "box", "other"})
+    here["box"].append("mine")
+    undone = kept.restore(here)
+    assert undone.restored == ("other",)
+    assert undone.refused == {
+        "box": "it has been changed since",
+        "rows": "it shares objects with a variable that is left alone",
+    }
+    assert here["box"] == [[1, 2], 3, "mine"]
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "why"),
+    [
+        (lambda: iter([1, 2]), "next(it)", "it holds a list_iterator, whose state cannot be kept"),
+        (lambda: [open(__file__)], "it[0].read()", "it holds a TextIOWrapper, whose state cannot be kept"),  # noqa: SIM115, PTH123
+        (lambda: np.arange(4), "it.resize(9, refcheck=False)", "the form of an array was changed in place"),
+    ],
+)
+def test_what_cannot_be_kept_is_named_with_the_reason(make: Callable[[], Any], change: str, why: str):
+    here = space(it=make())
+    value = here["it"]
+    assert run(here, change, {"it"}).restore(here).refused == {"it": why}
+    assert here["it"] is value
+    [one.close() for one in (value if isinstance(value, list) else ())]
+
+
+def test_an_array_that_is_larger_than_the_limit_is_named_and_a_smaller_one_is_put_back():
+    here = space(large=np.zeros(200_000), small=np.zeros(10))
+    kept = keep(here, None, limit=1_000_000)
+    exec("large[150_000] = 1\nsmall[0] = 1", here)  # noqa: S102
+    kept.settle(here)
+    undone = kept.restore(here)
+    assert undone.refused == {"large": "an array in it was too large to be copied"}
+    assert here["small"][0] == 0
+    assert here["large"][150_000] == 1
+
+
+def test_names_that_a_program_made_are_removed_and_those_it_removed_come_back():
+    here = space(gone=[1])
+    value = here["gone"]
+    undone = run(here, "made = gone\nmade.append(2)\ndel gone", {"gone"}).restore(here)
+    assert undone.restored == ("gone", "made")
+    assert here["gone"] is value == [1]
+    assert "made" not in here
+
+
+def test_random_numbers_go_on_where_they_were_before():
+    here = space(rng=np.random.default_rng(3))
+    kept = run(here, "first = rng.random()", {"rng"})
+    first = here["first"]
+    kept.restore(here)
+    assert here["rng"].random() == first
+
+
+def test_keeping_beside_a_large_frame_takes_no_time_for_it():
+    columns = {f"c{number}": np.zeros(1_000_000) for number in range(8)}
+    here = space(x=[1], **{f"frame_{number}": pd.DataFrame(columns, copy=False) for number in range(16)})  # 1 GB
+    keep(here, {"x"})
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        keep(here, {"x"})
+        took.append(time.perf_counter() - begin)
+    assert min(took) < 0.05
+
+
+class Hostile:
+    """An object whose attributes cannot be read."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+    def __eq__(self, other):
+        raise RuntimeError
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  (as Python sets it beside __eq__)
+
+
+def test_keeping_runs_no_code_of_the_objects():
+    here = space(hostile=Hostile(), rows=[Hostile()])
+    undone = run(here, "rows.append(1)").restore(here)
+    assert undone.restored == ("rows",)
+    assert len(here["rows"]) == 1
+    assert undone.refused == {}

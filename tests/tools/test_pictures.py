@@ -1,0 +1,125 @@
+"""Figures and images for models that see, and in words for those that do not."""
+
+import io
+import time
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from agentmagic.tools import pictures
+from agentmagic.tools.pictures import EDGE, LARGEST, NoPicture, in_words, is_picture, picture
+
+NOISE = np.random.default_rng(1).integers(0, 255, (4000, 4000, 3), dtype=np.uint8)
+FRAME = pd.DataFrame({"day": [1, 2], "sold": [3, 4]})
+
+
+def matplotlib_figure(inches=(6, 4)):
+    figure = Figure(figsize=inches)
+    axes = figure.subplots()
+    axes.plot([1, 2], [3, 5], label="Oslo")
+    axes.set(title="Sales", xlabel="day", ylabel="sold")
+    return figure
+
+
+class Drawing:
+    def __init__(self, drawn):
+        self.drawn = drawn
+
+    def _repr_png_(self):
+        return self.drawn
+
+
+def png(image):
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def opened(value):
+    media = picture(value, "fig")
+    assert media.name == "fig"
+    assert len(media.data) <= LARGEST
+    image = Image.open(io.BytesIO(media.data))
+    assert media.media_type == f"image/{image.format.lower()}"
+    image.load()
+    return image
+
+
+FIGURES = {
+    "Matplotlib": (matplotlib_figure, (600, 400)),
+    "a large figure of Matplotlib": (lambda: matplotlib_figure((60, 40)), (EDGE, 1045)),
+    "axes": (lambda: matplotlib_figure().axes[0], (600, 400)),
+    "Altair": (lambda: alt.Chart(FRAME).mark_line().encode(x="day", y="sold"), None),
+    "PIL": (lambda: Image.new("RGB", (30, 20)), (30, 20)),
+    "PIL with a palette": (lambda: Image.new("P", (30, 20)), (30, 20)),
+    "PIL with floats": (lambda: Image.new("F", (30, 20)), (30, 20)),
+    "PIL with transparency": (lambda: Image.new("RGBA", (3000, 2)), (EDGE, 1)),
+    "what draws itself": (lambda: Drawing(png(Image.new("L", (9, 9)))), (9, 9)),
+    "what draws itself with metadata": (lambda: Drawing((png(Image.new("L", (9, 9))), {})), (9, 9)),
+}
+
+
+@pytest.mark.parametrize(("make", "size"), FIGURES.values(), ids=FIGURES.keys())
+def test_a_figure_becomes_an_image_of_a_bounded_size(make, size):
+    image = opened(make())
+    assert size is None or image.size == size
+    assert max(image.size) <= EDGE
+
+
+def test_an_image_of_4000_by_4000_pixels_is_scaled_in_time():
+    image = Image.fromarray(NOISE)
+    began = time.perf_counter()
+    assert opened(image).size == (EDGE, EDGE)
+    assert time.perf_counter() - began < 2
+    assert image.size == (4000, 4000)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (go.Figure(go.Bar(y=[1])), "plotly draws with the package kaleido, which is not installed"),
+        (Drawing(None), "it draws itself as nothing"),
+        (Image.new("1", (20_000, 20_000)), "it has 20,000 x 20,000 pixels"),
+        (3, "it is no figure"),
+    ],
+)
+def test_a_figure_that_cannot_be_drawn_says_why(value, why):
+    with pytest.raises(NoPicture, match=why):
+        picture(value, "fig")
+
+
+def test_a_figure_that_takes_too_long_is_given_up(monkeypatch):
+    class Endless:
+        def _repr_png_(self):
+            while True:
+                pass
+
+    monkeypatch.setattr(pictures, "DRAWING", 0.1)
+    with pytest.raises(NoPicture, match="longer than"):
+        picture(Endless(), "fig")
+
+
+@pytest.mark.parametrize("value", ["text", FRAME, Drawing, np.zeros((4, 4)), [matplotlib_figure]])
+def test_other_values_are_no_pictures(value):
+    assert not is_picture(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (matplotlib_figure(), ["title: Sales", "x: day from 0.95", "drawn: Oslo"]),
+        (go.Figure(go.Bar(y=[1], name="Oslo"), layout={"title": {"text": "Sales"}}), ["title: Sales", "bar: Oslo"]),
+        (alt.Chart(FRAME, title="Sales").mark_line().encode(x="day:Q", y="sold:Q"), ['"Sales"', '"field": "sold"']),
+        (Image.new("RGB", (30, 20)), ["30 x 20 pixels, RGB"]),
+        (Drawing(b""), [""]),
+    ],
+)
+def test_a_figure_can_be_told_in_words(value, words):
+    told = in_words(value)
+    assert all(part in told for part in words)
+    assert "datasets" not in told
