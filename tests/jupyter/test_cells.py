@@ -400,6 +400,7 @@ def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
 
 
 def test_fix_asks_about_the_last_error_with_its_cell_and_a_line_below_the_error_says_so(kernel):
+    kernel.run("%reload_ext agentmagic")  # forgets the failures of the tests before
     kernel.run('play("Divide by one.", "Again.")\nimport os\nos.environ["ACME_API_KEY"] = "sk-acme-0123456789abcdef"')
     assert "No cell has failed" in str(kernel.run("%agent fix").error)
     failed = kernel.run("token = 'sk-acme-0123456789abcdef'\ntotal = {1: 2}\ntotal[0] / 0")
