@@ -27,6 +27,7 @@ NEEDS = {
     "providers/test_strict.py": "openai",
     "providers/openai": "openai",
     "tools/mcp": "mcp",
+    "tools/notebook": "numpy",
     "tools/test_values.py": "pandas",
     "tools/test_descriptions.py": "polars",
     "tools/test_pictures.py": "altair",

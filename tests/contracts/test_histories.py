@@ -4,16 +4,15 @@ import base64
 from itertools import permutations
 
 import pytest
-from PIL import Image
 
 from agentmagic import Agent
 from agentmagic.providers import catalog
 from agentmagic.providers.registry import register_model
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE, invalid_history
-from agentmagic.tools.pictures import picture
 from tests.contracts.conversing import (
     GOES_ON,
+    PIXEL,
     SDKS,
     Conversation,
     api_case,
@@ -247,26 +246,23 @@ def test_a_turn_that_is_cancelled_at_any_of_its_events_can_be_handed_over(conver
             assert GOES_ON in words_of(result)
 
 
-PICTURE = picture(Image.new("RGB", (30, 20), "red"), "fig")
-
-
 @every_api
 def test_a_figure_that_a_prompt_attaches_arrives_as_an_image(conversation, api, monkeypatch):
     monkeypatch.setattr(catalog, "_registered", {})
     register_model("ollama:qwen3", images=True)
     with conversation(api, say(ANSWER)) as talk:
-        result, error = talk.ask(["What is in [image: fig]?", PICTURE])
+        result, error = talk.ask(["What is in [image: pixel.png]?", PIXEL])
         assert error is None, error
         assert result.final_text == ANSWER
         assert talk.server.refusals == []
         (sent,) = talk.server.requests
-        assert base64.b64encode(PICTURE.data).decode() in sent.body.decode()
+        assert base64.b64encode(PIXEL.data).decode() in sent.body.decode()
 
 
 @pytest.mark.parametrize("api", [api_case("ollama")])
 def test_a_figure_is_named_in_words_for_a_model_that_sees_none(conversation, api):
     with conversation(api, say(ANSWER)) as talk:
-        talk.ask(["What is in [image: fig]?", PICTURE])
+        talk.ask(["What is in [image: pixel.png]?", PIXEL])
         (sent,) = talk.server.requests
-        assert base64.b64encode(PICTURE.data).decode() not in sent.body.decode()
-        assert "[image/png fig, " in sent.body.decode()
+        assert base64.b64encode(PIXEL.data).decode() not in sent.body.decode()
+        assert "[image/png pixel.png, " in sent.body.decode()

@@ -132,8 +132,8 @@ def progress(request):
 
 def count_up(request):
     token = request["params"]["_meta"]["progressToken"]
-    for number in range(1, 2001):
-        notify("progress", progressToken=token, progress=number, total=2000)
+    for number in range(1, 501):
+        notify("progress", progressToken=token, progress=number, total=500)
     text(request, "counted")
 
 
