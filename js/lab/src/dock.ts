@@ -28,7 +28,10 @@ export const dock: JupyterFrontEndPlugin<void> = {
     if (!links) return
     const panel = new DockedPanel(links)
     app.shell.add(panel, 'right', { rank: 900 })
-    const show = () => app.shell.activateById(panel.id)
+    const show = () => {
+      app.shell.activateById(panel.id)
+      panel.activate() // which Notebook 7 leaves to us
+    }
     /** Goes to the panel, or back to the notebook. */
     const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
     links.each(link => link.on('show', () => link === links.front && show()))

@@ -42,11 +42,15 @@ export class DockedPanel extends Widget {
   }
 
   protected override onActivateRequest(_: Message): void {
-    this.wanted = true
+    this.draw()
     this.goThere()
   }
 
   protected override onUpdateRequest(_: Message): void {
+    this.draw()
+  }
+
+  private draw(): void {
     const waits = this.link?.state?.waits
     this.title.className = waits ? 'agentmagic-waits' : ''
     this.title.caption = waits ? 'Agent: waits for you' : 'Agent'
