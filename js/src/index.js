@@ -28,6 +28,7 @@ export class View {
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
+  #wanted = false
 
   /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
   constructor(model, answered = () => {}) {
@@ -61,6 +62,16 @@ export class View {
   /** The view is in the page again, after a time without it. */
   back() {
     this.log.back()
+  }
+
+  /** The person comes to this view: to what waits, else to the box. */
+  focus() {
+    // Before the kernel has answered nothing is seen of the view, and after that its state may be on its way.
+    this.#wanted = this.#known.state.title === undefined || !this.element.getClientRects().length
+    if (this.#wanted) return
+    this.head?.show(0)
+    if (this.attention.waits) this.attention.show()
+    else this.composer?.focus()
   }
 
   close() {
@@ -185,6 +196,7 @@ export class View {
     this.composer?.update(state)
     this.#takeTyped()
     this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
+    if (this.#wanted) this.focus()
   }
 
   #drawRunning() {
@@ -238,6 +250,7 @@ export class View {
     this.attention.answered(is)
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)
+    if (is && this.#wanted) this.focus()
     if (is === this.#isLost && (is || stays)) this.#lose(!is)
     this.#unheard = ""
   }

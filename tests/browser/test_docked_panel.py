@@ -1,0 +1,82 @@
+"""The JupyterLab extension: the panel beside the notebook, and what tells that something waits."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.axe import serious
+from tests.browser.cells import EVERYWHERE
+
+pytestmark = pytest.mark.browser
+
+PANEL = "ControlOrMeta+Shift+A"
+GO = "ControlOrMeta+Shift+Y"
+
+
+class Dock:
+    """The panel beside a notebook."""
+
+    def __init__(self, page):
+        self.page = page
+        self.box = page.locator(".agentmagic-dock")
+        self.message = self.box.get_by_label("Message", exact=True)
+
+    def open(self):
+        self.page.keyboard.press(PANEL)
+        self.message.wait_for()
+        return self
+
+    def button(self, name):
+        return self.box.get_by_role("button", name=name, exact=True)
+
+    def send(self, text):
+        self.message.click()
+        self.page.keyboard.type(text)
+        self.page.keyboard.press("Enter")
+
+    def turns(self, number):
+        self.box.locator(".am-figures.am-block").nth(number - 1).wait_for()
+
+    def answers(self):
+        return self.box.locator(".am-text").all_inner_texts()
+
+
+@EVERYWHERE
+def test_keys_open_the_panel_ask_in_it_and_go_back_to_the_notebook(open_notebook):
+    notebook = open_notebook("play('one', 'two')", "%%agent\nfrom a cell")
+    notebook.run(1)
+    dock = Dock(notebook.page).open()
+    expect(dock.message).to_be_focused()
+    notebook.page.keyboard.type("hello")
+    notebook.page.keyboard.press("Enter")
+    dock.turns(1)
+    notebook.run(2)
+    dock.turns(2)
+    assert dock.answers() == ["one", "two"]
+    assert serious(notebook.page, ".agentmagic-dock") == []
+    dock.message.click()
+    notebook.page.keyboard.press(PANEL)
+    notebook.page.wait_for_function("() => harness.panel().node.contains(document.activeElement)")
+
+
+@EVERYWHERE
+def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes(open_notebook, lab):
+    notebook = open_notebook("play(calls('order', what='tea'), 'Well then.')", "%%agent\ntea")
+    notebook.run(1)
+    page = notebook.page
+    notebook.start(2)
+    notebook.output(2).get_by_role("button", name="Approve", exact=True).wait_for()
+    page.locator(".agentmagic-waits").wait_for(state="attached")
+    if lab.front_end == "lab":
+        expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
+        expect(page.get_by_role("button", name="waits for you")).to_be_visible()
+    page.keyboard.press(GO)
+    dock = Dock(page)
+    dock.button("Approve").wait_for()
+    expect(dock.box.locator(".am-card summary").first).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(dock.button("Approve")).to_be_focused()
+    page.keyboard.press("Enter")
+    notebook.finish(2)
+    assert "Well then." in notebook.text(2)
+    page.locator(".agentmagic-waits").wait_for(state="detached")
+    assert page.get_by_role("button", name="waits for you").count() == 0
