@@ -3,10 +3,11 @@
 The order within a turn: `TurnStarted`, and `Working` while the model is loaded; for each step `StepStarted`, then for
 each part `PartStarted`, `PartDelta`..., `PartFinished`, then `StepFinished`; then the tools of the step
 (`ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`), all of them settled before the next
-`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`; at the end
-`VariablesChanged`, if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and `Compacted` come between
-steps. `Compacted` also comes within a step, if its request did not fit. A log without its deltas folds to the same
-messages.
+`StepStarted`, and within them the calls that a tool makes itself, each after an `InnerCall`, and the cells that it
+proposes; at the end `VariablesChanged`, if tools changed the notebook, and one `TurnFinished`. `PromptAdded` and
+`Compacted` come between steps. `Compacted` also comes within a step, if its request did not fit. `ProposalSettled`
+comes when the user decides: listeners may hear it between two turns, and the log has it before the `TurnFinished` of
+the last turn then. A log without its deltas folds to the same messages.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +23,10 @@ Level = Literal["info", "warning", "error"]
 Route = Literal["answer", "ask", "tools"]
 ValueKind = Literal["table", "image", "text", "code", "file", "error", "schema"]
 TaskState = Literal["pending", "running", "done", "failed", "skipped"]
+CellKind = Literal["code", "markdown"]
+CellAction = Literal["insert", "change", "remove"]
+CellPlace = Literal["staged", "below", "shown"]
+ProposalFate = Literal["kept", "changed", "discarded"]
 
 TRIES = 5
 """Most attempts at one model request, the first one included, unless an agent says otherwise (LOOP-15)."""
@@ -409,6 +414,41 @@ class VariablesChanged:
 
 
 @value_class
+class CellProposed:
+    """A tool proposed to insert a cell, to change or to remove one; it is not run, and the user decides.
+
+    `source` is the proposed text, `before` that of the cell which would be changed or removed. `cell` and `number` are
+    the id and the number of that cell, or of the cell below which one is inserted; "" and 0 if it is not known. The
+    proposal is `staged` in the notebook with buttons, a cell `below` the one that runs, or only `shown`, to be copied.
+    """
+
+    type: ClassVar[str] = "cell_proposed"
+    id: str
+    action: CellAction
+    kind: CellKind
+    source: str
+    why: str
+    cell: str = ""
+    number: int = 0
+    before: str = ""
+    place: CellPlace = "shown"
+
+
+@value_class
+class ProposalSettled:
+    """The user kept a proposed cell, kept it with changes, or discarded it; `id` is that of the proposal.
+
+    `source` is the text of the cell if the user changed it, `ran` says that it was run at once.
+    """
+
+    type: ClassVar[str] = "proposal_settled"
+    id: str
+    fate: ProposalFate
+    source: str = ""
+    ran: bool = False
+
+
+@value_class
 class Notice:
     """Something the user should know, in a sentence or two."""
 
@@ -501,6 +541,8 @@ Event = (
     | PromptEdited
     | Compacted
     | VariablesChanged
+    | CellProposed
+    | ProposalSettled
     | Notice
     | TurnFinished
 )

@@ -8,7 +8,18 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from agentmagic.errors import UsageError
-from agentmagic.events import ApprovalAsked, Approve, Deny, Event, Intent, QuestionAsked, Reply, RunResult, Stop
+from agentmagic.events import (
+    ApprovalAsked,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    QuestionAsked,
+    Reply,
+    RunResult,
+    Stop,
+    TurnFinished,
+)
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.runtime.engine import Listeners, engine
@@ -103,6 +114,15 @@ class Run:
             self.cancel()
         else:
             engine().loop.call_soon_threadsafe(self._answer, intent)
+
+    @property
+    def over(self) -> bool:
+        """Whether the log has its end, as it has shortly before the turn is `done`."""
+        return bool(self._events) and isinstance(self._events[-1], TurnFinished)
+
+    def add(self, event: Event) -> None:
+        """Add what the user did to the log of a run that is not over, on the engine's thread."""
+        self._emit(event)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
         """Call a function on the engine's thread with every event, from the first on."""

@@ -19,7 +19,17 @@ from agentmagic.agent import Agent, Connections, Output, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import SessionBusy, UsageError
-from agentmagic.events import Event, HistoryCut, Notice, PromptValue, RunResult, TurnStarted
+from agentmagic.events import (
+    CellProposed,
+    Event,
+    HistoryCut,
+    Notice,
+    PromptValue,
+    ProposalFate,
+    ProposalSettled,
+    RunResult,
+    TurnStarted,
+)
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
@@ -38,6 +48,7 @@ from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip
 from agentmagic.tools.base import Toolset, as_of_now, list_connected, list_sources
+from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 
 if TYPE_CHECKING:
     from agentmagic.providers.catalog import ModelInfo
@@ -222,6 +233,51 @@ class Session:
         """The running turn, or None."""
         with self._starting:  # another thread may hear a new turn's first event before `_run` is set
             return self._run if self._run is not None and not self._run.done else None
+
+    # -- proposed cells ------------------------------------------------------------------------
+
+    @property
+    def proposals(self) -> tuple[CellProposed, ...]:
+        """The proposed cells that the user has neither kept nor discarded, oldest first."""
+        running = self.running
+        return open_proposals((*self.events, *(running.events if running else ())))
+
+    def settle(self, proposal: str, fate: ProposalFate, source: str = "", *, ran: bool = False) -> bool:
+        """Note what became of a proposed cell, by its id; the model is told when the next turn begins. Thread-safe.
+
+        `source` is the text of a cell that was changed. Returns False if there is no such open proposal.
+        """
+        with self._starting:
+            is_open = any(one.id == proposal for one in self.proposals)
+            if is_open:
+                self._settle(ProposalSettled(proposal, fate, source, ran))
+            return is_open
+
+    def _settle(self, settled: ProposalSettled) -> None:
+        """Add what the user decided to the running turn, or else to the last one."""
+        with self._starting:
+            run, loop = self.running, engine().loop
+            if run is not None:
+                loop.call_soon_threadsafe(self._settle_in, run, settled)
+                return
+            self.history.record(settled)
+            self.history.amend(settled)
+        loop.call_soon_threadsafe(self._listeners.tell, settled)
+
+    def _settle_in(self, run: Run, settled: ProposalSettled) -> None:
+        if run.over:  # its log has its end, and the history takes the turn in next
+            run.settled.add_done_callback(lambda _: self._settle(settled))
+            return
+        self.history.record(settled)
+        run.add(settled)
+
+    def _told(self, prompt: Message, keep: int | None) -> Message:
+        """Return a prompt with what became of proposed cells since the turn before it began."""
+        if keep is None:
+            for settled in looked_up(self.proposals):
+                self._settle(settled)
+        turns = self.turns[:keep]
+        return told(prompt, [event for turn in turns for event in turn.events], turns[-1].events if turns else ())
 
     # -- turns ---------------------------------------------------------------------------------
 
@@ -474,12 +530,13 @@ class Session:
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
+            message = self._told(message, keep)
             plan = self._plan(options, keep)
             real, values = partial(self.model, recipe), tuple(options.get("values", ()))
             mode = options.get("replay")
             tape = self.deck.turn(message, recipe, real, mode=mode, values=values, notices=self._notices)
             if tape is not None:
-                sources = tape.toolsets(sources)
+                message, sources = tape.told(message), tape.toolsets(sources)
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, options)
             turn = replace(turn, plan=plan, tape=None if tape is None else tape.heard)
             play, attended = partial(self._play, turn, keep, tape), options.get("attended", False)

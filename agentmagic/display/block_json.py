@@ -12,6 +12,7 @@ from agentmagic.display.blocks import (
     FooterBlock,
     NoticeBlock,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -112,6 +113,20 @@ class JsonRenderer:
             "ask": ask,
             "suggested": suggested,
             "step": block.step,
+        }
+
+    def proposal(self, block: ProposalBlock) -> Fields:
+        """Return the title, why, what can be done with it or became of it, its code, and the text to be copied."""
+        code, language = words.proposal_code(block)
+        return {
+            "kind": "proposal",
+            "title": words.proposal_title(block),
+            "why": words.proposal_why(block),
+            "state": words.proposal_state(block),
+            "hint": words.proposal_hint(block),
+            "code": code,
+            "language": language,
+            "copy": "" if block.proposed.action == "remove" else exact(block.proposed.source),
         }
 
     def notice(self, block: NoticeBlock) -> Fields:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from agentmagic.events import Level, PromptValue, StopReason, ToolProgress
+from agentmagic.events import CellProposed, Level, PromptValue, ProposalSettled, StopReason, ToolProgress
 from agentmagic.messages import Media, Message, ToolCall, ToolResult, Usage
 from agentmagic.plan import SETTLED_TASK, TaskProgress
 
@@ -76,6 +76,10 @@ class Renderer(Protocol[T_co]):
 
     def question(self, block: "QuestionBlock", /) -> T_co:
         """Render a tool's question."""
+        ...
+
+    def proposal(self, block: "ProposalBlock", /) -> T_co:
+        """Render a proposed cell."""
         ...
 
     def notice(self, block: "NoticeBlock", /) -> T_co:
@@ -245,6 +249,18 @@ class QuestionBlock(Block):
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.question`."""
         return renderer.question(self)
+
+
+@dataclass(slots=True)
+class ProposalBlock(Block):
+    """A proposed cell, and what became of it; `settled` is None until the user decides."""
+
+    proposed: CellProposed
+    settled: ProposalSettled | None = None
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.proposal`."""
+        return renderer.proposal(self)
 
 
 @dataclass(slots=True)

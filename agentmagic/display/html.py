@@ -21,6 +21,7 @@ from agentmagic.display.blocks import (
     GrowingBlock,
     NoticeBlock,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -29,7 +30,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.markdown import Growing, to_html
+from agentmagic.display.markdown import Growing, code_html, to_html
 from agentmagic.display.rich_values import Form, Image, JsonTree, PlainText, RichHtml, Table, forms, value_form
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import PromptValue
@@ -196,6 +197,15 @@ class _BlockHtml:
             element("b", "Paused:" if block.step else "Question:"), " ", shown(block.text), *reply, style=edge
         )
 
+    def proposal(self, block: ProposalBlock) -> Markup:
+        state = words.proposal_state(block)
+        head = [element("b", words.proposal_title(block), style=NAME), *([element("small", state)] if state else [])]
+        summary = element("summary", Markup(" · ").join(head), style=SUMMARY)
+        parts = [_paragraph(line, style="") for line in (words.proposal_why(block), words.proposal_hint(block)) if line]
+        code = element("pre", code_html(*words.proposal_code(block)), style=PRE)
+        inside = element("div", *parts, code, style=BODY)
+        return element("details", summary, inside, style=CARD, more="" if state else " open")
+
     def notice(self, block: NoticeBlock) -> Markup:
         text = shown(block.text)
         if block.level == "info":
@@ -325,12 +335,25 @@ def _bar(card: ToolCard) -> Markup:
 
 
 def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
-    sections = [*_section("Arguments", words.all_arguments(card)), *_section("What it does", words.effects(card))]
+    sections = [*_arguments(card), *_section("What it does", words.effects(card))]
     if card.result:
         sections += [*_result(card.result, made, pictures), *_traceback(card)]
     else:
         sections += _section("Reason", shown(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
+
+
+def _arguments(card: ToolCard) -> Iterator[Markup]:
+    """Yield the arguments of a call; those that hold code stand in their lines, with its words coloured."""
+    codes = words.code_arguments(card)
+    if card.call is None or not codes:
+        yield from _section("Arguments", words.all_arguments(card))
+        return
+    others = {name: value for name, value in card.call.arguments.items() if name not in codes}
+    yield from _section("Arguments", words.written_out(others))
+    for name, (code, language) in codes.items():
+        yield _heading(name.capitalize())
+        yield element("pre", code_html(code, language), style=PRE)
 
 
 def _task(row: TaskProgress) -> Markup:

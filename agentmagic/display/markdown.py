@@ -92,6 +92,11 @@ def to_html(text: str, *, coloured: bool = True) -> Markup:
     return html + Markup("<p><em>{}</em></p>").format(note) if note else html
 
 
+def code_html(code: str, language: str) -> Markup:
+    """Return code as HTML with its words coloured, if the language is known and the code is not too long."""
+    return Markup(_coloured(code, language, "")) or escape(code)  # noqa: S704  (every word is escaped)
+
+
 def rich_html(html: str) -> Markup:
     """Return HTML of a value, such as the table of a data frame, as sanitised HTML, secrets blanked; cut if long."""
     cleaned = shown(_sanitiser(rich=True).clean(shown(html[:LONGEST_RICH])))

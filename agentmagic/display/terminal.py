@@ -13,6 +13,7 @@ from agentmagic.display.blocks import (
     FooterBlock,
     NoticeBlock,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -99,6 +100,12 @@ class TextRenderer:
         """Return the question, and below it the answer if there is one."""
         answer = () if block.answer is None else (_indented(shown(block.answer)),)
         return "\n".join((f"? {shown(block.text)}", *answer))
+
+    def proposal(self, block: ProposalBlock) -> str:
+        """Return what is proposed and why, and the whole text below it."""
+        state = words.proposal_state(block)
+        head = f"{words.proposal_title(block)}{f' [{state}]' if state else ''}: {words.proposal_why(block)}"
+        return f"{head}\n{_indented(words.proposal_code(block)[0])}"
 
     def notice(self, block: NoticeBlock) -> str:
         """Return the notice behind its level."""

@@ -21,6 +21,7 @@ from agentmagic.display.blocks import (
     NoticeBlock,
     Pieces,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -83,6 +84,7 @@ class Transcript:
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
             self._questions: dict[str, QuestionBlock] = {}
+            self._proposals: dict[str, ProposalBlock] = {}
             self._checklist = Checklist()
             self._plan: ChecklistBlock | None = None
             for event in log:
@@ -115,6 +117,10 @@ class Transcript:
                     self._card(event.call).inner = True
                 case events.VariablesChanged():
                     self._add(NoticeBlock("info", words.receipt(event)))
+                case events.CellProposed():
+                    self._proposals[event.id] = self._add(ProposalBlock(event))
+                case events.ProposalSettled():
+                    self._settle_proposal(event)
                 case events.ToolStarted():
                     self._change(self._card(event.call, event.server), "running")
                 case events.ToolFinished():
@@ -319,6 +325,11 @@ class Transcript:
         if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
             self._change(card, "pending" if event.approved else "denied")
+
+    def _settle_proposal(self, event: events.ProposalSettled) -> None:
+        if block := self._proposals.get(event.id):
+            block.settled = event
+            block.version += 1
 
     def _compact(self, event: events.Compacted) -> None:
         what = "Older turns were summarised" if event.summary else "Older results were shortened"

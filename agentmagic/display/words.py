@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import unified_diff
 from itertools import islice, zip_longest
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -20,7 +22,16 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.events import PromptValue, StopReason, TaskState, ToolProgress, VariableChange, VariablesChanged
+from agentmagic.events import (
+    CellPlace,
+    PromptValue,
+    ProposalFate,
+    StopReason,
+    TaskState,
+    ToolProgress,
+    VariableChange,
+    VariablesChanged,
+)
 from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
@@ -64,14 +75,29 @@ STOPS: dict[StopReason, str] = {
     "error": "failed",
 }
 
+FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
+PLACES: dict[CellPlace, str] = {
+    "staged": "It stands in the notebook and was not run: keep or discard it there.",
+    "below": "It was inserted below the cell that ran, and was not run.",
+    "shown": "Copy it if you want it: it could not be put into the notebook from here.",
+}
+
 LONGEST_RESULT = 20_000
 """Characters of a result, or of arguments, that a card shows."""
 
 MOST_ARGUMENTS = 200
 """Arguments that a card shows."""
 
+CODE = {"code": "python", "python": "python", "source": "python"}
+"""Names of arguments that hold a program, and its language; js/src/card.js has more."""
+SHORTEST_CODE = 20
+"""Characters of an argument that is coloured as code at least."""
+
 SHORTEST_CUT = 500
 """Characters of a long argument that are shown, however many arguments there are."""
+
+LONGEST_WHY = 300
+"""Characters of the reason for a proposed cell."""
 
 MOST_CHANGES = 30
 """Changed variables that a receipt names."""
@@ -80,6 +106,7 @@ SHORT_ARGUMENTS = 100
 KEY_WIDTH = 24
 SECONDS_A_MINUTE = 60
 
+_LANGUAGES = {"code": "python", "markdown": "markdown"}
 _VALUES = ("variable:", "cell:", "error:", "file:")
 """How the names of attached values begin; the address of a server's file has slashes."""
 _COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^.*(?:\S {2,}\S|[│┌└]).*(?:\n|\Z)){2,})", re.MULTILINE)
@@ -131,6 +158,17 @@ def all_arguments(card: ToolCard) -> str:
     if card.call is None:
         return _without_middle(shown(settled(card.raw)), LONGEST_RESULT)
     return written_out(card.call.arguments)
+
+
+def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
+    """Return the arguments of a call that hold code, by name, each with its language; hidden characters are escaped."""
+    given = card.call.arguments if card.call else {}
+    found = {name: value for name, value in given.items() if name in CODE and isinstance(value, str)}
+    return {
+        name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
+        for name, value in found.items()
+        if len(value) > SHORTEST_CODE
+    }
 
 
 def written_out(arguments: Mapping[str, Any]) -> str:
@@ -262,6 +300,54 @@ def receipt(event: VariablesChanged) -> str:
 def _change(one: VariableChange) -> str:
     sizes = " → ".join(dict.fromkeys(filter(None, (one.before, one.after))))
     return f"{one.change} {one.name} ({sizes})"
+
+
+def proposal_title(block: ProposalBlock) -> str:
+    """Say what is proposed: "Proposed change of cell 3"."""
+    proposed = block.proposed
+    which = f" cell {proposed.number}" if proposed.number else " the cell"
+    match proposed.action:
+        case "insert":
+            kind = "Markdown cell" if proposed.kind == "markdown" else "cell"
+            return f"Proposed {kind}{f', below{which}' if proposed.number else ''}"
+        case "change":
+            return f"Proposed change of{which}"
+        case "remove":
+            return f"Proposed removal of{which}"
+
+
+def proposal_why(block: ProposalBlock) -> str:
+    """Return why a cell is proposed, on one line."""
+    return one_line(shown(block.proposed.why), LONGEST_WHY)
+
+
+def proposal_state(block: ProposalBlock) -> str:
+    """Say what became of a proposed cell, or "" while the user has not decided."""
+    if block.settled is None:
+        return ""
+    if block.proposed.action == "remove" and block.settled.fate == "kept":
+        return "removed"
+    return FATES[block.settled.fate] + (", and run" if block.settled.ran else "")
+
+
+def proposal_hint(block: ProposalBlock) -> str:
+    """Say what the user can do with a proposed cell, or "" once that is decided."""
+    place, action = block.proposed.place, block.proposed.action
+    if block.settled is not None or (place == "shown" and action == "remove"):
+        return ""
+    return PLACES[place]
+
+
+def proposal_code(block: ProposalBlock) -> tuple[str, str]:
+    """Return what a proposed cell holds, or how it is changed, and the language; hidden characters are escaped."""
+    proposed = block.proposed
+    source, before = exact(proposed.source), exact(proposed.before)
+    if block.settled is not None and block.settled.fate == "changed":
+        source = exact(block.settled.source)
+    if proposed.action == "change":
+        _, _, _, *lines = [*unified_diff(before.splitlines(), source.splitlines(), lineterm=""), "", "", ""]
+        return "\n".join("⋮" if line.startswith("@@") else line for line in lines).rstrip("\n"), "diff"
+    return before if proposed.action == "remove" else source, _LANGUAGES[proposed.kind]
 
 
 def effects(card: ToolCard) -> str:

@@ -14,10 +14,12 @@ from markupsafe import Markup, escape
 
 from agentmagic.display import words
 from agentmagic.display.blocks import (
+    Block,
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
     PromptBlock,
+    ProposalBlock,
     QuestionBlock,
     ReasoningBlock,
     RetryBlock,
@@ -53,8 +55,9 @@ def to_markdown(turns: Iterable[Turn]) -> str:
     Results and arguments are cut at 20,000 characters, and media are named in words. HTML in a text is shown
     as text.
     """
-    pieces = (piece for number, turn in enumerate(turns, 1) for piece in _turn(number, turn))
-    return "\n\n".join(pieces) + "\n"
+    # One transcript, since a turn may tell what became of a cell that an earlier one proposed.
+    blocks = Transcript(event for turn in turns for event in turn.events).blocks
+    return "\n\n".join(piece for block in blocks for piece in _pieces(block)) + "\n"
 
 
 def prompt_of(message: Message) -> str:
@@ -64,10 +67,10 @@ def prompt_of(message: Message) -> str:
     return prose("\n\n".join(as_text(part) for part in parts).expandtabs(4))
 
 
-def _turn(number: int, turn: Turn) -> Iterator[str]:
-    yield f"## Turn {number}"
-    for block in Transcript(turn.events).blocks:
-        yield from filter(None, block.render(_MarkdownRenderer()))
+def _pieces(block: Block) -> Iterator[str]:
+    if isinstance(block, PromptBlock) and block.turn is not None:
+        yield f"## Turn {block.turn + 1}"
+    yield from filter(None, block.render(_MarkdownRenderer()))
 
 
 class _MarkdownRenderer:
@@ -102,6 +105,12 @@ class _MarkdownRenderer:
         yield quote(f"**Question:** {plain(block.text)}")
         if block.answer is not None:
             yield quote(f"**Reply:** {plain(block.answer)}")
+
+    def proposal(self, block: ProposalBlock) -> Iterator[str]:
+        state = words.proposal_state(block)
+        title = f"**{plain(words.proposal_title(block))}**{f' ({state})' if state else ''}"
+        yield f"{title}: {plain(words.proposal_why(block))}"
+        yield from filter(None, _fenced(*words.proposal_code(block)))
 
     def notice(self, block: NoticeBlock) -> Iterator[str]:
         yield quote(f"**{_LABELS[block.level]}:** {plain(block.text)}")

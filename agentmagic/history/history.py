@@ -19,7 +19,7 @@ from agentmagic.events import (
     without_deltas,
 )
 from agentmagic.history.journal import Journal
-from agentmagic.history.journal_reader import Saved
+from agentmagic.history.journal_reader import Saved, amended
 from agentmagic.history.repair import unfold
 from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import (
@@ -180,6 +180,15 @@ class History:
             turn = turn_of(events, messages)
             self.changes.add(self.turns, turn)
             self._append(turn)
+
+    def amend(self, event: Event) -> None:
+        """Add an event, which came after the last turn, to the log of that turn."""
+        if not self.turns:
+            return
+        old = self.turns[-1]
+        new = Turn(amended(old.events, event), old.messages)
+        self.changes = self.changes.mapped(lambda turn: new if turn is old else turn)
+        self.turns = (*self.turns[:-1], new)
 
     def cut(self, turns: int) -> None:
         """Keep only the first turns."""

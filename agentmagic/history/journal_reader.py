@@ -14,6 +14,7 @@ from agentmagic.events import (
     Fold,
     HistoryCut,
     Notice,
+    ProposalSettled,
     RunResult,
     Sampled,
     StepFinished,
@@ -187,6 +188,8 @@ class _Reading:
             case TurnStarted():
                 self._close()
                 self._open = [record]
+            case ProposalSettled() if not self._open:
+                self._amend(record)
             case None:
                 self._unread += 1
             case TurnFinished() if self._begun:
@@ -230,6 +233,13 @@ class _Reading:
         self._spent += usage
         self._open = []
 
+    def _amend(self, event: ProposalSettled) -> None:
+        """Add what the user decided after the last turn to that turn."""
+        if self._turns and (old := self._turns[-1]):
+            new = amended(old, event)
+            self._turns = (*self._turns[:-1], new)
+            self._changes = self._changes.mapped(lambda turn: new if turn is old else turn)
+
     def _forget_lost(self) -> None:
         self._turns = tuple(turn for turn in self._turns if turn)
         self._changes = self._changes.mapped(lambda turn: turn or None)
@@ -270,6 +280,15 @@ class _Doubts:
         self.tools.update(self._under_way.values())
         self._under_way.clear()
         self._asked.clear()
+
+
+def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
+    """Return the log of a finished turn with one more event before its end."""
+    last = turn[-1]
+    if not isinstance(last, TurnFinished):
+        return (*turn, event)
+    log = (*turn[:-1], event)
+    return (*log, TurnFinished(replace(last.result, events=log)))
 
 
 def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:

@@ -6,12 +6,15 @@ import base64
 import inspect
 import json
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
 from importlib import import_module
 from types import CodeType
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.events import CellProposed, ProposalSettled
 from agentmagic.jupyter.frontend import in_notebook, running_cell
 from agentmagic.jupyter.notebook_file import KnownNotebook, read_notebook
 from agentmagic.messages import Content, Media, Text
@@ -23,6 +26,8 @@ from agentmagic.tools.values import describe, summary
 
 MOST_HISTORY = 500
 """Entries of the shell's history that are read."""
+ALIKE = 0.7
+"""How alike a cell that was run must be to the cell that was inserted, to be taken for it."""
 OUT_BUDGET = 300
 """Tokens of a value of the shell's history."""
 IMAGES = ("image/png", "image/jpeg")
@@ -39,6 +44,8 @@ class KernelNotebook:
     def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
         self._shell = cast("Any", shell)
         self._notebook = notebook
+        self._seen: dict[str, int] = {}
+        """How many cells had run when a cell was proposed, by the id of the proposal."""
 
     @property
     def namespace(self) -> MutableMapping[str, Any]:
@@ -77,14 +84,44 @@ class KernelNotebook:
             return self._shell.loop_runner(coroutine)
         return run_on(loop, coroutine)
 
-    def insert(self, source: str) -> bool:
-        """Insert a code cell when the running cell ends; JupyterLab inserts one for each cell that runs."""
+    # -- proposed cells --------------------------------------------------------------------------
+
+    def stage(self, proposed: CellProposed) -> CellProposed:
+        """Insert a new code cell when the running cell ends; front ends insert one for each cell that runs."""
+        self._seen[proposed.id] = len(self.namespace.get("In", ()))
+        is_insert = (proposed.action, proposed.kind, proposed.cell) == ("insert", "code", "")
+        return replace(proposed, place="below" if is_insert and self._insert(proposed.source) else "shown")
+
+    def _insert(self, source: str) -> bool:
         shell = self._shell
         waits = any(one.get("source") == "set_next_input" for one in shell.payload_manager.read_payload())
         if waits or not engine().main.serving or not in_notebook(shell):
             return False
         shell.set_next_input(source, replace=False)
         return True
+
+    def fate(self, proposed: CellProposed) -> ProposalSettled | None:
+        """Return what became of a proposed cell, as the cells tell that were run since, and the saved file."""
+        if proposed.place == "staged":
+            return None
+        cells, _ = self.cells()
+        sources = {one.id: one.source.strip() for one in cells if one.id}
+        ran = [source.strip() for source in self.namespace.get("In", ())[self._seen.get(proposed.id, MOST_HISTORY) :]]
+        wanted = proposed.source.strip()
+        now = sources.get(proposed.cell)
+        match proposed.action:
+            case "insert" if wanted in ran or wanted in sources.values():
+                return ProposalSettled(proposed.id, "kept", ran=wanted in ran)
+            case "insert" if proposed.place == "below":
+                alike = get_close_matches(wanted, ran, n=1, cutoff=ALIKE)
+                return ProposalSettled(proposed.id, "changed", alike[0], ran=True) if alike else None
+            case "change" if now is not None and now != proposed.before.strip():
+                changed = ProposalSettled(proposed.id, "changed", now)
+                return ProposalSettled(proposed.id, "kept") if now == wanted else changed
+            case "remove" if sources and proposed.cell and now is None:
+                return ProposalSettled(proposed.id, "kept")
+            case _:
+                return None
 
     # -- cells -----------------------------------------------------------------------------------
 
@@ -114,7 +151,9 @@ def _text_of(value: Any) -> Text:
 def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
     outputs = tuple(part for output in _listed(cell.get("outputs")) for part in _output(output))
     is_running = bool(running) and cell.get("id") == running
-    return NotebookCell(number, str(cell.get("cell_type", "")), _joined(cell.get("source")), outputs, is_running)
+    own = cell.get("id")
+    name = own if isinstance(own, str) else ""
+    return NotebookCell(number, str(cell.get("cell_type", "")), _joined(cell.get("source")), outputs, is_running, name)
 
 
 def _output(output: Mapping[str, Any]) -> Iterator[Content]:

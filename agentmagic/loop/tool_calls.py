@@ -19,6 +19,7 @@ from agentmagic.approval.policy import policy_of
 from agentmagic.errors import ServerError, ToolError, UsageError
 from agentmagic.events import (
     INTERRUPTED,
+    CellProposed,
     Event,
     InnerCall,
     Notice,
@@ -251,7 +252,7 @@ class ToolExecutor:
     def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
 
-        def tell(event: ToolProgress | Notice) -> None:
+        def tell(event: ToolProgress | Notice | CellProposed) -> None:
             if running_loop() is loop:
                 self._tell(call, event)  # at once: a callback would run after the call's ToolFinished
             else:
@@ -264,13 +265,17 @@ class ToolExecutor:
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
             complete=None if self.sample is None else partial(self.sample, call.id, server),
             tell=lambda words: tell(Notice("info", words)),
+            propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),
             tools=tuple(tool.definition for name, tool in self.tools.items() if not tool.code and name != READER),
             watch=self.ledger.watch,
         )
 
-    def _tell(self, call: ToolCall, event: ToolProgress | Notice) -> None:
-        """Emit what a call reports, a notice once, unless the call is settled: a tool in a thread may go on then."""
+    def _tell(self, call: ToolCall, event: ToolProgress | Notice | CellProposed) -> None:
+        """Emit what a call reports or proposes, a notice once.
+
+        Nothing is emitted once the call is settled: a tool in a thread may go on then.
+        """
         if call.id not in self._running or event in self._told:
             return
         if isinstance(event, Notice):

@@ -19,6 +19,7 @@ from agentmagic.replay.player import Player, Verdict
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.tape import TurnTape
 from agentmagic.settings import MODES, Replay
+from agentmagic.tools.notebook.proposals import FATES
 
 RECORDS = ("record", "auto")
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
@@ -218,7 +219,8 @@ def _facts(recipe: Agent, model: Model) -> Json:
 
 
 def _asked(head: Json) -> tuple[Any, Any]:
-    return head.get("turn"), head.get("parts")
+    """Return what was asked, without what became of proposed cells, which the tape tells."""
+    return head.get("turn"), [part for part in prompt_parts(head) if part.get("uri") != FATES]
 
 
 def _likeness(take: Take, head: Json) -> float:

@@ -13,6 +13,7 @@ from agentmagic.errors import BadRequest, CassetteError, ProviderError, ReplayMi
 from agentmagic.events import (
     ApprovalAsked,
     Approve,
+    CellProposed,
     Deny,
     Event,
     Intent,
@@ -35,6 +36,7 @@ from agentmagic.replay.recorder import DIGEST, WORD, spellings
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import ToolContext
+from agentmagic.tools.notebook.base import attached
 
 COSMETIC = "cosmetic"
 WAYS_OUT = (
@@ -378,6 +380,10 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             context.progress(done, total, words)
         case ["tell", words]:
             context.tell(words)
+        case ["propose", dict()]:
+            proposed = replace(cast("CellProposed", from_json(aside[1])), place="shown")
+            notebook = attached()  # of now: what its front end can insert may be something else
+            context.propose(proposed if notebook is None else notebook.stage(proposed))
         case ["ask", question]:
             with suppress(ToolError):
                 await context.ask(question)

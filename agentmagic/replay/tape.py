@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import ApprovalAsked, Event, Intent, Notice, PromptValue, QuestionAsked, TurnFinished
-from agentmagic.messages import ToolCall, ToolDef, ToolResult
+from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.base import (
     Advising,
     FewTools,
@@ -26,11 +26,14 @@ from agentmagic.providers.base import (
 )
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.replay.bound_values import recorded_changes
+from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords
 from agentmagic.replay.exchange import Json, blanked, tool_def
 from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
 from agentmagic.replay.recorder import DIGEST, Answer, Calls, TurnRecorder, source_of
+from agentmagic.serialization import from_json
 from agentmagic.tools.base import Choosing, Local, ServersUnreachable, Tool, ToolContext, Toolset, list_source
+from agentmagic.tools.notebook.proposals import FATES, is_told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -176,6 +179,14 @@ class TurnTape:
             self.recorder.waited(seconds)
         if self.recorder is not None or self.player is None:
             await asyncio.sleep(seconds)
+
+    def told(self, prompt: Message) -> Message:
+        """Return a prompt with what the model was told of proposed cells when the turn was recorded."""
+        if self.player is None or self.deck.playing == "replay-tools":
+            return prompt
+        cassette, head = self.player.cassette, self.player.take.head
+        recorded = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
+        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *recorded))
 
     # -- tools ---------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 from agentmagic import json_schema
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, UsageError, said
+from agentmagic.events import CellProposed
 from agentmagic.messages import (
     Content,
     Media,
@@ -72,10 +73,10 @@ class ToolContext:
     """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
 
     `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
-    a notice. `left` is a sentence on work that goes on after its call was cancelled, else "". `error` is what the tool
-    raised, `value` what its function returned, `capture` takes what it prints, displays and plots, if that can be told
-    apart. `reached` is the progress reported last, with its total. `watch` is entered around a synchronous function.
-    `rich` is the HTML that the user sees in place of each part of the result, "" for none.
+    notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
+    `error` is what the tool raised, `value` what its function returned, `capture` takes what it prints, displays and
+    plots, if that can be told apart. `reached` is the progress reported last, with its total. `watch` is entered around
+    a synchronous function. `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
@@ -87,6 +88,7 @@ class ToolContext:
         progress: Callable[[str, float, float | None, str], None],
         complete: Complete | None = None,
         tell: Callable[[str], None] = void,
+        propose: Callable[[CellProposed], None] = void,
         call_tool: CallTool | None = None,
         tools: Sequence[ToolDef] = (),
         watch: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -101,6 +103,7 @@ class ToolContext:
         self._complete = complete
         self._call_tool = call_tool
         self.tell = tell
+        self.propose = propose
         self.deadline = Deadline(None)
         self.left = ""
         self.error: BaseException | None = None
@@ -135,7 +138,7 @@ class ToolContext:
 
     def overheard(self, hear: Callable[..., None]) -> None:
         """Have a function called with what the tool reports and asks from now on, its kind first."""
-        progress, tell, ask, complete = self._progress, self.tell, self._ask, self._complete
+        progress, tell, propose, ask, complete = self._progress, self.tell, self.propose, self._ask, self._complete
 
         def heard_progress(call_id: str, done: float, total: float | None, words: str) -> None:
             hear("progress", done, total, words)
@@ -145,6 +148,10 @@ class ToolContext:
             hear("tell", words)
             tell(words)
 
+        def heard_propose(proposed: CellProposed) -> None:
+            hear("propose", proposed)
+            propose(proposed)
+
         async def heard_ask(question: str) -> str:
             hear("ask", question)
             return await ask(question)
@@ -153,7 +160,7 @@ class ToolContext:
             hear("complete", list(messages), instructions, max_tokens)
             return await cast("Complete", complete)(messages, instructions, max_tokens)
 
-        self._progress, self.tell, self._ask = heard_progress, heard_tell, heard_ask
+        self._progress, self.tell, self.propose, self._ask = heard_progress, heard_tell, heard_propose, heard_ask
         self._complete = heard_complete if complete is not None else None
 
     async def ask(self, question: str) -> str:

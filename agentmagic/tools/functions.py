@@ -218,6 +218,7 @@ class _RemoteContext(ToolContext):
         self.deps = outer.deps
         self.tools = outer.tools
         self.tell = outer.tell
+        self.propose = outer.propose
         self._outer = outer
 
     @property

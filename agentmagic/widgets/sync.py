@@ -25,7 +25,7 @@ from agentmagic.display import words
 from agentmagic.display.block_json import Fields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import Event, TurnStarted
+from agentmagic.events import Event, ProposalSettled, TurnStarted
 from agentmagic.text import ShownStream, shown
 
 LONGEST = 400_000
@@ -135,6 +135,8 @@ class Feed:
             self.transcript.feed(event)
             if isinstance(event, TurnStarted):
                 self._since = self._clock()
+            elif isinstance(event, ProposalSettled):
+                self._settled = 0  # its block may be one of a turn that is over
 
     def replace(self, events: Iterable[Event]) -> None:
         """Show another history: the session was cleared, cut or forked."""

@@ -1,10 +1,12 @@
 // Blocks as elements, but for cards.
-/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
+/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, ProposalBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
 import { pause } from "./approval.js"
 import { Card } from "./card.js"
+import { coloured, framed } from "./code.js"
 import { button, counted, h, heading, icon, iconButton, ICONS, put, say, scrollable, writingBox } from "./dom.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
+import { sanitised } from "./sanitise.js"
 
 /** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
 export function drawing(kind, desk) {
@@ -21,6 +23,8 @@ export function drawing(kind, desk) {
       return new Checklist(desk)
     case "question":
       return new Question(desk)
+    case "proposal":
+      return new Proposal()
     case "values":
       return new Values()
     case "footer":
@@ -179,6 +183,27 @@ function table(text) {
   const element = h("div", { class: "am-text" })
   new Growing(element).draw(text, false, Infinity)
   return scrollable(element, "Table")
+}
+
+/** A proposed cell; it folds when the person has decided. @implements {Drawn<ProposalBlock>} */
+class Proposal {
+  #title = h("b")
+  #state = h("span", { class: "am-word" })
+  #body = h("div", { class: "am-body" })
+  #details = h("details", { open: true }, h("summary", {}, icon(ICONS.chevron, "chevron"), this.#title, this.#state), this.#body)
+  element = h("div", { class: "am-card am-proposal" }, this.#details)
+  #decided = false
+
+  /** @param {ProposalBlock} block */
+  update({ title, why, state, hint, code, language, copy }) {
+    say(this.#title, title)
+    say(this.#state, state)
+    const html = coloured(code, language)
+    const pre = h("pre", {}, h("code", {}, html === null ? code : sanitised(html)))
+    put(this.#body, h("p", {}, why), hint && h("p", { class: "am-hint" }, hint), copy ? framed(pre, language, copy) : pre)
+    if (state && !this.#decided) this.#details.open = false
+    this.#decided = Boolean(state)
+  }
 }
 
 /** The tasks of a plan; each opens to its parameters, attempts and summary. @implements {Drawn<ChecklistBlock>} */

@@ -41,17 +41,17 @@ export function coloured(code, language) {
   return hljs.highlight(code, { language, ignoreIllegals: true }).value
 }
 
-/** Puts a head with the language and a copy button above code. @param {HTMLElement} pre @param {string} language */
-export function framed(pre, language) {
-  const copy = button("Copy", () => copyFrom(copy, pre), "quiet", { "aria-label": "Copy code" })
+/** Puts a head with the language and a copy button above code. @param {HTMLElement} pre @param {string} language @param {string} [text] what is copied, if not what is shown */
+export function framed(pre, language, text) {
+  const copy = button("Copy", () => copyFrom(copy, pre, text), "quiet", { "aria-label": "Copy code" })
   const head = h("div", { class: "am-code-head" }, h("span", {}, language), copy)
   return h("div", { class: "am-code" }, head, scrollable(pre, language ? `Code, ${language}` : "Code"))
 }
 
-/** @param {HTMLElement} copy @param {HTMLElement} pre */
-async function copyFrom(copy, pre) {
+/** @param {HTMLElement} copy @param {HTMLElement} pre @param {string} [text] */
+async function copyFrom(copy, pre, text) {
   try {
-    await navigator.clipboard.writeText((pre.textContent ?? "").replace(/\n$/, ""))
+    await navigator.clipboard.writeText((text ?? pre.textContent ?? "").replace(/\n$/, ""))
   } catch {
     copySelected(pre)
   }

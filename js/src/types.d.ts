@@ -91,6 +91,20 @@ export interface ChecklistBlock {
   tasks: Task[]
 }
 
+export interface ProposalBlock {
+  kind: "proposal"
+  title: string
+  why: string
+  /** What became of it, "" while the person has not decided. */
+  state: string
+  hint: string
+  /** The text of the cell, or how it is changed. */
+  code: string
+  language: string
+  /** What Copy copies. */
+  copy: string
+}
+
 export interface NoticeBlock {
   kind: "notice"
   level: "info" | "warning" | "error"
@@ -109,7 +123,7 @@ export interface FooterBlock {
   stop: string
 }
 
-export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | ValuesBlock | QuestionBlock | NoticeBlock | RetryBlock | FooterBlock
+export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | ValuesBlock | QuestionBlock | ProposalBlock | NoticeBlock | RetryBlock | FooterBlock
 
 /** A tool of a server; `always` says that it runs without asking. */
 export type Tool = [name: string, enabled: boolean, always?: boolean, about?: string, arguments?: string]

@@ -47,7 +47,7 @@ def rendered(events, **options):
 
 
 class _Words(HTMLParser):
-    INLINE = ("b", "code", "em", "small", "span", "strong")
+    INLINE = ("b", "code", "em", "font", "small", "span", "strong")
 
     def __init__(self):
         super().__init__()
@@ -288,9 +288,11 @@ def test_an_argument_that_looks_like_another_type_is_quoted():
     assert "a: &#34;3&#34;, b: 3, c: &#34;&#34;, d: x y" in fragment
 
 
-def test_a_program_in_an_argument_stands_in_its_lines():
-    call = ToolCall("c", "f", {"code": "if 1:\n    print('x')\n"})
-    assert "code  if 1:\n          print(&#39;x&#39;)" in rendered(one_call(call, Text("x")))
+def test_a_program_in_an_argument_stands_coloured_in_its_lines():
+    call = ToolCall("c", "f", {"code": "if total:\n    print('<x>')\n"})
+    fragment = rendered(one_call(call, Text("x")))
+    assert '<font color="#a855c7">if</font> total:\n    <font' in fragment
+    assert "Code if total: print('<x>') Result" in words(fragment)
 
 
 def test_a_failed_call_is_told_by_glyph_and_word():
@@ -360,7 +362,7 @@ def test_a_waiting_card_is_open_with_all_its_arguments():
     fragment = rendered(events, live=True)
     assert "<details open>" in fragment
     assert "waits for you" in fragment
-    assert "line_99 = 99" in fragment
+    assert "line_99 = 99" in words(fragment)
 
 
 def test_arguments_are_shown_while_they_are_written():

@@ -1,6 +1,8 @@
 """Programs that the model runs in the notebook, and what they have: variables, tools as functions, a receipt."""
 
+import re
 import time
+from html import unescape
 
 import pytest
 
@@ -35,6 +37,10 @@ def notebook(kernel):
     assert kernel.run(ALLOWED).ok
     yield kernel
     kernel.run("for name in ('tools', 'y', 'half', 'json', 'made', 'total'):\n    globals().pop(name, None)")
+
+
+def words(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", html))
 
 
 def told(kernel) -> str:
@@ -394,7 +400,51 @@ def test_a_proposed_cell_is_inserted_below_the_running_one_once_and_never_run(no
     assert told(notebook).count("Inserted below this cell, and not run.") == 1
     assert told(notebook).count("Shown to the user, who can copy it") == 2
     assert notebook.value("'untouched' in globals()") == "False"
-    assert "untouched = 2" in cell.displays[0]["text/html"]
+    assert words(cell.displays[0]["text/html"]).count("Copy it if you want it: it could not be put") == 2
+    assert "untouched = 2" in words(cell.displays[0]["text/html"])
+
+
+def test_the_model_is_told_whether_a_proposed_cell_was_run_as_it_is_or_changed(notebook):
+    first, second = "kept_cell = [1, 2]", "changed_cell = sum([1, 2, 3])"
+    notebook.run(f"steps = [calls('propose_cell', source=one, why='Counts.') for one in {[first, second]}]")
+    notebook.run("play(steps[0], 'Done.', steps[1], 'Again.', 'Told.', tools=[NotebookTools()])")
+    assert notebook.run("%%agent\nPropose.").ok
+    assert notebook.run(first).ok
+    assert notebook.run("%%agent\nPropose another.").ok
+    assert notebook.run("changed_cell = sum([1, 2, 3, 4])").ok
+    assert notebook.run("%%agent\nWhat became of it?").ok
+    assert notebook.value("[(one.fate, one.ran) for one in agent.events if one.type == 'proposal_settled']") == (
+        "[('kept', True), ('changed', True)]"
+    )
+    notes = "[message.parts[-1].text for message in agent.messages if message.role == 'user'][1:]"
+    assert "the user kept it, and ran it." in notebook.value(f"{notes}[0]")
+    assert "It is now:\\nchanged_cell = sum([1, 2, 3, 4])" in notebook.value(f"{notes}[1]")
+
+
+def test_journal_and_export_hold_inner_calls_effects_and_changes_and_no_key_of_a_variable(notebook, tmp_path):
+    key = "sk-" + "proj-planted" + "0123456789" * 3
+    program = (
+        f"token = {key[:9]!r} + {key[9:]!r}\ncopies = [token]\n"
+        "tools.propose_cell(source=f'client = {token!r}', why=token)\ntoken"
+    )
+    asks(notebook, program, more="asked=True")
+    notebook.run(f"agent.save({str(tmp_path / 'saved.jsonl')!r})")
+    cell = notebook.send("%%agent\nGo.", **CONSOLE)
+    notebook.asked(cell)
+    notebook.type("y")
+    assert notebook.finish(cell).ok
+    notebook.run(f"%agent export {tmp_path / 'out.json'}")
+    notebook.run(f"%agent export {tmp_path / 'out.md'}")
+    written = {path.name: path.read_text() for path in tmp_path.iterdir() if path.suffix in (".jsonl", ".json", ".md")}
+    assert set(written) == {"saved.jsonl", "out.json", "out.md"}
+    for name in ("saved.jsonl", "out.json"):
+        kinds = set(
+            re.findall(r'"type": ?"(inner_call|approval_asked|variables_changed|cell_proposed)"', written[name])
+        )
+        assert kinds == {"inner_call", "approval_asked", "variables_changed", "cell_proposed"}
+        assert re.search(r'"effects": ?\[\s*"[^"]', written[name])
+        assert re.search(r'"name": ?"copies"', written[name])
+    assert [name for name, text in written.items() if key in text] == []
 
 
 BY_NAME = """

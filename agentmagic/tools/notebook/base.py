@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agentmagic.messages import Content
 
 if TYPE_CHECKING:
+    from agentmagic.events import CellProposed, ProposalSettled
     from agentmagic.tools.base import ToolContext
     from agentmagic.tools.notebook.program import Program
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 class NotebookCell:
     """A cell with its text and its outputs; `number` is its place in the notebook, or its number in the history.
 
-    `running` says that it is the cell that runs now.
+    `running` says that it is the cell that runs now. `id` is the cell's in the notebook, "" if it is not known.
     """
 
     number: int
@@ -23,6 +24,7 @@ class NotebookCell:
     source: str
     outputs: tuple[Content, ...] = ()
     running: bool = False
+    id: str = ""
 
 
 class RunningNotebook(Protocol):
@@ -40,11 +42,12 @@ class RunningNotebook(Protocol):
         """
         ...
 
-    def insert(self, source: str) -> bool:
-        """Have the front end insert a code cell below the one that runs, without running it.
+    def stage(self, proposed: "CellProposed") -> "CellProposed":
+        """Have the front end show a proposed cell in the notebook if it can; return the proposal with its place."""
+        ...
 
-        Returns False if no cell runs that could do that, or if it inserts one already.
-        """
+    def fate(self, proposed: "CellProposed") -> "ProposalSettled | None":
+        """Return what became of a proposed cell, if the cells tell; None if they do not, or the front end will."""
         ...
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:

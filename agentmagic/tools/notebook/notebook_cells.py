@@ -1,18 +1,15 @@
-"""The tools that look at the notebook, its variables, its cells and their outputs, and the one that proposes a cell."""
+"""The tools that look at the notebook: at its variables, its cells and their outputs."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from agentmagic.errors import ToolError
 from agentmagic.messages import Content, Media, as_text
-from agentmagic.text import cut, one_line, shown
+from agentmagic.text import cut, shown
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import function_tool
 from agentmagic.tools.notebook import variables
 from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook
 
-LONGEST_WHY = 300
-PROPOSED = "The user may keep, change or delete it: read_cells shows what became of it."
 LONGEST_SOURCE = 4000
 LONGEST_OUTPUT = 1000
 LONGEST_PAGE = 16_000
@@ -80,32 +77,6 @@ def look_tools(notebook: RunningNotebook) -> list[Tool]:
         return figures[number - 1]
 
     return [function_tool(one) for one in (list_variables, inspect_variable, read_cells, view_figure)]
-
-
-def proposal_tool(notebook: RunningNotebook) -> Tool:
-    """Return the tool that proposes a cell. Nothing of it is run."""
-
-    def propose_cell(source: str, why: str, kind: Literal["code", "markdown"] = "code") -> str:
-        """Propose a cell to the user, who decides whether to keep it and to run it. It is never run by itself.
-
-        One code cell of a turn is inserted below the cell that runs; others are shown, and the user can copy them.
-
-        Args:
-            source: The text of the cell.
-            why: One sentence for the user on what the cell is for.
-            kind: Whether the cell is code or Markdown.
-
-        Example: Give me a cell that plots df. -> {"source": "df.plot()", "why": "Plots all columns of df."}
-        """
-        if not source.strip():
-            raise ToolError("The cell is empty. Write its source.")
-        if kind == "code" and notebook.insert(source):
-            place = "Inserted below this cell, and not run"
-        else:
-            place = "Shown to the user, who can copy it; it could not be inserted here"
-        return f"{place}. {one_line(why, LONGEST_WHY)}\n{PROPOSED}"
-
-    return function_tool(propose_cell)
 
 
 def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:

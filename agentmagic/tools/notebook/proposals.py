@@ -1,0 +1,165 @@
+"""Proposed cells: the tool that makes them, which of them are open, and what the model is told of the others."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+from agentmagic.errors import ToolError
+from agentmagic.events import CellAction, CellKind, CellPlace, CellProposed, Event, ProposalFate, ProposalSettled
+from agentmagic.messages import Message, Resource
+from agentmagic.secrets import redact
+from agentmagic.text import cut, one_line, reveal
+from agentmagic.tools.base import Tool, ToolContext
+from agentmagic.tools.functions import function_tool
+from agentmagic.tools.notebook.base import NotebookCell, RunningNotebook, attached
+
+LONGEST_SOURCE = 20_000
+"""Characters of a proposed cell, and of the cell that it would change."""
+LONGEST_WHY = 300
+MOST_TOLD = 100
+"""Proposals of which the model is told what became of them."""
+LONGEST_TOLD = 4_000
+"""Characters of a cell that the user changed, as the model is told it."""
+
+FATES = "notebook:proposals"
+"""The address of the part of a prompt that says what became of proposed cells."""
+
+_PLACES: dict[CellPlace, str] = {
+    "staged": "It stands in the notebook for the user to keep or discard, and is not run.",
+    "below": "Inserted below this cell, and not run.",
+    "shown": "Shown to the user, who can copy it; it could not be put into the notebook.",
+}
+_BECAME: dict[ProposalFate, str] = {
+    "kept": "the user kept it",
+    "changed": "the user kept it with changes",
+    "discarded": "the user discarded it",
+}
+LATER = "You are told what became of it in the user's next message."
+
+
+def proposal_tool(notebook: RunningNotebook) -> Tool:
+    """Return the tool that proposes a cell, a change of one, or its removal. Nothing of it is run."""
+
+    def propose_cell(  # noqa: PLR0913  (what a proposal is made of)
+        why: str,
+        context: ToolContext,
+        source: str = "",
+        kind: CellKind = "code",
+        action: CellAction = "insert",
+        cell: int = 0,
+    ) -> str:
+        """Propose a cell of the notebook to the user, who decides whether to keep it. It is never run by itself.
+
+        Args:
+            why: One sentence for the user on what it is for.
+            context: The call.
+            source: The whole text of the new or changed cell; nothing for a removal.
+            kind: Whether the cell is code or Markdown.
+            action: Insert a new cell, change a cell, or remove one.
+            cell: The number of the cell to change, to remove, or to insert below, as read_cells shows it. A new cell
+                without it comes below the cell that runs.
+
+        Example: Give me a cell that plots df. -> {"source": "df.plot()", "why": "Plots all columns of df."}
+        """
+        text = redact(source.replace("\r\n", "\n"))
+        _check(text, action, cell)
+        target = _target(notebook, action, cell) if cell else None
+        before = target.source if target is not None and action != "insert" else ""
+        proposed = CellProposed(
+            uuid4().hex,
+            action,
+            kind if action == "insert" or target is None else _kind(target),
+            "" if action == "remove" else text,
+            one_line(redact(why), LONGEST_WHY),
+            target.id if target is not None else "",
+            cell,
+            before,
+        )
+        proposed = notebook.stage(proposed)
+        context.propose(proposed)
+        return f"{_PLACES[proposed.place]} {LATER}"
+
+    return replace(function_tool(propose_cell), parallel=False)  # several stand in the order of their calls
+
+
+def _check(source: str, action: CellAction, cell: int) -> None:
+    """Raise ToolError for a proposal that the user could not judge."""
+    if action != "remove" and not source.strip():
+        raise ToolError("The cell is empty. Write its source.")
+    if action != "insert" and not cell:
+        message = f"Say which cell you want to {action}: its number, as read_cells shows it."
+        raise ToolError(message)
+    if len(source) > LONGEST_SOURCE:
+        message = f"The cell has {len(source):,} characters, and {LONGEST_SOURCE:,} is the most. Propose several cells."
+        raise ToolError(message)
+    if reveal(source) != source:
+        raise ToolError("The cell holds characters that a reader cannot see. Write them as escapes, such as \\u200b.")
+
+
+def _target(notebook: RunningNotebook, action: CellAction, number: int) -> NotebookCell:
+    cells, where = notebook.cells()
+    found = next((one for one in cells if one.number == number), None)
+    if found is None:
+        message = f"There is no cell {number}. {where}"
+        raise ToolError(message)
+    if action != "insert" and len(found.source) > LONGEST_SOURCE:
+        message = f"Cell {number} has {len(found.source):,} characters, and {LONGEST_SOURCE:,} is the most."
+        raise ToolError(message)
+    return found
+
+
+def _kind(cell: NotebookCell) -> CellKind:
+    return "markdown" if cell.kind == "markdown" else "code"
+
+
+# -- what became of them -----------------------------------------------------------------------------------
+
+
+def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
+    """Return the proposals of a log that the user has not decided on, oldest first."""
+    found: dict[str, CellProposed] = {}
+    for event in events:
+        match event:
+            case CellProposed():
+                found[event.id] = event
+            case ProposalSettled():
+                found.pop(event.id, None)
+            case _:
+                pass
+    return tuple(found.values())
+
+
+def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
+    """Return what became of open proposals, as far as the cells of this process's notebook tell."""
+    notebook = attached()
+    fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
+    return [fate for fate in fates if fate is not None]
+
+
+def told(prompt: Message, events: Sequence[Event], last: Sequence[Event]) -> Message:
+    """Return a prompt with what became of the proposals that were settled in the `last` turn of these events."""
+    parts = tuple(part for part in prompt.parts if not is_told(part))
+    proposed = {event.id: event for event in events if isinstance(event, CellProposed)}
+    settled = [event for event in last if isinstance(event, ProposalSettled) and event.id in proposed]
+    lines = [_line(proposed[one.id], one) for one in settled[:MOST_TOLD]]
+    lines += [f"({len(settled) - MOST_TOLD} more)"] if len(settled) > MOST_TOLD else []
+    if not lines:
+        return prompt if len(parts) == len(prompt.parts) else replace(prompt, parts=parts)
+    note = Resource(FATES, "What became of the proposed cells", "text/plain", "\n".join(lines))
+    return replace(prompt, parts=(*parts, note))
+
+
+def is_told(part: object) -> bool:
+    """Return whether a part of a prompt says what became of proposed cells."""
+    return isinstance(part, Resource) and part.uri == FATES
+
+
+def _line(proposed: CellProposed, settled: ProposalSettled) -> str:
+    what = {"insert": "a new cell", "change": f"cell {proposed.number}", "remove": f"removing cell {proposed.number}"}
+    ran = ", and ran it" if settled.ran else ""
+    removed = proposed.action == "remove" and settled.fate == "kept"
+    became = "the user removed the cell" if removed else _BECAME[settled.fate]
+    line = f"- Your proposal ({what[proposed.action]}: {proposed.why}): {became}{ran}."
+    if settled.fate != "changed":
+        return line
+    return f"{line} It is now:\n{cut(redact(settled.source), LONGEST_TOLD)}"
