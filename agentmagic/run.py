@@ -87,6 +87,11 @@ class Run:
         """Whether the turn is over."""
         return self.settled.done()
 
+    @property
+    def waits(self) -> bool:
+        """Whether an approval or a question waits for the user."""
+        return bool(self._open)
+
     def cancel(self) -> None:
         """End the turn, from any thread. What was finished is kept, and the result says "cancelled"."""
         self._cancelled = True

@@ -27,6 +27,7 @@ from agentmagic.widgets.commands import count_turns, relative_path
 
 RECORDS = 100
 """How many log records `%agent debug` shows."""
+NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
 """Bytes of each saved conversation that loading the extension reads."""
 
@@ -42,6 +43,10 @@ class CellTurns(Protocol):
 
     def answer(self, command: Ask, prompt: str) -> object:
         """Ask, and return the answer as a value."""
+        ...
+
+    def dock(self, session: str) -> bool:
+        """Show the docked panel of a session; return False if the page has none."""
         ...
 
     def fix(self, session: str) -> None:
@@ -103,10 +108,14 @@ class AgentCommands:
             str | None,
             Arg("NAME", "the session, as of %%%%agent (default: agent)", complete=sessions, check=check_name),
         ] = None,
+        dock: Annotated[bool, Arg("--dock", "beside the notebook, in JupyterLab and Notebook 7")] = False,
     ) -> str:
         """Show the chat panel of a session, which is made where there is none."""
-        self._namespace.session(name or session).chat()
-        return ""
+        shown = self._namespace.session(name or session)
+        if dock and self._turns.dock(name or session):
+            return ""
+        shown.chat()
+        return NO_DOCK if dock else ""
 
     def tools(
         self,

@@ -1,5 +1,6 @@
 """Loads the magics into an IPython shell, and takes them away again."""
 
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -28,6 +29,10 @@ from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.notebook.base import attach
+from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
+
+LAB = "agentmagic.lab"
+"""The target of the comm by which the JupyterLab extension finds a kernel."""
 
 
 class AgentMagics:
@@ -43,6 +48,7 @@ class AgentMagics:
         self._runner = Runner(shell, namespace)
         self.live_runs = LiveRuns(shell)
         self.errors = CellErrors(shell, name)
+        self.show_docked: Callable[[str], bool] = lambda _name: False
         self.commands = AgentCommands(shell, namespace, name, self)
 
     def functions(self) -> list[tuple[str, str, Callable[..., Any]]]:
@@ -87,6 +93,10 @@ class AgentMagics:
         answer = AnswerText(result.final_text)
         self.live_runs.tell(answer)
         return answer
+
+    def dock(self, session: str) -> bool:
+        """Show the docked panel of a session; return False if the page has none."""
+        return self.show_docked(session)
 
     def fix(self, session: str) -> None:
         """Ask about the last error of a cell."""
@@ -161,6 +171,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     shell.events.register("post_run_cell", magics.errors.notice)
     undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
     panel.load(shell, namespace, magics.agent, magics.commands)
+    if in_kernel(shell):
+        magics.show_docked = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
     _attach(shell)
     engine().main.keeping = namespace.keeper.around
@@ -172,6 +184,35 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     for words in (namespace.bind_default(), magics.commands.hint()):
         if words:
             say(words)
+
+
+def _find_pages(shell: Shell, namespace: Namespace, at_unload: Callable[..., object]) -> Callable[[str], bool]:
+    """Let pages with the JupyterLab extension find this kernel.
+
+    Returns a function that has the page of the running cell show the docked panel of a session; it returns False if the
+    page has no extension.
+    """
+    from comm import create_comm, get_comm_manager
+
+    # Not opened, but found by its target: pages without the extension would close it, for all others too.
+    comm: Any = create_comm(target_name=LAB, primary=False)
+    get_comm_manager().register_comm(comm)
+    take_messages_anywhere(comm)
+    answer_pages_anytime(shell.kernel)
+    first, links = threading.Lock(), []
+
+    def receive(message: Mapping[str, Any]) -> None:
+        with first:
+            if not links:
+                from agentmagic.jupyter.lab import LabLink  # loads what only a page with the extension needs
+
+                links.append(LabLink(comm, shell, namespace))
+                at_unload(links[0].close)
+        links[0].receive(message)
+
+    comm.on_msg(receive)
+    at_unload(comm.close)
+    return lambda name: bool(links) and links[0].show(name)
 
 
 def unload(shell: Shell) -> None:

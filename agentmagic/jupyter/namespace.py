@@ -17,7 +17,7 @@ from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.messages import ToolDef
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.registry import address_of, info
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.session import Session
 from agentmagic.settings import Replay, learn_secrets, path_of, replay_override, schema_only
 from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source
@@ -129,6 +129,8 @@ class Namespace:
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
         self.keeper = VariableKeeper(variables)
+        self.listeners = Listeners[Event | HistoryCut]()
+        """Told what happens in every session of the notebook, as `Session.listen` tells it."""
 
     def insert(self, cassette: "Path") -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""
@@ -320,6 +322,7 @@ class Namespace:
     def _remember(self, event: Event | HistoryCut) -> None:
         if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
             self.notebook.remember()
+        self.listeners.tell(event)
 
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""

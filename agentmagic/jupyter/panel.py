@@ -48,7 +48,9 @@ _IN_A_CELL = frozenset({"ask", "chat", "fix", "resume"})
 _notebooks: dict[int, "ShellNotebook"] = {}
 """The notebook of each shell that has loaded the extension, by the shell's id."""
 _chats: list["Chat"] = []
-"""The panels; each keeps its session: a page may show the panel until the kernel ends."""
+"""The panels of cells; each keeps its session: a page may show the panel until the kernel ends."""
+_docked: list["Chat"] = []
+"""The panels beside the notebook."""
 
 
 class ShellNotebook(Notebook):
@@ -97,7 +99,7 @@ class ShellNotebook(Notebook):
     def release(self, name: str, turns: int) -> None:
         """Unbind a saved fork that no panel shows and that has no more turns; it stays in the list of conversations."""
         session = self._namespace.variables.get(name)
-        shown = any(chat.session is session for chat in _chats)
+        shown = any(chat.session is session for chat in (*_chats, *_docked))
         if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not shown:
             session.history.close()
             del self._namespace.variables[name]
@@ -238,13 +240,25 @@ def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
     known = next((chat for chat in _chats if chat.session is session), None)
     if known is not None and not view:
         return known
+    chat = _new_chat(shell, session, view)
+    _chats.append(chat)
+    return chat
+
+
+def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
+    """Return a panel to be drawn beside the notebook; cells that show the session have another one."""
+    chat = _new_chat(shell, session, "")
+    _docked.append(chat)
+    return chat
+
+
+def _new_chat(shell: InteractiveShell, session: Session, view: str) -> "Chat":
     from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
     chat = Chat(session, notebook or Notebook(), view)
-    _chats.append(chat)
 
     def look(_result: object) -> None:
         chat.look()

@@ -92,6 +92,16 @@ class Chat:
         """Refresh the state that has no change events: variables, API keys, agent, servers. Thread-safe."""
         engine().submit(self._look())
 
+    def turn_to(self, session: Session) -> None:
+        """Show another session, unless a turn of this one is under way. Thread-safe."""
+        if not self.session.running:
+            engine().submit(self._turn_to(lambda: session))
+
+    @property
+    def model(self) -> str:
+        """The name of the model that the next turn asks, or "" before it is known."""
+        return self._model
+
     def refresh(self) -> None:
         """Send the panel's state to the pages; on the engine."""
         for group in self._groups():

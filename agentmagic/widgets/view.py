@@ -8,7 +8,6 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
-from inspect import isawaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
@@ -20,6 +19,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import Event
 from agentmagic.runtime.engine import engine
 from agentmagic.widgets import commands
+from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
 from agentmagic.widgets.sync import Feed, Message, State, pieces
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class View(AnyWidget):
         self._messages = 0
         self._answered = ("", 0, 0.0)
         super().__init__(home=home, name=name or uuid.uuid4().hex, library=_library().name)
-        _take_messages_anywhere(self)
+        take_messages_anywhere(cast("Any", self).comm)
         cast("Any", self).on_msg(self._receive)
 
     @property
@@ -222,73 +222,6 @@ def keep(view: View) -> None:
 def _library() -> Library:
     """Return the library of this kernel."""
     library = Library(name=uuid.uuid4().hex)
-    _take_messages_anywhere(library)
-    kernel: Any = getattr(library.comm, "kernel", None)
-    if getattr(kernel, "shell_channel_thread", None) is not None:  # from ipykernel 7.0 on
-        _answer_pages_anytime(kernel)
+    take_messages_anywhere(library.comm)
+    answer_pages_anytime(getattr(library.comm, "kernel", None))
     return library
-
-
-def _take_messages_anywhere(widget: AnyWidget) -> None:
-    """Let JupyterLab choose the subshell that its messages go to, so that clicks arrive while a cell runs.
-
-    ipykernel 7.4 would send them to the main shell, which waits for the cell; earlier ones have no say in it.
-    """
-    comm: Any = widget.comm
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
-
-
-def _as_sent(_data: object, default: object) -> object:
-    return default
-
-
-def _answer_pages_anytime(kernel: Any) -> None:
-    """Let a page that is opened while a cell runs connect and load its widgets before the cell is over.
-
-    JupyterLab sends the requests for that to the main shell, which waits for the cell. The thread
-    that receives them answers instead; there is no public way.
-    """
-
-    async def receive(message: Any) -> None:
-        try:
-            answered = await _answer_page(kernel, message)
-        except Exception:
-            logger.exception("a page's request was left to the main shell")
-            answered = False
-        if not answered:
-            await kernel.shell_channel_thread_main(message)
-
-    kernel.shell_channel_thread.io_loop.add_callback(lambda: kernel.shell_stream.on_recv(receive, copy=False))
-
-
-async def _answer_page(kernel: Any, message: Any) -> bool:
-    """Answer a request of a page about the kernel and the state of its widgets; return False for other messages."""
-    idents, frames = kernel.session.feed_identities(message, copy=False)
-    request = kernel.session.deserialize(frames, content=False, copy=False)  # with content, it could be read only once
-    request["content"] = kernel.session.unpack(request["content"])
-    kind = request["header"]["msg_type"]
-    if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):
-        return False
-    kernel._shell_parent.set(request)  # noqa: SLF001  (messages of comms bear it)
-    kernel._publish_status("busy", "shell", request)  # noqa: SLF001
-    reply = kernel.shell_handlers[kind](kernel.shell_stream, idents, request)
-    if isawaitable(reply):
-        await reply
-    kernel._publish_status("idle", "shell", request)  # noqa: SLF001
-    return True
-
-
-def _asks_for_widgets(kernel: Any, kind: str, content: Any) -> bool:
-    """Whether a message is one of those by which a page loads the widgets of a kernel."""
-    if kind in ("kernel_info_request", "comm_info_request"):
-        return True
-    if not kernel._main_asyncio_lock.locked():  # noqa: SLF001  (the main shell is free)
-        return False
-    match kind, content:
-        case "comm_open", {"target_name": "jupyter.widget.control"}:
-            return True
-        case "comm_msg", {"data": {"method": "request_state" | "request_states"}}:
-            return True
-        case _:
-            return False

@@ -25,6 +25,7 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playw
 from tests.conftest import PERSONAL
 
 ROOT = Path(__file__).parent.parent.parent
+EXTENSION = ROOT / "agentmagic" / "labextension"
 CHROMIUM = "AGENTMAGIC_CHROMIUM"
 """The environment variable that names the browser, where it is not `chromium` on the path."""
 
@@ -245,6 +246,9 @@ class Lab:
         _write_settings(folder)
         for name, python in (kernels or {}).items():
             _write_kernel(folder, name, python)
+        extensions = folder / "jupyter" / "labextensions"
+        extensions.mkdir(parents=True)
+        (extensions / "agentmagic").symlink_to(EXTENSION, target_is_directory=True)
         self._server = _Server(self.folder, self._variables() | dict(env or {}))
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "python3") -> Path:
@@ -298,6 +302,7 @@ class Lab:
         places = {
             "JUPYTER_CONFIG_DIR": "config",
             "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_PATH": "jupyter",  # comes first: another version may be installed
             "JUPYTER_RUNTIME_DIR": "runtime",
             "JUPYTERLAB_SETTINGS_DIR": "settings",
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",

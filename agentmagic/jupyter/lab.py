@@ -1,0 +1,147 @@
+"""The kernel's end of the link with the JupyterLab extension (js/lab), which shows the docked panel.
+
+The page is untrusted: a message that is not in the table is dropped. What pages send, they send because the user
+has clicked; nothing that they send runs code.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+from pydantic import ValidationError
+
+from agentmagic.display import words
+from agentmagic.events import Event, HistoryCut, is_delta
+from agentmagic.jupyter import formatting, panel
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.log import logger
+from agentmagic.session import Session
+from agentmagic.text import shown
+from agentmagic.widgets.page_messages import PageMessage
+from agentmagic.widgets.static_html import OutputUpdates
+
+PAUSE = 0.05
+"""Seconds in which changes are gathered before pages are told."""
+
+
+class GreetKernel(PageMessage):
+    """A page has found the kernel, or has lost what it knew."""
+
+    type: Literal["hello"] = "hello"
+
+
+class DockPanel(PageMessage):
+    """A page is about to draw the docked panel."""
+
+    type: Literal["dock"] = "dock"
+
+
+class LabLink:
+    """Answers all pages that show the notebook, and tells them what changes. Its methods may be called in any thread.
+
+    `comm` is the one that pages find by its target; a message sent on it reaches all of them.
+    """
+
+    def __init__(self, comm: Any, shell: InteractiveShell, namespace: Namespace) -> None:
+        self._comm = comm
+        self._shell = shell
+        self._namespace = namespace
+        self._chat: Any = None
+        self._name = DEFAULT_SESSION
+        self._lock = threading.Lock()
+        self._told: dict[str, str] = {}
+        self._greeted = False
+        self._update = OutputUpdates(self._tell, PAUSE).update
+        self._leave = namespace.listeners.add(self._hear)
+        cast("Any", shell).events.register("post_run_cell", self._look)
+
+    def close(self) -> None:
+        """Tell the pages nothing more."""
+        self._leave()
+        cast("Any", self._shell).events.unregister("post_run_cell", self._look)
+
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Carry out a message of a page."""
+        data = message["content"]["data"]
+        kind, handle = MESSAGES.get(str(data.get("type")), (None, None))
+        try:
+            decoded = kind and kind.model_validate(data)
+        except ValidationError:
+            decoded = None
+        if decoded is None or handle is None:
+            logger.warning("a message of the JupyterLab extension was dropped: it is none that the kernel knows")
+            return
+        handle(self, decoded)
+
+    def show(self, name: str) -> bool:
+        """Have the page that runs this cell show the docked panel of a session; return False if no page can."""
+        if not self._greeted:
+            return False
+        self._name = name
+        self._dock()
+        self._tell(anew=True)
+        self._comm.send({"type": "show"})
+        return True
+
+    def _greet(self, _: GreetKernel) -> None:
+        self._greeted = True
+        self._tell(anew=True)
+
+    def _draw(self, _: DockPanel) -> None:
+        self._dock()
+        self._tell(anew=True)
+
+    def _dock(self) -> None:
+        """Have the docked panel show the session of the chosen name."""
+        session = self._session()
+        with self._lock:
+            if self._chat is None:
+                self._chat = panel.docked_chat(self._shell, session)
+                self._chat.look()
+        if self._chat.session is not session:
+            self._chat.turn_to(session)
+
+    def _session(self) -> Session:
+        sessions = self._namespace.sessions()
+        return sessions.get(self._name) or self._namespace.session(DEFAULT_SESSION)
+
+    def _hear(self, event: Event | HistoryCut) -> None:
+        if not is_delta(event):
+            self._update()
+
+    def _look(self, _result: object) -> None:
+        """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
+        if self._chat is not None:
+            bound = (name for name, one in self._namespace.sessions().items() if one is self._chat.session)
+            self._name = next(bound, self._name)
+            self._dock()
+        self._update()
+
+    def _tell(self, *, anew: bool = False) -> int:
+        """Send the state around the panel to the pages, if it has changed or a page has asked."""
+        state = self._state()
+        with self._lock:
+            if anew or state != self._told:
+                self._told = state
+                self._comm.send({"type": "state", **state})
+        return 0
+
+    def _state(self) -> dict[str, str]:
+        session = self._session() if self._chat is None else self._chat.session
+        running = [(name, one.running) for name, one in self._namespace.sessions().items()]
+        spent = session.usage
+        return {
+            "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
+            "model": shown(formatting.model_name(session)),
+            "cost": words.cost(spent.cost) if spent.requests else "",
+            "waits": next((name for name, run in running if run is not None and run.waits), ""),
+            "view": "" if self._chat is None else self._chat.view.name,
+        }
+
+
+MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
+    "hello": (GreetKernel, LabLink._greet),  # noqa: SLF001  (of this module)
+    "dock": (DockPanel, LabLink._draw),  # noqa: SLF001
+}
+"""What pages may send; js/lab/src/messages.ts has the same table, and what the kernel sends."""

@@ -1,0 +1,77 @@
+"""Has the kernel hear a page while a cell runs: messages of comms, and the requests by which a page connects."""
+
+from inspect import isawaitable
+from typing import Any
+from weakref import WeakSet
+
+from agentmagic.log import logger
+
+_changed: WeakSet[Any] = WeakSet()
+"""The kernels that answer pages anytime."""
+
+
+def take_messages_anywhere(comm: Any) -> None:
+    """Let JupyterLab choose the subshell that the messages of a comm go to, so that clicks arrive while a cell runs.
+
+    ipykernel 7.4 would send them to the main shell, which waits for the cell; earlier ones have no say in it.
+    """
+    if hasattr(comm, "_reply_subshell_for"):
+        comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
+
+
+def _as_sent(_data: object, default: object) -> object:
+    return default
+
+
+def answer_pages_anytime(kernel: Any) -> None:
+    """Let a page that is opened while a cell runs connect and load its widgets before the cell is over.
+
+    JupyterLab sends the requests for that to the main shell, which waits for the cell. The thread that receives them
+    answers instead; there is no public way. A kernel is changed once; one without that thread is left alone.
+    """
+    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # from ipykernel 7.0 on
+        return
+    _changed.add(kernel)
+
+    async def receive(message: Any) -> None:
+        try:
+            answered = await _answer_page(kernel, message)
+        except Exception:  # noqa: BLE001  (the message must reach the kernel in any case)
+            logger.exception("a page's request was left to the main shell")
+            answered = False
+        if not answered:
+            await kernel.shell_channel_thread_main(message)
+
+    kernel.shell_channel_thread.io_loop.add_callback(lambda: kernel.shell_stream.on_recv(receive, copy=False))
+
+
+async def _answer_page(kernel: Any, message: Any) -> bool:
+    """Answer a request of a page about the kernel and the state of its widgets; return False for other messages."""
+    idents, frames = kernel.session.feed_identities(message, copy=False)
+    request = kernel.session.deserialize(frames, content=False, copy=False)  # with content, it could be read only once
+    request["content"] = kernel.session.unpack(request["content"])
+    kind = request["header"]["msg_type"]
+    if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):
+        return False
+    kernel._shell_parent.set(request)  # noqa: SLF001  (messages of comms bear it)
+    kernel._publish_status("busy", "shell", request)  # noqa: SLF001
+    reply = kernel.shell_handlers[kind](kernel.shell_stream, idents, request)
+    if isawaitable(reply):
+        await reply
+    kernel._publish_status("idle", "shell", request)  # noqa: SLF001
+    return True
+
+
+def _asks_for_widgets(kernel: Any, kind: str, content: Any) -> bool:
+    """Whether a message is one of those by which a page loads the widgets of a kernel."""
+    if kind in ("kernel_info_request", "comm_info_request"):
+        return True
+    if not kernel._main_asyncio_lock.locked():  # noqa: SLF001  (the main shell is free)
+        return False
+    match kind, content:
+        case "comm_open", {"target_name": "jupyter.widget.control"}:
+            return True
+        case "comm_msg", {"data": {"method": "request_state" | "request_states"}}:
+            return True
+        case _:
+            return False

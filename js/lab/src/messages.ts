@@ -1,0 +1,54 @@
+// What travels between the page and the kernel; MESSAGES in agentmagic/jupyter/lab.py is the kernel's side.
+
+/** What the page sends, by type; the kernel drops what is not in its own table. */
+export interface ToKernel {
+  /** The page has found the kernel. The answer is the state. */
+  hello: object
+  /** The page is about to draw the docked panel. The answer is a state with its view. */
+  dock: object
+}
+
+/** What the kernel sends, by type. */
+export interface FromKernel {
+  state: State
+  /** `%agent chat --dock` was run in this page. */
+  show: object
+}
+
+/** What stands around the docked panel. */
+export interface State {
+  /** The variable of the session. */
+  session: string
+  model: string
+  cost: string
+  /** The session that waits for the user, or "". */
+  waits: string
+  /** The name of the panel's view, or "" before a page has asked for it. */
+  view: string
+}
+
+const LONGEST = 1_000
+
+const text = (value: unknown): boolean => typeof value === 'string' && value.length <= LONGEST
+const id = (value: unknown): boolean => typeof value === 'string' && /^\w{0,64}$/.test(value)
+
+type Checks<T> = { [K in keyof T]: (value: unknown) => boolean }
+
+/** One row for each type: the check of each field. */
+const CHECKS: { [T in keyof FromKernel]: Checks<FromKernel[T]> } = {
+  state: { session: text, model: text, cost: text, waits: text, view: id },
+  show: {}
+}
+
+export type Message = { [T in keyof FromKernel]: { type: T } & FromKernel[T] }[keyof FromKernel]
+
+/** Returns a message of the kernel if it is one, with no other fields than those of its type; else null. */
+export function read(content: unknown): Message | null {
+  if (typeof content !== 'object' || content === null) return null
+  const fields = content as Record<string, unknown>
+  const { type } = fields
+  if (typeof type !== 'string' || !Object.hasOwn(CHECKS, type)) return null
+  const checks = Object.entries(CHECKS[type as keyof FromKernel]) as [string, (value: unknown) => boolean][]
+  if (!checks.every(([name, passes]) => Object.hasOwn(fields, name) && passes(fields[name]))) return null
+  return Object.fromEntries([['type', type], ...checks.map(([name]) => [name, fields[name]])]) as unknown as Message
+}
