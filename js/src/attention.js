@@ -18,6 +18,8 @@ export class Attention {
   /** @type {number | undefined} the key of the block to be scrolled to once it is drawn */
   #wanted
   #planned = false
+  /** Whether the person goes to what waits, which is not drawn yet. */
+  #going = false
   #answered = true
   /** @type {string | undefined} */
   #tab
@@ -73,6 +75,7 @@ export class Attention {
   show() {
     const [first = -1] = this.#keys
     const place = this.log.asking(first)
+    this.#going = !place && this.#keys.size > 0
     place?.scrollIntoView({ block: "nearest" })
     const target = place?.closest(".am-block")?.querySelector("summary, textarea")
     if (target instanceof HTMLElement) target.focus({ preventScroll: true })
@@ -104,6 +107,7 @@ export class Attention {
     if (places.length < this.#keys.size) return this.#plan()
     if (this.#wanted !== undefined) this.log.asking(this.#wanted)?.scrollIntoView({ block: "nearest" })
     this.#wanted = undefined
+    if (this.#going) this.show()
     this.#sight?.disconnect()
     this.#sight = undefined
     this.#seen.clear()

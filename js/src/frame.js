@@ -306,6 +306,10 @@ export class Composer {
     return this.#box.value
   }
 
+  focus() {
+    this.#box.focus()
+  }
+
   /** Puts a prompt back that was not sent, before what is being written. @param {string} unsent */
   giveBack(unsent) {
     this.#box.value = [unsent, this.#box.value].filter(Boolean).join("\n\n")

@@ -28,6 +28,7 @@ export class View {
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
+  #wanted = false
 
   /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
   constructor(model, answered = () => {}) {
@@ -61,6 +62,15 @@ export class View {
   /** The view is in the page again, after a time without it. */
   back() {
     this.log.back()
+  }
+
+  /** The person comes to this view: to what waits, else to the box. */
+  focus() {
+    this.#wanted = this.#known.state.title === undefined // the kernel has not answered yet
+    if (this.#wanted) return
+    this.head?.show(0)
+    if (this.attention.waits) this.attention.show()
+    else this.composer?.focus()
   }
 
   close() {
@@ -238,6 +248,7 @@ export class View {
     this.attention.answered(is)
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)
+    if (is && this.#wanted) this.focus()
     if (is === this.#isLost && (is || stays)) this.#lose(!is)
     this.#unheard = ""
   }

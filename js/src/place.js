@@ -2,6 +2,8 @@
 
 /** The place of a view, named by its `view`; without a kernel that answers nothing is seen of it. */
 const PLACE = "agentmagic-view"
+/** What a place bears if the person has come to it before its view is there. */
+const WANTED = "data-wanted"
 /** What is read then: it stands aside while the kernel answers the view that it is `of`. */
 const STATIC = "agentmagic-static"
 
@@ -10,6 +12,7 @@ const STATIC = "agentmagic-static"
  * @property {HTMLElement} element
  * @property {CSSStyleSheet} sheet
  * @property {() => void} back called when it is in the page again
+ * @property {() => void} focus called when the person comes to it
  * @property {() => void} close
  */
 
@@ -49,6 +52,12 @@ class Place extends HTMLElement {
     return this.getAttribute("view") ?? ""
   }
 
+  /** The JupyterLab extension calls this when the person comes to the panel. @override */
+  focus() {
+    this.toggleAttribute(WANTED, !this.shown)
+    this.shown?.focus()
+  }
+
   fill() {
     const make = makers.get(this.name)?.at(-1)
     if (!make || this.shown) return
@@ -60,6 +69,7 @@ class Place extends HTMLElement {
     shadow.adoptedStyleSheets = [this.shown.sheet]
     shadow.replaceChildren(this.shown.element)
     if (known) known.back()
+    if (this.hasAttribute(WANTED)) this.focus()
   }
 
   #root() {

@@ -22,11 +22,11 @@ export function mark(what, tab) {
   }
 }
 
-/** Returns the id of the tab that an element is in, if it is in one. @param {Element} element */
+/** Returns the id of the tab that an element is in, or that the panel beside the notebook names. @param {Element} element */
 export function tabOf(element) {
   const root = element.getRootNode()
   const host = root instanceof ShadowRoot ? root.host : element
-  return host.closest(".lm-DockPanel-widget")?.id
+  return host.closest(".lm-DockPanel-widget")?.id ?? host.closest(".agentmagic-dock")?.getAttribute("data-tab") ?? undefined
 }
 
 /**

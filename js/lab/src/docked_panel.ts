@@ -2,18 +2,22 @@
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils'
 import { PathExt } from '@jupyterlab/coreutils'
 import { Message } from '@lumino/messaging'
+import { Signal } from '@lumino/signaling'
 import { Widget } from '@lumino/widgets'
 import { agentIcon } from './icon'
 import { KernelLink } from './kernel_link'
+import { KernelLinks } from './kernel_links'
 import { isTrusted } from './trust'
 
 const LOAD = '%load_ext agentmagic'
 
 export class DockedPanel extends Widget {
-  private link: KernelLink | null = null
+  /** Emitted when the panel is opened or closed. */
+  readonly shown = new Signal<this, boolean>(this)
   private drawn = ''
+  private wanted = false
 
-  constructor() {
+  constructor(private links: KernelLinks) {
     super()
     this.id = 'agentmagic-panel'
     this.addClass('agentmagic-dock')
@@ -21,21 +25,25 @@ export class DockedPanel extends Widget {
     this.node.setAttribute('aria-label', 'Agent')
     this.title.icon = agentIcon
     this.title.caption = 'Agent'
+    links.changed.connect(() => this.update())
   }
 
-  /** Shows what belongs to a notebook from now on. */
-  follow(link: KernelLink | null): void {
-    this.link = link
-    this.update()
+  private get link(): KernelLink | null {
+    return this.links.front
   }
 
   protected override onAfterShow(_: Message): void {
+    this.shown.emit(true)
     this.update()
   }
 
+  protected override onAfterHide(_: Message): void {
+    this.shown.emit(false)
+  }
+
   protected override onActivateRequest(_: Message): void {
-    const place = this.node.querySelector('agentmagic-view') ?? this.node.querySelector('button')
-    if (place instanceof HTMLElement) place.focus()
+    this.wanted = true
+    this.goThere()
   }
 
   protected override onUpdateRequest(_: Message): void {
@@ -50,6 +58,16 @@ export class DockedPanel extends Widget {
     if (wanted === this.drawn) return
     this.drawn = wanted
     this.node.replaceChildren(...this.content(words, view))
+    if (this.wanted) this.goThere()
+  }
+
+  /** Has the keys go to what the panel shows, or to the view that is on its way. */
+  private goThere(): void {
+    const place = this.node.querySelector('agentmagic-view')
+    this.wanted = !place && this.found()[0] === ''
+    place?.setAttribute('data-wanted', '')
+    const target = place ?? this.node.querySelector('button')
+    if (target instanceof HTMLElement) target.focus()
   }
 
   /** Returns what is said in place of the view, and the view's name. */
@@ -75,6 +93,8 @@ export class DockedPanel extends Widget {
     if (!view) return [note]
     const place = document.createElement('agentmagic-view')
     place.setAttribute('view', view)
+    // Where the view finds the tab to be marked while something waits.
+    this.node.dataset.tab = this.links.tracker.currentWidget?.id
     return [place, note]
   }
 

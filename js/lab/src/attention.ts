@@ -1,0 +1,43 @@
+// Says in the status bar which model answers, what it has cost, and that something waits for the user.
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
+import { IStatusBar } from '@jupyterlab/statusbar'
+import { Widget } from '@lumino/widgets'
+import { GO } from './dock'
+import { IKernelLinks, KernelLinks } from './kernel_links'
+
+export const attention: JupyterFrontEndPlugin<void> = {
+  id: 'agentmagic:attention',
+  description: 'Says in the status bar what the agent of the notebook in front is doing.',
+  autoStart: true,
+  requires: [IKernelLinks],
+  optional: [IStatusBar],
+  activate: (app: JupyterFrontEnd, links: KernelLinks | null, bar: IStatusBar | null) => {
+    if (!links || !bar) return
+    const item = new StatusItem(links, () => void app.commands.execute(GO))
+    bar.registerStatusItem('agentmagic:status', { item, align: 'middle', isActive: () => item.words !== '', activeStateChanged: links.changed })
+  }
+}
+
+class StatusItem extends Widget {
+  words = ''
+  private waits = document.createElement('button')
+  private said = document.createElement('span')
+
+  constructor(private links: KernelLinks, go: () => void) {
+    super()
+    this.addClass('agentmagic-status')
+    this.waits.textContent = '(!) waits for you'
+    this.waits.title = 'Go to what waits for you'
+    this.waits.addEventListener('click', go)
+    this.node.append(this.said, this.waits)
+    links.changed.connect(() => this.draw())
+    this.draw()
+  }
+
+  private draw(): void {
+    const state = this.links.front?.state
+    this.words = state ? [state.model, state.cost].filter(Boolean).join(' · ') : ''
+    this.said.textContent = this.words
+    this.waits.hidden = !state?.waits
+  }
+}

@@ -1,0 +1,62 @@
+// Puts the docked panel into the right area, and the ways to it: a button, commands, keys, `%agent chat --dock`.
+import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
+import { ICommandPalette } from '@jupyterlab/apputils'
+import { IStateDB } from '@jupyterlab/statedb'
+import { CommandRegistry } from '@lumino/commands'
+import { DockedPanel } from './docked_panel'
+import { agentIcon } from './icon'
+import { IKernelLinks, KernelLinks } from './kernel_links'
+
+/** Commands; schema/plugin.json has their keys, and the button. */
+const PANEL = 'agentmagic:panel'
+export const GO = 'agentmagic:go-to-waiting'
+
+export const dock: JupyterFrontEndPlugin<void> = {
+  id: 'agentmagic:plugin',
+  description: 'The agent of a notebook, beside it.',
+  autoStart: true,
+  requires: [IKernelLinks],
+  optional: [ICommandPalette, ILabShell, ILayoutRestorer, IStateDB],
+  activate: (
+    app: JupyterFrontEnd,
+    links: KernelLinks | null,
+    palette: ICommandPalette | null,
+    lab: ILabShell | null,
+    restorer: ILayoutRestorer | null,
+    memory: IStateDB | null
+  ) => {
+    if (!links) return
+    const panel = new DockedPanel(links)
+    app.shell.add(panel, 'right', { rank: 900 })
+    const show = () => app.shell.activateById(panel.id)
+    /** Goes to the panel, or back to the notebook. */
+    const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
+    links.each(link => link.on('show', () => link === links.front && show()))
+    app.commands.addCommand(PANEL, { label: 'Agent Panel', caption: 'Show the agent beside the notebook', icon: agentIcon, execute: turn })
+    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: () => Boolean(links.front?.state?.waits) })
+    links.changed.connect(() => app.commands.notifyCommandChanged(GO))
+    for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
+    if (lab) restorer?.add(panel, panel.id)
+    else if (memory) void remember(memory, panel, show)
+    hearKeys(app.commands)
+  }
+}
+
+/** Shows the panel after a reload if it was open before: Notebook 7 does not remember what is in its right area. */
+async function remember(memory: IStateDB, panel: DockedPanel, show: () => void): Promise<void> {
+  const wasOpen = await memory.fetch(panel.id)
+  panel.shown.connect((_, isOpen) => void memory.save(panel.id, isOpen))
+  if (wasOpen === true) show()
+}
+
+/** Has the keys of our commands work in views too, where JupyterLab's are kept out. */
+function hearKeys(commands: CommandRegistry): void {
+  document.addEventListener('keydown', event => {
+    if (!(event.target instanceof Element && event.target.closest('agentmagic-view'))) return
+    const pressed = CommandRegistry.keystrokeForKeydownEvent(event)
+    const binding = commands.keyBindings.find(({ command, keys }) => [PANEL, GO].includes(command) && keys.length === 1 && keys[0] === pressed)
+    if (!binding) return
+    event.preventDefault()
+    void commands.execute(binding.command)
+  })
+}
