@@ -8,6 +8,7 @@ import base64
 import binascii
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
@@ -27,6 +28,7 @@ _PROMPTS: Mapping[str, str] = {
     "explain": "Explain the output of this cell: what it shows, and what is odd about it.",
     "fix": FIX,
 }
+_WORDS = {"text": "output", "result": "output", "error": "error", "image": "figure"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _IMAGE_TYPES = Literal["image/png", "image/jpeg"]
 
@@ -75,9 +77,13 @@ def attached_output(asked: AskAboutOutput, known: Attachables) -> list[Attachmen
     has_value = ran and asked.count in values
     if has_value and any(_is_result(one) for one in asked.outputs) and (value := known.find(f"out{cell}", "")):
         found.append(value)
-    for number, one in enumerate(asked.outputs, 1):
+    kinds: Counter[str] = Counter()
+    for one in asked.outputs:
         if not (has_value and _is_result(one)):
-            found.append(_shown(one, f"{cell}.{number}" if len(asked.outputs) > 1 else cell, known, ran=ran))
+            word = _WORDS[one.kind]
+            kinds[word] += 1
+            number = f" ({kinds[word]})" if kinds[word] > 1 else ""
+            found.append(_shown(one, f"{word} {cell}{number}", known, ran=ran))
     return found
 
 
@@ -89,16 +95,16 @@ def _shown(one: OutputText | OutputImage, name: str, known: Attachables, *, ran:
     attach = known.attacher
     if isinstance(one, OutputImage):
         try:
-            return attach.image(f"figure {name}", f"figure {name}", base64.b64decode(one.data, validate=True), one.type)
+            return attach.image(name, name, base64.b64decode(one.data, validate=True), one.type)
         except (UsageError, binascii.Error) as problem:
-            return attach.output(f"figure {name}", f"figure {name}", f"(an image that cannot be sent: {problem})")
+            return attach.output(name, name, f"(an image that cannot be sent: {problem})")
     text = _COLOUR.sub("", one.text)
     if one.kind == "error":
         last = cast("BaseException | None", getattr(sys, "last_value", None))
         if ran and last is not None and text.rstrip().endswith(f"{type(last).__name__}: {said(last)}"):
             return attach.attach("@error", "error", last, uri="error:last")
-        return attach.output(f"error {name}", f"error {name}", text, "error")
-    return attach.output(f"output {name}", f"output {name}", text)
+        return attach.output(name, name, text, "error")
+    return attach.output(name, name, text)
 
 
 def _lines(source: object) -> Sequence[str]:

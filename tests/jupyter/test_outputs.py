@@ -69,7 +69,7 @@ def test_figures_are_sent_as_images_and_said_in_words_to_a_model_that_sees_none(
 @pytest.mark.parametrize("data", ["no base64!", base64.b64encode(b"no image").decode()])
 def test_an_image_that_is_none_is_told_and_the_rest_is_sent(data):
     _, figure, text = attached({"kind": "image", "type": "image/png", "data": data}, {"kind": "text", "text": "a"})
-    assert told([figure, text]) == [("figure [3].1", "text"), ("output [3].2", "text")]
+    assert told([figure, text]) == [("figure [3]", "text"), ("output [3]", "text")]
 
 
 def test_the_last_error_of_the_kernel_is_attached_without_colours_or_as_the_page_shows_it(monkeypatch):
