@@ -27,6 +27,7 @@ from agentmagic.tools.base import traceback_text
 from agentmagic.tools.pictures import NoPicture, fitted, in_words, is_picture, picture
 from agentmagic.tools.reprs import LONGEST_SECRET, in_time
 from agentmagic.tools.values import BUDGET, CHARACTERS, CUT, describe, schema, summary
+from agentmagic.widgets.commands import Attachment
 
 ONE_LINE = 60
 """Characters of a value that the user is shown on one line."""
@@ -42,14 +43,6 @@ _PNG = Media("image/png", b"")
 _NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _HUGE = re.compile(r"\d{5,}")
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """What a value became: `told` for the user, `part` for the model."""
-
-    told: PromptValue
-    part: Content
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +98,22 @@ class Attacher:
         text = describe(value, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
         return _attachment(written, kind, line, name, text, uri)
+
+    def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
+        """Return what the text of a cell, or of its output, became."""
+        line = frames.counted(text.rstrip().count("\n") + 1, "line")
+        if self.schema_only:
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"output:{name}")
+        return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"output:{name}")
+
+    def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
+        """Return what an image that an output shows became. Raises UsageError."""
+        line = f"{kind}, {frames.counted(len(data), 'byte')}"
+        if self.schema_only:
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"output:{name}")
+        if not data.startswith((b"\x89PNG", b"\xff\xd8")):
+            raise UsageError("it is no PNG and no JPEG")
+        return self._media(written, name, data, kind, line)
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
         """Return what a file became: an image or a document as it is, any other file as text. Raises UsageError."""

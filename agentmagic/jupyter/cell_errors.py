@@ -11,6 +11,7 @@ from agentmagic.settings import hints
 from agentmagic.text import cut_middle
 from agentmagic.tools.base import traceback_text
 
+FIX = "This cell of the notebook failed. Say what is wrong, and how to mend it."
 LONGEST = 20_000
 """Characters of a cell that are sent."""
 
@@ -43,10 +44,7 @@ class CellErrors:
             raise UsageError(message)
         cell = cut_middle(redact(self._cell), LONGEST, lambda start, end: f"\n({end - start:,} characters left out)\n")
         trace = traceback_text(self._error) or redact(f"{type(self._error).__name__}: {self._error}")
-        return (
-            f"This cell of the notebook failed. Say what is wrong, and how to mend it.\n\n{_block(cell, 'python')}\n\n"
-            f"{_block(trace)}"
-        )
+        return f"{FIX}\n\n{_block(cell, 'python')}\n\n{_block(trace)}"
 
 
 def _block(text: str, language: str = "") -> str:

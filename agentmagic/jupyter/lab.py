@@ -5,7 +5,7 @@ has clicked; nothing that they send runs code.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -15,9 +15,11 @@ from agentmagic.display import words
 from agentmagic.events import Event, HistoryCut, is_delta
 from agentmagic.jupyter import formatting, panel
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
+from agentmagic.jupyter.outputs import AskAboutOutput, attached_output
 from agentmagic.log import logger
 from agentmagic.session import Session
 from agentmagic.text import shown
+from agentmagic.widgets.commands import Attachment
 from agentmagic.widgets.page_messages import PageMessage
 from agentmagic.widgets.static_html import OutputUpdates
 
@@ -102,6 +104,16 @@ class LabLink:
         if self._chat.session is not session:
             self._chat.turn_to(session)
 
+    def _ask_about(self, asked: AskAboutOutput) -> None:
+        self._dock()
+        session = self._chat.session
+
+        def make() -> Sequence[Attachment]:
+            return attached_output(asked, self._namespace.attachables(session, session.agent))
+
+        self._chat.attach(make, asked.prompt)
+        self._tell(anew=True)
+
     def _session(self) -> Session:
         sessions = self._namespace.sessions()
         return sessions.get(self._name) or self._namespace.session(DEFAULT_SESSION)
@@ -143,5 +155,6 @@ class LabLink:
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
     "hello": (GreetKernel, LabLink._greet),  # noqa: SLF001  (of this module)
     "dock": (DockPanel, LabLink._draw),  # noqa: SLF001
+    "output": (AskAboutOutput, LabLink._ask_about),  # noqa: SLF001
 }
 """What pages may send; js/lab/src/messages.ts has the same table, and what the kernel sends."""

@@ -19,6 +19,7 @@ from agentmagic.messages import LONGEST_PROMPT, Content, Media, Prompt, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.text import one_line
 from agentmagic.tools.base import Toolset
+from agentmagic.widgets.commands import MOST_ATTACHED
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers
@@ -28,9 +29,6 @@ LONGEST_EXPRESSION = 500
 
 DEEPEST = 20
 """Braces within braces of an expression; deeper text is no expression."""
-
-MOST_ATTACHED = 20
-"""Resources and values that one prompt may attach."""
 
 LONGEST_PROBLEM = 300
 """Characters of an error that is told of a value."""

@@ -16,6 +16,7 @@ from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
 from agentmagic.log import logger
+from agentmagic.messages import as_prompt
 from agentmagic.plan import RESUMED, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
@@ -29,7 +30,7 @@ from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.static_html import Publish, SessionHtml
 from agentmagic.widgets.sync import ServerRow, State
-from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
+from agentmagic.widgets.turn_queue import SOON, QueuedTurn, TurnQueue
 from agentmagic.widgets.view import View
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class Chat:
         self._around: State = {}
         self._known: set[McpServers] = set()
         self._kept: list[tuple[str, int]] = []
+        self._attached: dict[str, commands.Attachment] = {}
         engine().call(self._follow(session))
 
     def show(self, publish: Publish, html: Publish) -> None:
@@ -115,12 +117,19 @@ class Chat:
         elif (run := self.session.running) is not None:
             run.send(action)
 
+    def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
+        """Begin a turn with a prompt and attachments; without one, show them in the box, to be sent with the next.
+
+        `make` is called where synchronous tools run. Thread-safe.
+        """
+        self._context.copy().run(engine().submit, self._attach(make, prompt))
+
     # -- following the session -------------------------------------------------------------------
 
     async def _follow(self, session: Session) -> None:
         # One step of the engine's loop: no event can come between reading the log and listening.
         self.session = session
-        self._queue = TurnQueue(session, self.refresh, lambda turn, why: self.view.complain(why, turn.unsent))
+        self._queue = TurnQueue(session, self.refresh, self._not_begun)
         self.view.replace(self._log())
         self._leave = session.listen(self._hear)
 
@@ -203,6 +212,7 @@ class Chat:
             "servers": servers,
             "note": self._queue.note,
             "left": "" if self.session.running or left is None else left.open_tasks,
+            "attached": [(name, one.told.shown) for name, one in self._attached.items()],
             "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
             **self._around,
         }
@@ -235,16 +245,20 @@ class Chat:
                 self.view.say(shown(done))
         self.refresh()
 
-    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911  (one arm for each action)
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt():
-                begin = partial(self._send, action.text, plan=action.plan)
-                return self._enqueue(begin, action.text, action.text)
+                taken = [self._attached.pop(name, None) for name in action.attached]
+                attached = tuple(one for one in taken if one is not None)
+                begin = partial(self._send, action.text, attached, plan=action.plan)
+                return self._enqueue(begin, action.text, action.text, attached)
+            case page.DropAttachment():
+                return void(self._attached.pop(action.name, None))
             case page.ResumePlan():
                 return self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
             case page.WithdrawPrompts():
-                return self.view.give_back(self._queue.withdraw())
+                return self._give_back(self._queue.withdraw())
             case page.RetryTurn():
                 turns = self.session.turns
                 prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
@@ -309,15 +323,50 @@ class Chat:
             self._html.update()
         self.look()
 
-    def _enqueue(self, begin: Callable[[], Run], prompt: str, unsent: str = "") -> None:
-        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent))
+    def _enqueue(
+        self, begin: Callable[[], Run], prompt: str, unsent: str = "", attached: tuple[commands.Attachment, ...] = ()
+    ) -> None:
+        self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attached))
+
+    async def _attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
+        making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
+        done, _ = await asyncio.wait((making,), timeout=SOON)
+        if not done:
+            self.view.say("The output is attached when the cell that runs is over.")
+        try:
+            attachments = tuple(await making)
+        except Exception as error:  # noqa: BLE001  (a click must not end in silence)
+            logger.exception("an output was not attached")
+            self.view.complain(f"The output is not attached: {shown(said(error))}")
+            return
+        if prompt:
+            self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
+        elif len(self._attached.keys() | {one.told.written for one in attachments}) > commands.MOST_ATTACHED:
+            self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
+        else:
+            self._hold(attachments)
+        self.refresh()
+
+    def _hold(self, attachments: Iterable[commands.Attachment]) -> None:
+        self._attached |= {one.told.written: one for one in attachments}
+
+    def _not_begun(self, turn: QueuedTurn, why: str) -> None:
+        self._hold(turn.attached)
+        self.view.complain(why, turn.unsent)
+
+    def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
+        self._hold(one for turn in turns for one in turn.attached)
+        self.view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
         """Return a function that prints, and saves its turn, as the cell would that shows the panel."""
         return partial(self._context.copy().run, function)
 
-    def _send(self, written: str, **options: Unpack[TurnOptions]) -> Run:
+    def _send(self, written: str, attached: Sequence[commands.Attachment] = (), **options: Unpack[TurnOptions]) -> Run:
         prompt, values = self._notebook.prepare(self.session, written)
+        if attached:
+            prompt = [*as_prompt(prompt).parts, *(one.part for one in attached)]
+            values["values"] = (*values.get("values", ()), *(one.told for one in attached))
         return self._attend(partial(self.session.start, prompt, **{**options, **values}))
 
     def _run_again(self, turn: int, written: str | None = None) -> Run:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.errors import UsageError
-from agentmagic.messages import Prompt
+from agentmagic.events import PromptValue
+from agentmagic.messages import Content, Prompt
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
 from agentmagic.session import Session, TurnOptions
@@ -19,6 +20,9 @@ NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, 
 
 LONGEST_NAME = 1_000
 """Characters of an id, of a name and of a reason that a page may send."""
+
+MOST_ATTACHED = 20
+"""Resources and values that one prompt may attach."""
 
 
 def choose_model(session: Session, model: str | Model) -> None:
@@ -75,6 +79,14 @@ def relative_path(place: Path) -> str:
     """Return a path as a person writes it: relative to the kernel's folder if it lies below that."""
     whole, here = place.absolute(), Path.cwd()
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What a value became: `told` for the user, `part` for the model."""
+
+    told: PromptValue
+    part: Content
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
 from agentmagic.text import one_line, shown
-from agentmagic.widgets.commands import LONGEST_NAME
+from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 
 LONGEST_FIELD = 60
 """Characters of a field's name in a message about it."""
@@ -23,7 +23,7 @@ HIGHEST = 2**53 - 1
 """The largest whole number that JavaScript represents exactly."""
 
 
-def _at_most(limit: int) -> AfterValidator:
+def at_most(limit: int) -> AfterValidator:
     """Return a check of a text's length; pydantic's own `max_length` refuses half of a surrogate pair too."""
 
     def check(text: str) -> str:
@@ -35,8 +35,8 @@ def _at_most(limit: int) -> AfterValidator:
     return AfterValidator(check)
 
 
-Name = Annotated[str, _at_most(LONGEST_NAME)]
-TypedText = Annotated[str, _at_most(LONGEST_PROMPT)]
+Name = Annotated[str, at_most(LONGEST_NAME)]
+TypedText = Annotated[str, at_most(LONGEST_PROMPT)]
 TurnNumber = Annotated[int, Field(ge=0, le=HIGHEST)]
 
 
@@ -85,11 +85,22 @@ class StopTurn(PageMessage):
 
 
 class SendPrompt(PageMessage):
-    """Begin a turn with a prompt, planned first if `plan` is set."""
+    """Begin a turn with a prompt, planned first if `plan` is set.
+
+    `attached` names the attachments in the box that go with it; names that are not there are ignored.
+    """
 
     type: Literal["send"] = "send"
     text: TypedText
     plan: bool = False
+    attached: list[Name] = Field(default=[], max_length=MOST_ATTACHED)
+
+
+class DropAttachment(PageMessage):
+    """Take an attachment out of the box."""
+
+    type: Literal["detach"] = "detach"
+    name: Name
 
 
 class ResumePlan(PageMessage):
@@ -225,6 +236,7 @@ class AllowTools(PageMessage):
 
 SessionAction = (
     SendPrompt
+    | DropAttachment
     | ResumePlan
     | WithdrawPrompts
     | RetryTurn

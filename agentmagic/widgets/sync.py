@@ -55,7 +55,7 @@ class State(TypedDict, total=False):
     why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
     can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
-    asked for them. `large` is for a projector.
+    asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
     """
 
     title: str
@@ -73,6 +73,7 @@ class State(TypedDict, total=False):
     names: list[tuple[str, str]]
     commands: list[tuple[str, str]]
     chats: list[Fields]
+    attached: list[tuple[str, str]]
     large: bool
 
 

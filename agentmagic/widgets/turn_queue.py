@@ -12,6 +12,7 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import one_line, shown
+from agentmagic.widgets.commands import Attachment
 
 SOON = 0.3
 """Seconds that the main thread has to begin a turn before the panel tells that a cell keeps it busy."""
@@ -24,12 +25,13 @@ SHOWN = 60
 class QueuedTurn:
     """A turn that `begin` begins, called where synchronous tools run.
 
-    `unsent` is the text to give back to the user if the turn does not begin.
+    `unsent` is the text, and `attached` the attachments, to give back to the user if the turn does not begin.
     """
 
     begin: Callable[[], Run]
     prompt: str
     unsent: str = ""
+    attached: tuple[Attachment, ...] = ()
 
 
 class TurnQueue:
@@ -67,13 +69,13 @@ class TurnQueue:
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._begin_all())
 
-    def withdraw(self) -> str:
-        """Remove the turns that have not begun; return what was typed for them."""
+    def withdraw(self) -> list[QueuedTurn]:
+        """Remove the turns that have not begun, and return them."""
         with self._lock:
             taken = [turn for turn in self._turns if turn is not self._beginning]
             self._turns = [turn for turn in self._turns if turn is self._beginning]
         self._changed()
-        return "\n\n".join(turn.unsent for turn in taken if turn.unsent)
+        return taken
 
     async def _begin_all(self) -> None:
         while turn := await self._next():

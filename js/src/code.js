@@ -1,4 +1,5 @@
-// Code: coloured, with a button that copies it.
+// Code: coloured, with buttons that copy it or put it into a cell.
+/** @import { FrontEnd } from "./types.js" */
 import hljs from "highlight.js/lib/core"
 import bash from "highlight.js/lib/languages/bash"
 import c from "highlight.js/lib/languages/c"
@@ -34,6 +35,8 @@ hljs.registerAliases(["ipython", "ipython3"], { languageName: "python" })
 /** Characters of code that are coloured at once; a longer piece stays plain. */
 const LONGEST = 20_000
 const COPIED = 1_500
+/** The extension of JupyterLab, if it is there, before any notebook is; js/lab/src/code_blocks.ts says why here. */
+const FRONT_END = Symbol.for("agentmagic.front-end")
 
 /** Returns code as HTML with its words coloured, or null where the language is not known. @param {string} code @param {string} language */
 export function coloured(code, language) {
@@ -41,22 +44,44 @@ export function coloured(code, language) {
   return hljs.highlight(code, { language, ignoreIllegals: true }).value
 }
 
-/** Puts a head with the language and a copy button above code. @param {HTMLElement} pre @param {string} language @param {string} [text] what is copied, if not what is shown */
+/** Puts a head with the language and buttons above code. @param {HTMLElement} pre @param {string} language @param {string} [text] the code, if not what is shown */
 export function framed(pre, language, text) {
-  const copy = button("Copy", () => copyFrom(copy, pre, text), "quiet", { "aria-label": "Copy code" })
-  const head = h("div", { class: "am-code-head" }, h("span", {}, language), copy)
+  const code = () => (text ?? pre.textContent ?? "").replace(/\n$/, "")
+  const copy = button("Copy", () => copyFrom(copy, pre, code()), "quiet", { "aria-label": "Copy code" })
+  const head = h("div", { class: "am-code-head" }, h("span", { class: "am-space" }, language), ...inserting(code), copy)
   return h("div", { class: "am-code" }, head, scrollable(pre, language ? `Code, ${language}` : "Code"))
 }
 
-/** @param {HTMLElement} copy @param {HTMLElement} pre @param {string} [text] */
-async function copyFrom(copy, pre, text) {
+/** Returns the buttons that put code into a cell, where the page can. @param {() => string} code */
+function inserting(code) {
+  const frontEnd = /** @type {FrontEnd | undefined} */ (/** @type {any} */ (globalThis)[FRONT_END])
+  if (!frontEnd) return []
+  /** @param {"insert" | "newCell"} how @param {string} label @param {string} about @param {string} done */
+  const putting = (how, label, about, done) => {
+    const onclick = (/** @type {Event} */ click) => tell(made, frontEnd[how](code(), click) ? done : "No notebook", label)
+    const made = h("button", { type: "button", class: "am-button am-quiet", "aria-label": about, title: about, onclick }, label)
+    return made
+  }
+  return [
+    putting("insert", "Insert", "Insert code at the cursor", "Inserted"),
+    putting("newCell", "New cell", "Insert code as a new cell", "Inserted"),
+  ]
+}
+
+/** Says on a button for a while what it did. @param {HTMLElement} made @param {string} words @param {string} label */
+function tell(made, words, label) {
+  put(made, words)
+  setTimeout(() => put(made, label), COPIED)
+}
+
+/** @param {HTMLElement} copy @param {HTMLElement} pre @param {string} code */
+async function copyFrom(copy, pre, code) {
   try {
-    await navigator.clipboard.writeText((text ?? pre.textContent ?? "").replace(/\n$/, ""))
+    await navigator.clipboard.writeText(code)
   } catch {
     copySelected(pre)
   }
-  put(copy, "Copied")
-  setTimeout(() => put(copy, "Copy"), COPIED)
+  tell(copy, "Copied", "Copy")
 }
 
 /** Copies where a page may not use the clipboard itself. @param {HTMLElement} pre */

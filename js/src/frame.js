@@ -255,6 +255,8 @@ export class Head {
 export class Composer {
   #box = writingBox("Message", { send: () => this.#go() })
   #plan = h("input", { type: "checkbox" })
+  #chips = h("ul", { class: "am-chips", "aria-label": "Attached", hidden: true })
+  #attached = ""
   #send
   #stop
 
@@ -270,15 +272,34 @@ export class Composer {
     const about = "Write a list of tasks first, then run them and check their results"
     const plan = h("label", { class: "am-plan-first", title: about }, this.#plan, "Plan first")
     const hint = h("span", { class: "am-hint" }, "Enter sends, Shift+Enter breaks the line")
-    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#box, h("div", { class: "am-row" }, plan, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
+    this.element = h("div", { class: "am-composer" }, suggestions.element, this.#chips, this.#box, h("div", { class: "am-row" }, plan, hint, h("span", { class: "am-space" }), this.#stop, this.#send))
     this.#weigh()
   }
 
   /** @param {State} state */
-  update({ running = null, actions = [] }) {
+  update({ running = null, actions = [], attached = [] }) {
+    this.#drawChips(attached)
     this.#stop.hidden = !running || !this.desk.can("stop")
     this.element.hidden = !actions.includes("send") // it stays, with what is typed there, when the kernel is gone
     this.#weigh()
+  }
+
+  /** Shows what goes with the next prompt. @param {[name: string, about: string][]} attached */
+  #drawChips(attached) {
+    const now = JSON.stringify(attached)
+    if (now === this.#attached) return
+    this.#attached = now
+    this.#chips.hidden = !attached.length
+    const [before, focused] = [this.#chips.children.length, isFocused(this.#chips)]
+    put(this.#chips, ...attached.map(([name, about]) => this.#chip(name, about)))
+    if (focused) this.#box.focus()
+    if (attached.length > before) this.desk.announce(`Attached: ${attached.map(([name]) => name).join(", ")}`)
+  }
+
+  /** @param {string} name @param {string} about */
+  #chip(name, about) {
+    const remove = iconButton(`Remove ${name}`, ICONS.failed, () => this.desk.act({ type: "detach", name }))
+    return h("li", { class: "am-chip", title: `${name}: ${about}` }, h("span", { class: "am-mono" }, name), h("span", { class: "am-hint" }, about), remove)
   }
 
   get typed() {
@@ -306,8 +327,9 @@ export class Composer {
     const text = this.#box.value
     if (this.#send.disabled || !text.trim()) return
     const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
+    const attached = (this.desk.state().attached ?? []).map(([name]) => name)
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
-    this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }) })
+    this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }), ...(attached.length && { attached }) })
     this.#box.value = ""
     this.#box.dispatchEvent(new Event("input"))
     this.#box.focus()

@@ -159,6 +159,8 @@ export interface State {
   names?: [name: string, about: string][]
   commands?: [name: string, about: string][]
   chats?: Chat[]
+  /** What goes with the next prompt. */
+  attached?: [name: string, about: string][]
   /** For a projector. */
   large?: boolean
   running?: { figures: string[]; since: number; doing: [words: string, since: number] } | null
@@ -219,7 +221,8 @@ export type Action =
   | { type: "reply"; id: string; text: string }
   | { type: "stop" }
   | { type: "whole"; key: number }
-  | { type: "send"; text: string; plan?: boolean }
+  | { type: "send"; text: string; plan?: boolean; attached?: string[] }
+  | { type: "detach"; name: string }
   | { type: "resume" }
   | { type: "withdraw" }
   | { type: "retry"; turn: number }
@@ -284,6 +287,17 @@ export interface Waiting {
   model: Model
   gone: boolean
   close(): void
+}
+
+/**
+ * What agentmagic's extension of JupyterLab does for a view, of which js/lab/src/code_blocks.ts tells more. Both return
+ * whether it was done.
+ */
+export interface FrontEnd {
+  /** Writes code at the cursor of the cell that the person was last in. */
+  insert(code: string, click: Event): boolean
+  /** Makes a cell of code. */
+  newCell(code: string, click: Event): boolean
 }
 
 /** The part of an anywidget model that a view uses. */

@@ -9,11 +9,13 @@ import pytest
 
 from agentmagic import Agent, Session, tool
 from agentmagic.errors import RateLimited, UsageError
+from agentmagic.events import PromptValue
+from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
 from agentmagic.widgets.chat import MOST_KEPT, Chat
-from agentmagic.widgets.commands import Notebook
+from agentmagic.widgets.commands import Attachment, Notebook
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
@@ -247,6 +249,48 @@ def test_messages_that_wait_are_taken_back_with_their_words():
     page.act("send", text="fourth")
     page.turns(2)
     assert page.texts("prompt") == ["from a cell", "fourth"]
+
+
+def attachment(name):
+    return Attachment(PromptValue(name, "text", "3 lines", 3, "a note"), Resource(f"output:{name}", name, "", "a note"))
+
+
+def test_what_is_attached_waits_in_the_box_and_goes_with_the_next_message_unless_it_is_removed():
+    page, _, chat = opened(session_of("one", "two"))
+    chat.attach(lambda: [attachment("@out[1]"), attachment("figure [1]")])
+    page.until(lambda: page.state.get("attached") == [["@out[1]", "3 lines"], ["figure [1]", "3 lines"]])
+    page.act("detach", name="figure [1]")
+    page.until(lambda: page.state["attached"] == [["@out[1]", "3 lines"]])
+    page.act("send", text="What is it?", attached=["@out[1]", "figure [1]"])
+    page.turns(1)
+    assert page.state["attached"] == []
+    (turn,) = chat.session.turns
+    assert [part.text for part in turn.prompt.parts] == ["What is it?", "a note"]
+    assert page.blocks("values")[0]["values"][0][0] == "@out[1]"
+
+
+def test_a_prompt_with_attachments_begins_a_turn_and_they_come_back_if_it_is_taken_back():
+    model = Stalled()
+    session = Session(Agent(model))
+    turn = session.start("from a cell")
+    assert model.stalled.wait(PATIENCE)
+    page, _, chat = opened(session)
+    chat.attach(lambda: [attachment("@out[1]")], "Explain it.")
+    page.until(lambda: "Explain it." in page.state.get("note", ""))
+    page.act("withdraw")
+    page.until(lambda: page.given_back == ["Explain it."] and page.state["attached"] == [["@out[1]", "3 lines"]])
+    turn.cancel()
+
+
+def test_an_output_that_cannot_be_attached_is_told():
+    page, _, chat = opened(session_of("one"))
+
+    def fail():
+        raise UsageError("the figure is gone")
+
+    chat.attach(fail, "Explain it.")
+    page.until(lambda: page.problems == [("The output is not attached: the figure is gone", "")])
+    assert page.texts("prompt") == []
 
 
 def test_a_message_that_is_being_sent_is_not_taken_back():

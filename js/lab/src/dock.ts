@@ -8,7 +8,7 @@ import { agentIcon } from './icon'
 import { IKernelLinks, KernelLinks } from './kernel_links'
 
 /** Commands; schema/plugin.json has their keys, and the button. */
-const PANEL = 'agentmagic:panel'
+export const PANEL = 'agentmagic:panel'
 export const GO = 'agentmagic:go-to-waiting'
 
 export const dock: JupyterFrontEndPlugin<void> = {

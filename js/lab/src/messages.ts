@@ -6,7 +6,14 @@ export interface ToKernel {
   hello: object
   /** The page is about to draw the docked panel. The answer is a state with its view. */
   dock: object
+  /** Ask, explain or fix was chosen for the output of a cell. */
+  output: { action: 'ask' | 'explain' | 'fix'; count: number | null; source: string; outputs: OutputPart[] }
 }
+
+/** What a cell shows; a `result` is the value of its last line. Images are in base64. */
+export type OutputPart =
+  | { kind: 'text' | 'result' | 'error'; text: string }
+  | { kind: 'image'; type: 'image/png' | 'image/jpeg'; data: string; result: boolean }
 
 /** What the kernel sends, by type. */
 export interface FromKernel {

@@ -114,6 +114,29 @@ def test_prose_has_about_eighty_characters_a_line_in_a_wide_cell_and_code_all_it
     page.close()
 
 
+FRONT_END = """() => {
+  window.put = []
+  const note = how => (code, click) => window.put.push([how, code, click.isTrusted, click.composedPath().length > 9])
+  const value = { insert: note("insert"), newCell: note("newCell") }
+  Object.defineProperty(globalThis, Symbol.for("agentmagic.front-end"), { value })
+}"""
+
+
+def test_code_goes_into_a_cell_by_buttons_where_the_front_end_can_do_that(stage):
+    stage.show(Feed(one_text("```python\nx = 1\n\n```")))
+    assert stage.page.locator(".am-code-head button").all_inner_texts() == ["Copy"]
+    stage.page.evaluate(FRONT_END)
+    stage.show(Feed(one_text("```python\nx = 1\n\n```")))
+    assert stage.page.locator(".am-code-head button").all_inner_texts() == ["Insert", "New cell", "Copy"]
+    assert stage.axe() == []
+    stage.page.get_by_role("button", name="Insert code at the cursor").click()
+    stage.page.get_by_role("button", name="Insert code as a new cell").press("Enter")
+    assert stage.page.evaluate("() => window.put") == [
+        ["insert", "x = 1\n", True, True],
+        ["newCell", "x = 1\n", True, True],
+    ]
+
+
 def test_code_is_copied_by_its_button(stage):
     stage.show(Feed(one_text("```python\nx = 1\n```")))
     stage.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -482,6 +505,21 @@ def test_the_end_stays_in_sight_when_a_line_below_it_takes_its_room(stage):
     stage.receive(feed.frame())
     stage.page.get_by_text("waits for the turn").wait_for()
     stage.page.wait_for_function(f"() => ({AT_END})() < 2")
+
+
+def test_what_goes_with_the_next_message_stands_above_it_until_it_is_removed_or_sent(stage):
+    attached = [("@out[3]", "DataFrame 3 x 2"), ("figure [3]", "image/png, 18,211 bytes")]
+    stage.show(Feed(), attached=attached)
+    chips = stage.page.get_by_role("list", name="Attached").get_by_role("listitem")
+    assert chips.all_inner_texts() == ["@out[3]\nDataFrame 3 x 2", "figure [3]\nimage/png, 18,211 bytes"]
+    assert stage.axe() == []
+    stage.page.get_by_role("button", name="Remove figure [3]").click()
+    retype(stage.page.get_by_label("Message", exact=True), "What is it?")
+    press(stage, "Enter")
+    assert stage.sent() == [
+        {"type": "detach", "name": "figure [3]"},
+        {"type": "send", "text": "What is it?", "attached": ["@out[3]", "figure [3]"]},  # the kernel has the last word
+    ]
 
 
 def test_prompts_that_wait_are_taken_back(stage):
