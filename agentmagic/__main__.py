@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from agentmagic import settings
+from agentmagic import doctor, settings
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
@@ -28,6 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m agentmagic", description="Agents in a notebook, from a terminal.")
     commands = parser.add_subparsers(required=True)
     _add_cassette(commands)
+    command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
+    command.set_defaults(carry_out=_doctor)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -71,6 +73,13 @@ def _print(lines: Iterable[str]) -> bool:
         printed = True
         sys.stdout.write(f"{line}\n")
     return printed
+
+
+def _doctor(_options: Any) -> int:
+    """Print what was found; 1 if something is missing without which no cell works."""
+    findings = list(doctor.examine())
+    _print(map(str, findings))
+    return int(any(one.health == "missing" for one in findings))
 
 
 def _run(options: Any) -> int:

@@ -41,6 +41,7 @@ from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolRe
 from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
+from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.tape import TurnTape
 from agentmagic.run import AbortEvent, Run, viewers
@@ -101,7 +102,8 @@ class Session:
     (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, beside
     those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
     earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
-    notebook before tools run, and `undone` says what the last undo or redo came to. `cassette` is the file of a
+    notebook before tools run, and `undone` says what the last undo or redo came to. `traffic` has what the models of
+    the last turns were sent, for the inspector. `cassette` is the file of a
     recording, which is used as `replay` says: "record", "replay", "auto", "replay-model", "replay-tools", or "live",
     not at all.
 
@@ -138,6 +140,7 @@ class Session:
         self.history = History.of_messages(mended, journal=None if path is None else self._journal(path))
         self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
         self._view = RequestView()
+        self.traffic = Traffic()
         self._facts: ModelInfo | None = None
         self._approvals = Approvals(self.in_doubt)
         self._connections = Connections()
@@ -619,6 +622,7 @@ class Session:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
         self.history.add(channel.events, outcome.result.history_delta)
+        self.traffic.keep(self.turns[-1], turn.traffic)
         if self.keeper is not None:
             self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))
         self._spent += outcome.result.usage

@@ -24,6 +24,7 @@ from agentmagic.messages import (
     Usage,
     as_text,
 )
+from agentmagic.providers.base import Request
 from agentmagic.tools.output_cache import preview
 
 CHARACTERS = 4
@@ -34,6 +35,9 @@ IMAGE = 1_000
 """Tokens of an image. Providers count by its size in pixels: 258 for a tile at Google, 85 to 1,100 at OpenAI."""
 BYTES = 500
 """Bytes of audio, video or a document that make one token: a minute of speech as MP3 is about 2,000 tokens."""
+
+PARTS = ("instructions", "tools", "history", "results", "prompt")
+"""What the tokens of a request are for."""
 
 SHORT = 500
 """Characters of an old result that are still sent after a compaction has shrunk it; no limit is lower."""
@@ -200,6 +204,23 @@ def tokens_of_tools(instructions: str, tools: Sequence[ToolDef]) -> int:
     """Return the tokens of the instructions and the tools of a request."""
     listed = (FRAME + tokens_of_text(tool.name + tool.description) + _tokens_of_json(tool.parameters) for tool in tools)
     return tokens_of_text(instructions) + sum(listed)
+
+
+def tokens_by_part(request: Request) -> dict[str, int]:
+    """Return the tokens of a request by what they are for, in the order in which they are sent.
+
+    The last message of the user is the prompt. The results are those of every turn; the rest is history, with what the
+    model has said and called in this turn.
+    """
+    messages = request.messages
+    prompt = max((place for place, one in enumerate(messages) if one.role == "user"), default=-1)
+    tokens: dict[str, int] = dict.fromkeys(PARTS, 0)
+    tokens["instructions"] = tokens_of_tools(request.instructions, ())
+    tokens["tools"] = tokens_of_tools("", request.tools)
+    for place, message in enumerate(messages):
+        part = "prompt" if place == prompt else "results" if message.role == "tool" else "history"
+        tokens[part] += tokens_of_message(message)
+    return tokens
 
 
 def _tokens_of_part(part: Part) -> int:

@@ -410,7 +410,7 @@ def _form(form: Form) -> Markup:
         case RichHtml():
             return element("div", form.html, style="overflow:auto;max-height:480px")
         case JsonTree():
-            return _tree(form)
+            return tree(form)
         case PlainText():
             return element("pre", form.text, style=PRE) + _note(form.note)
 
@@ -422,7 +422,7 @@ def _value(value: PromptValue, content: str | Media) -> Markup:
     return _form(value_form(content))
 
 
-def _tree(form: JsonTree) -> Markup:
+def tree(form: JsonTree) -> Markup:
     """Return JSON as a tree that opens and closes, or as text if it has too many branches."""
     left = [MOST_BRANCHES]
     branches = list(_branches(form.value, left))

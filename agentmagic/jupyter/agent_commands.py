@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import display  # pyright: ignore[reportUnknownVariableType]
 
 from agentmagic import log
 from agentmagic.errors import UsageError
@@ -24,6 +25,7 @@ from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
 from agentmagic.widgets import commands
 from agentmagic.widgets.commands import count_turns, relative_path
+from agentmagic.widgets.inspector import inspect_turn
 
 RECORDS = 100
 """How many log records `%agent debug` shows."""
@@ -155,6 +157,21 @@ class AgentCommands:
     def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tasks, calls, failures, tokens and cost of each turn."""
         return formatting.stats(self._namespace.known(session))
+
+    def inspect(
+        self,
+        *,
+        session: SessionName = DEFAULT_SESSION,
+        turn: Annotated[
+            int | None, Arg("TURN", "the number of a turn, as %%agent history has it (default: last)")
+        ] = None,
+        search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only the lines with these words in them")] = (),
+    ) -> str:
+        """Show what a turn sent and received: each request as the provider had it, times, tokens by part."""
+        times = front_end(self._shell).kind is not Kind.BATCH
+        found = inspect_turn(self._namespace.known(session), turn, times=times)
+        display(found.search(" ".join(search)) if search else found)
+        return ""
 
     def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Go on with the plan that the last turn left open; done tasks are not run again."""
@@ -397,6 +414,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "models": AgentCommands.models,
     "cost": AgentCommands.cost,
     "stats": AgentCommands.stats,
+    "inspect": AgentCommands.inspect,
     "resume": AgentCommands.resume,
     "fix": AgentCommands.fix,
     "reset": AgentCommands.reset,

@@ -15,7 +15,6 @@ from agentmagic.events import (
     Event,
     Notice,
     PromptValue,
-    StepFinished,
     StepRetried,
     TaskFinished,
     TaskJudged,
@@ -34,6 +33,7 @@ from agentmagic.session import Session
 from agentmagic.text import one_line, shown
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import count_turns, relative_path
+from agentmagic.widgets.inspector import tokens_used
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import ServerState
@@ -251,12 +251,9 @@ def _permission(given: PolicyLike) -> str:
 def _context(session: Session) -> str:
     """Return how much of the model's window the last request took, or "" before the first one."""
     for turn in reversed(session.turns):
-        steps = [event for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
-        if steps:
+        if taken := tokens_used(turn):
             started = turn.events[0]
             window = info(started.model).window if isinstance(started, TurnStarted) else None
-            # The input of the last request holds the whole history, and its output is part of the next one.
-            taken = steps[-1].usage.input_tokens + steps[-1].usage.output_tokens
             share = f" of the window of {window:,} ({taken / window:.0%})" if window else ""
             return f"{taken:,} tokens{share}"
     return ""

@@ -11,7 +11,7 @@ from functools import cached_property
 from agentmagic.agent import TOOL_CHOICES, Agent
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.compaction import Context, Limits
-from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_of_message, tokens_of_tools
+from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Event,
@@ -42,6 +42,7 @@ from agentmagic.providers.base import (
     honoured,
 )
 from agentmagic.providers.catalog import ModelInfo
+from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Completion, Tool, Toolset
@@ -100,8 +101,8 @@ class TurnContext:
     what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
     each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
-    back: it is told of each event, and returns the event to emit. `values` tell what the values that the prompt names
-    became.
+    back: it is told of each event, and returns the event to emit. `traffic` keeps what the model is sent, and what
+    comes back. `values` tell what the values that the prompt names became.
     """
 
     agent: Agent
@@ -117,6 +118,7 @@ class TurnContext:
     plan: PlanOptions | None = None
     step: bool = False
     tape: Callable[[Event], Event] | None = None
+    traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
 
 
@@ -137,13 +139,7 @@ def preview(turn: TurnContext, tools: Sequence[Tool], unlisted: Sequence[str]) -
     """Return what a turn would send first if it had these tools; nothing is sent."""
     steps = Steps(turn, {tool.name: tool for tool in tools}, Fold(), void)
     request = steps.first_request()
-    tokens = {
-        "instructions": tokens_of_tools(request.instructions, ()),
-        "tools": tokens_of_tools("", request.tools),
-        "history": sum(map(tokens_of_message, request.messages[:-1])),
-        "prompt": tokens_of_message(request.messages[-1]),
-    }
-    return Preview(turn.model.name, request, tokens, tuple(unlisted))
+    return Preview(turn.model.name, request, tokens_by_part(request), tuple(unlisted))
 
 
 class Steps:
@@ -292,13 +288,15 @@ class Steps:
             self._say_retry(1, 0.0, str(error))
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
-    async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry) -> ModelFinished:
+    async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
         """Ask the model, and count the usage of failed tries too."""
-        try:
-            finished = await ask(self._model, request, self._turn.agent.retry, hear, on_retry)
-        except ProviderError as error:
-            self.usage += error.usage or Usage()
-            raise
+        with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
+            try:
+                finished = await ask(self._model, request, self._turn.agent.retry, exchange.hearing(hear), on_retry)
+            except ProviderError as error:
+                self.usage += error.usage or Usage()
+                raise
+            exchange.finished = finished
         self.usage += finished.usage
         return finished
 
@@ -359,5 +357,5 @@ class Steps:
             await self._stepper.before_request(what, request, self._model.name)
         # A limit of output is meant for answers. A summary has its own, in words.
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
-        finished = await self._ask(replace(request, settings=settings), hear, on_retry)
+        finished = await self._ask(replace(request, settings=settings), hear, on_retry, what)
         return "".join(words), finished.usage

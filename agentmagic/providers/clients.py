@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
-from agentmagic.providers.base import Provider
+from agentmagic.providers.base import Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
+from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
 from agentmagic.secrets import learn
 from agentmagic.text import is_loopback
@@ -160,6 +161,10 @@ class RemoteModel(Generic[K, C]):
         """The server, as errors name it."""
         return self.vendor if self.is_own else self.base_url
 
+    def body(self, request: Request) -> dict[str, Any]:
+        """Return the JSON that is sent for a request."""
+        raise NotImplementedError
+
     async def aclose(self) -> None:
         """Close the connections; the next request opens new ones."""
         await self._lease.release()
@@ -223,6 +228,7 @@ def http_client(**options: Any) -> "httpx2.AsyncClient":
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     client = httpx2.AsyncClient(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
+    client.event_hooks["request"].append(note_request)
     client.event_hooks["response"].insert(0, _limit)
     return client
 
@@ -273,17 +279,20 @@ def _network() -> tuple[str | None, ...]:
 async def _limit(response: "httpx2.Response") -> None:
     """Limit what is read of a response, after decompression."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
+    kept = answered(response)
     # Weak: in a cycle with its response, an unread stream would be closed by the garbage collector, in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-        return _limited(read(cast("httpx2.Response", owner()), chunk_size), lines=lines)
+        return _limited(read(cast("httpx2.Response", owner()), chunk_size), kept, lines=lines)
 
     response.aiter_bytes = limited
 
 
-async def _limited(chunks: AsyncGenerator[bytes], *, lines: bool) -> AsyncGenerator[bytes]:
-    """Yield the chunks of a response. Raises StreamBroken if an event, or the whole, is too long."""
+async def _limited(
+    chunks: AsyncGenerator[bytes], kept: HttpExchange | None = None, *, lines: bool
+) -> AsyncGenerator[bytes]:
+    """Yield the chunks of a response, and keep them. Raises StreamBroken if an event, or the whole, is too long."""
     ends = (b"\n",) if lines else (b"\n\n", b"\r\n\r\n", b"\r\r")
     whole = event = 0
     last = b""
@@ -301,4 +310,6 @@ async def _limited(chunks: AsyncGenerator[bytes], *, lines: bool) -> AsyncGenera
                 )
                 failure.retryable = False
                 raise failure
+            if kept is not None:
+                kept.receive(chunk)
             yield chunk

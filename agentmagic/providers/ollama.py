@@ -255,9 +255,13 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                 async for _ in self._lines({"model": self.model, "messages": []}):
                     pass
 
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request; `options` has no size of the context."""
+        return encode(request, self.model, self._memo)
+
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        body = encode(request, self.model, self._memo)
+        body = self.body(request)
         decoder = Decoder(self.model)
         async with aclosing(self._lines(body)) as lines:
             async for line in lines:

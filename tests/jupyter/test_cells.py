@@ -431,11 +431,27 @@ def test_show_tells_what_would_be_sent_and_calls_nothing(kernel):
     cell = kernel.run("%%agent --show --instructions Short.\nWhat is in {sales}?")
     assert cell.ok, cell.error
     assert "This would be sent to scripted:script. Nothing was called." in cell.stream
-    for part in ("instructions", "tools", "history", "prompt", "together", "{sales}"):
+    for part in ("instructions", "tools", "history", "results", "prompt", "together", "{sales}"):
         assert re.search(rf"^  {re.escape(part)} +[\d,]+ tokens", cell.stream, re.MULTILINE), part
     for part in ("Short.", "year: Tell the year.", "| sold | int64 | 0 | 1 to 2 |"):
         assert part in cell.stream
     assert kernel.value("len(model.requests), len(agent.messages)") == "(0, 0)"
+
+
+def test_inspect_shows_what_a_turn_sent_and_received(kernel):
+    kernel.run(ADD)
+    kernel.run("play(calls('add', a=1, b=2), 'three')")
+    assert "There are no turns yet" in kernel.run("%agent inspect").error
+    kernel.run("%%agent\nAdd 1 and 2.")
+    cell = kernel.run("%agent inspect 1\nx = 1")
+    (shown,) = cell.displays
+    assert {"text/html", "text/plain"} <= shown.keys()
+    assert '"text": "Add 1 and 2."' in shown["text/plain"]
+    assert ", results " in shown["text/plain"]
+    assert " ms" in shown["text/plain"]
+    batch = [kernel.run("%agent inspect --search three", **BATCH).displays[0] for _ in range(2)]
+    assert batch[0] == batch[1]
+    assert " ms" not in batch[0]["text/plain"]
 
 
 def test_a_key_in_a_variable_leaves_neither_by_show_nor_by_the_line_nor_in_the_saved_output(kernel):

@@ -53,12 +53,16 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings)
 
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
+        return encode(request, self.model, self._memo, self.without)
+
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         from anthropic import APIStatusError
 
         decoder = Decoder(self.model)
-        body = encode(request, self.model, self._memo, self.without)
+        body = self.body(request)
         messages = body["messages"]
         for _ in range(_PAUSES):
             stream = await self._post(body)

@@ -43,12 +43,16 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings)
 
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
+        return encode(request, self.model, self._memo)
+
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         connection = await self._client()
         decoder = Decoder(self.model)
         with self._errors():
-            body = encode(request, self.model, self._memo)
+            body = self.body(request)
             async with aclosing(connection.chunks(self.model, body)) as chunks:
                 async for chunk in chunks:
                     for event in decoder.feed(chunk):

@@ -60,8 +60,8 @@ class OpenAIChat(OpenAIClient):
         """Return the names of the settings that the model takes."""
         return honoured_by(self.model, settings) if self.is_own else settings.given
 
-    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Send the request and yield the events of the answer."""
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
         # Many compatible servers cannot call tools while they hold an answer to its form.
         if self.without or (calls and not self.is_own):
@@ -69,6 +69,11 @@ class OpenAIChat(OpenAIClient):
         body = encode(request, self.model, self._memo)
         if self.is_own and "max_tokens" in body:  # the older name, which every other server knows
             body["max_completion_tokens"] = body.pop("max_tokens")
+        return body
+
+    def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        """Send the request and yield the events of the answer."""
+        body = self.body(request)
         decoder = Decoder(self.model, {tool.name for tool in request.tools})
         return self.events("/chat/completions", body, self._memo.write(body, "messages"), decoder)
 

@@ -226,11 +226,13 @@ class OpenAIResponses(OpenAIClient):
         known = honoured_by(self.model, settings) if self.is_own else set(settings.given)
         return known - {"seed"}
 
+    def body(self, request: Request) -> Json:
+        """Return the JSON that is sent for a request."""
+        return encode(replace(request, output=None) if self.without else request, self.model, self._memo)
+
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        if self.without:
-            request = replace(request, output=None)
-        body = encode(request, self.model, self._memo)
+        body = self.body(request)
         return self.events("/responses", body, self._memo.write(body, "input"), Decoder())
 
 

@@ -1,0 +1,418 @@
+"""What a turn sent and received: its requests as the provider had them, where its time and its tokens went.
+
+`inspect_turn` gathers it, and an `Inspection` is shown by a notebook as HTML, by a terminal as text, and by the panel.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from markupsafe import Markup
+
+from agentmagic.context.request_view import tokens_by_part
+from agentmagic.display import html, words
+from agentmagic.display.html import element
+from agentmagic.display.rich_values import JsonTree
+from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.events import Event, InnerCall, StepFinished, StepStarted, ToolFinished, ToolStarted, TurnStarted
+from agentmagic.history.history import Turn
+from agentmagic.providers.clients import RemoteModel
+from agentmagic.providers.registry import info, resolve
+from agentmagic.providers.traffic import HttpExchange, ModelExchange
+from agentmagic.replay.exchange import Encoder, blanked
+from agentmagic.secrets import redact
+from agentmagic.serialization import to_json
+from agentmagic.session import Session
+from agentmagic.text import cut, in_json, one_line, shown
+
+LONGEST_TEXT = 4_000
+"""Characters that are shown of one text of a request or a response."""
+MOST_CHUNKS = 200
+"""Chunks that are shown of a response: half of them the first ones, half the last."""
+BAR = 30
+"""Characters of a bar in a terminal."""
+
+_BASE64 = re.compile(r"(?:data:[\w/+.-]+;base64,)?[A-Za-z0-9+/_-]{200,}=*")
+_COLOURS = {
+    "instructions": "#7b61c4",
+    "tools": "#1976d2",
+    "history": "#5f7a86",
+    "results": "#2e8b57",
+    "prompt": "#c77700",
+}
+
+OURS = "In agentmagic's own form: this model is not asked over HTTP."
+ENCODED = "As {} would be sent it: the answer came from a cassette, and nothing was sent."
+DROPPED = "As {} encodes it: the request itself was too large to keep."
+UNSENT = "As {} encodes it: no connection was made."
+SPLIT = "In agentmagic's own form, because a secret stands in it across several chunks. It is blanked here."
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A step or a call on the timeline: when it began in seconds of the turn, and how long it took.
+
+    `depth` is 0 for a step, 1 for its calls, 2 for the calls that these make.
+    """
+
+    name: str
+    depth: int
+    start: float = 0.0
+    seconds: float = 0.0
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedRequest:
+    """One request and its answer: estimated tokens by part, what the provider counted, and both as JSON data.
+
+    `received` has a line for each chunk. The notes say what the JSON is, if it is not what was sent.
+    """
+
+    title: str
+    tokens: Mapping[str, int]
+    counted: str
+    sent: Any
+    sent_note: str
+    received: tuple[str, ...]
+    received_note: str
+
+    @property
+    def sent_text(self) -> str:
+        """The request as indented JSON, or the lines of it that were found."""
+        return self.sent if isinstance(self.sent, str) else json.dumps(self.sent, indent=2, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What `%agent inspect` shows of one turn.
+
+    `used` are the tokens of the last request and its answer, `window` those that the model takes, None if unknown.
+    `note` says why there are no requests, if there are none. Without `times` nothing in it depends on the clock.
+    """
+
+    number: int
+    prompt: str
+    model: str
+    used: int
+    window: int | None
+    bars: tuple[Bar, ...]
+    requests: tuple[InspectedRequest, ...]
+    note: str = ""
+    searched: str = ""
+    times: bool = True
+
+    @property
+    def heading(self) -> str:
+        """The turn, its model, its prompt."""
+        return f"Turn {self.number}, {self.model}: {self.prompt}"
+
+    @property
+    def meter(self) -> str:
+        """How much of the model's window is used."""
+        share = f" of the window of {self.window:,} ({self.used / self.window:.1%})" if self.window else ""
+        return f"{self.used:,} tokens{share}"
+
+    @property
+    def length(self) -> float:
+        """Seconds of the timeline."""
+        return max((bar.start + bar.seconds for bar in self.bars), default=0.0)
+
+    def search(self, written: str) -> "Inspection":
+        """Return the inspection with only the lines of requests and responses in which words occur."""
+        found: list[InspectedRequest] = []
+        for one in self.requests:
+            sent = "\n".join(line.strip() for line in one.sent_text.splitlines() if written.lower() in line.lower())
+            received = tuple(line for line in one.received if written.lower() in line.lower())
+            if sent or received:
+                found.append(replace(one, sent=sent, received=received))
+        note = "" if found else f"{written!r} occurs in no request and no response of this turn."
+        return replace(self, requests=tuple(found), note=note, searched=written)
+
+    def page(self) -> dict[str, Any]:
+        """Return the inspection as JSON for the panel."""
+        whole = self.length or 1.0
+        bars = [
+            {
+                "name": bar.name,
+                "depth": bar.depth,
+                "start": bar.start / whole,
+                "share": bar.seconds / whole,
+                "time": words.duration(bar.seconds) if bar.seconds else "",
+                "failed": bar.failed,
+            }
+            for bar in self.bars
+        ]
+        requests = [
+            {
+                "title": one.title,
+                "tokens": dict(one.tokens),
+                "counted": one.counted,
+                "sent": one.sent_text,
+                "sent_note": one.sent_note,
+                "received": "\n".join(one.received),
+                "received_note": one.received_note,
+            }
+            for one in self.requests
+        ]
+        share = self.used / self.window if self.window else 0.0
+        return {
+            "heading": self.heading,
+            "meter": self.meter,
+            "share": min(share, 1.0),
+            "bars": bars,
+            "requests": requests,
+            "note": self.note,
+        }
+
+    # -- as text -------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        lines = [self.heading, f"Context: {self.meter}", "", *self._timeline()]
+        for one in self.requests:
+            lines += ["", f"-- {one.title}: {_tokens(one)} --", f"Request. {one.sent_note}".rstrip(), one.sent_text]
+            lines += [f"Response. {one.received_note}".rstrip(), *one.received]
+        return "\n".join([*lines, *(["", self.note] if self.note else [])])
+
+    def _timeline(self) -> Iterator[str]:
+        width = max((len(bar.name) + 2 * bar.depth for bar in self.bars), default=0)
+        for bar in self.bars:
+            name = f"{'  ' * bar.depth}{bar.name}{', failed' * bar.failed}"
+            if not self.times or not self.length:
+                yield name
+                continue
+            start = round(BAR * bar.start / self.length)
+            drawn = " " * start + "█" * max(1, round(BAR * bar.seconds / self.length))
+            yield f"{name:<{width}}  {drawn:<{BAR + 1}}  {words.duration(bar.seconds)}"
+
+    # -- as HTML -------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        meter = element("p", element("b", "Context: "), self.meter, style=html.HEADING)
+        parts = [element("p", element("b", self.heading), style=html.HEADING), meter]
+        if self.window:
+            parts.append(_track([(min(self.used / self.window, 1.0), html.COLOURS["running"], self.meter)]))
+        parts += [element("p", element("b", "Timeline"), style=html.HEADING), self._timeline_html()]
+        parts += [_request_html(one, is_open=bool(self.searched)) for one in self.requests]
+        if self.note:
+            parts.append(element("p", self.note, style=html.MUTED))
+        return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(parts))
+
+    def _timeline_html(self) -> Markup:
+        rows: list[Markup] = []
+        for bar in self.bars:
+            failed = (" ", element("small", "failed", style=f"color:{html.COLOURS['failed']}")) if bar.failed else ()
+            cells = [element("td", bar.name, *failed, style=f"text-align:left;padding-left:{8 + 16 * bar.depth}px")]
+            if self.times and self.length:
+                left, share = bar.start / self.length, bar.seconds / self.length
+                colour = html.COLOURS["failed" if bar.failed else "done" if bar.depth else "running"]
+                drawn = element(
+                    "div", style=f"margin-left:{left:.1%};width:{max(share, 0.005):.1%};height:10px;background:{colour}"
+                )
+                cells.append(element("td", drawn, style="width:60%;min-width:160px;text-align:left"))
+                cells.append(element("td", words.duration(bar.seconds)))
+            rows.append(element("tr", *cells))
+        return element("table", element("tbody", *rows))
+
+
+def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
+    whole = sum(one.tokens.values()) or 1
+    shares = [(number / whole, _COLOURS[part], f"{part}: {number:,}") for part, number in one.tokens.items() if number]
+    summary = element("summary", element("b", one.title, style=html.NAME), " ", _tokens(one), style=html.SUMMARY)
+    sent = html.tree(JsonTree(one.sent_text, value=one.sent))
+    if isinstance(one.sent, str):
+        sent = element("pre", one.sent, style=html.PRE)
+    received = element("pre", "\n".join(one.received), style=html.PRE)
+    inside = [
+        _track(shares),
+        _folded("Request", one.sent_note, sent, is_open=is_open),
+        _folded("Response", one.received_note, received, is_open=is_open),
+    ]
+    body = element("div", *inside, style=html.BODY)
+    return element("details", summary, body, style=html.CARD, more=" open" if is_open else "")
+
+
+def _folded(name: str, note: str, content: Markup | str, *, is_open: bool) -> Markup:
+    said = element("p", element("small", note), style=f"margin:2px 0;{html.MUTED}") if note else ""
+    summary = element("summary", element("b", name), style="cursor:pointer")
+    return element("details", summary, said, content, style=html.HEADING, more=" open" if is_open else "")
+
+
+def _track(shares: Iterable[tuple[float, str, str]]) -> Markup:
+    """Draw a bar of coloured shares of the whole; each has a title."""
+    drawn = [
+        Markup('<span title="{}" style="display:inline-block;height:10px;width:{:.2%};background:{}"></span>').format(
+            title, share, colour
+        )
+        for share, colour, title in shares
+    ]
+    return element(
+        "div", *drawn, style=f"border:1px solid {html.BORDER};line-height:0;overflow:hidden;margin:2px 0 6px"
+    )
+
+
+def _tokens(one: InspectedRequest) -> str:
+    parts = ", ".join(f"{part} {number:,}" for part, number in one.tokens.items() if number)
+    return f"about {sum(one.tokens.values()):,} tokens ({parts}){one.counted}"
+
+
+# -- gathering it ------------------------------------------------------------------------------------------
+
+
+def inspect_turn(session: Session, number: int | None = None, *, times: bool = True) -> Inspection:
+    """Return what a finished turn sent and received; turns count from 1, None is the last.
+
+    Raises UsageError if there is no such turn.
+    """
+    turns = session.turns
+    if not turns:
+        raise UsageError("There are no turns yet. Ask the agent something, then inspect it.")
+    if number is not None and not 1 <= number <= len(turns):
+        raise UsageError(f"There is no turn {number}. The session has {len(turns)}; %agent history lists them.")
+    number = number or len(turns)
+    turn, traffic = turns[number - 1], session.traffic.of(turns[number - 1])
+    model = next((event.model for event in turn.events if isinstance(event, TurnStarted)), "")
+    exchanges = traffic.exchanges if traffic is not None else []
+    requests = tuple(_inspected(one, model) for one in exchanges)
+    note = "" if exchanges else "What was sent is not kept: the turn made no request, or is too old, or was loaded."
+    used = tokens_used(turn) or (sum(requests[-1].tokens.values()) if requests else 0)
+    window, bars = info(model).window, tuple(_bars(turn.events))
+    prompt = one_line(shown(redact(turn.prompt.text)), 80)
+    return Inspection(number, prompt, model, used, window, bars, requests, note, times=times)
+
+
+def tokens_used(turn: Turn) -> int:
+    """Return the tokens of the last request of a turn and of its answer, as the provider counted them; 0 if not."""
+    steps = [event.usage for event in turn.events if isinstance(event, StepFinished) and event.usage.input_tokens]
+    # The input of the last request holds the whole history, and its output is part of the next one.
+    return steps[-1].input_tokens + steps[-1].output_tokens if steps else 0
+
+
+def _bars(events: Sequence[Event]) -> Iterator[Bar]:
+    """Yield the steps of a turn, each followed by its calls, which begin together; waiting for the user has no time."""
+    clock = end = 0.0
+    closing, parents, order = False, dict[str, str](), list[str]()
+    calls: dict[str, Bar] = {}
+    for event in events:
+        match event:
+            case StepStarted():
+                yield from (calls[call] for call in order)
+                clock, closing, order, calls = max(clock, end), event.closing, [], {}
+            case StepFinished():
+                yield Bar("Closing request" if closing else f"Step {event.step}", 0, clock, event.seconds)
+                clock = end = clock + event.seconds
+            case InnerCall():
+                parents[event.call.id] = event.parent
+            case ToolStarted():
+                order.append(event.call.id)
+                inside = [
+                    calls[one] for one in order if parents.get(one) == parents.get(event.call.id, "") and one in calls
+                ]
+                start = max((bar.start + bar.seconds for bar in inside), default=clock)
+                inner = event.call.id in parents
+                calls[event.call.id] = Bar(shown(event.call.name), 1 + inner, start if inner else clock)
+            case ToolFinished():
+                call = event.result.call_id
+                if call not in calls:
+                    order.append(call)
+                bar = calls.get(call, Bar(shown(event.result.name), 1, clock))
+                calls[call] = replace(bar, seconds=event.seconds, failed=event.result.is_error)
+                end = max(end, bar.start + event.seconds)
+            case _:
+                pass
+    yield from (calls[call] for call in order)
+
+
+def _inspected(exchange: ModelExchange, model: str) -> InspectedRequest:
+    http = exchange.http[-1] if exchange.http else None
+    sent, sent_note = _sent(exchange, http, model)
+    received, received_note = _received(exchange, http)
+    usage = exchange.finished.usage if exchange.finished else None
+    counted = (
+        f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
+        if usage and usage.input_tokens
+        else ""
+    )
+    tries = f", try {len(exchange.http)}" if len(exchange.http) > 1 else ""
+    title = f"{exchange.purpose or f'Step {exchange.step}'}{tries}"
+    return InspectedRequest(title, tokens_by_part(exchange.request), counted, sent, sent_note, received, received_note)
+
+
+def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tuple[Any, str]:
+    if http is not None and http.sent and (data := _json(http.sent)) is not None:
+        return _plain(data), f"{http.method} {redact(http.url)}"
+    provider = model.partition(":")[0]
+    try:
+        made = resolve(model)
+        body = made.body(exchange.request) if isinstance(made, RemoteModel) else None
+    except AgentMagicError:
+        body = None
+    if body is None:
+        return _plain(Encoder(_without_bytes).request(exchange.request)), OURS
+    why = DROPPED if exchange.dropped or http else UNSENT if exchange.error else ENCODED
+    return _plain(body), why.format(provider)
+
+
+def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple[str, ...], str]:
+    parts = [part for _, part in sorted(exchange.parts.items())]
+    if http is None or not http.received:
+        lines = [json.dumps(_plain(_without_bytes(to_json(part))), ensure_ascii=False) for part in parts]
+        failed = f" It failed: {shown(redact(exchange.error))}" if exchange.error else ""
+        return tuple(lines), f"In agentmagic's own form.{failed}"
+    if blanked(parts) != to_json(parts):
+        return tuple(json.dumps(_plain(_without_bytes(to_json(part))), ensure_ascii=False) for part in parts), SPLIT
+    cut_off = "" if http.whole else " Only its beginning is kept."
+    return tuple(_chunks(b"".join(http.received))), f"Status {http.status}.{cut_off}"
+
+
+def _chunks(body: bytes) -> Iterator[str]:
+    """Yield the JSON of a response, a line for each chunk; what is not JSON is one line as it came."""
+    if (whole := _json(body)) is not None:
+        yield json.dumps(_plain(whole), ensure_ascii=False)
+        return
+    lines = [line for line in body.splitlines() if line.strip() and not line.startswith((b"event:", b":", b"id:"))]
+    half = MOST_CHUNKS // 2
+    left = max(0, len(lines) - 2 * half)
+    for place, line in enumerate(lines):
+        if left and half <= place < len(lines) - half:
+            if place == half:
+                yield f"({left:,} chunks are left out here)"
+            continue
+        text = line.removeprefix(b"data:").strip()
+        data = _json(text)
+        yield (
+            json.dumps(_plain(data), ensure_ascii=False)
+            if data is not None
+            else _text(redact(text.decode("utf-8", "replace")))
+        )
+
+
+def _json(text: bytes) -> Any:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast("object", data) if isinstance(data, dict | list) else None
+
+
+def _without_bytes(data: Any) -> Any:
+    """Return JSON of ours with a size in place of each blob."""
+    if isinstance(data, dict):
+        members = cast("dict[str, Any]", data)
+        if isinstance(blob := members.get("$bytes"), str):
+            return f"(base64, {len(blob):,} characters)"
+        return {name: _without_bytes(value) for name, value in members.items()}
+    return list(map(_without_bytes, cast("list[Any]", data))) if isinstance(data, list) else data
+
+
+def _plain(data: Any) -> Any:
+    """Return JSON with secrets blanked, long texts cut and invisible characters made visible."""
+    return in_json(blanked(data), _text)
+
+
+def _text(text: str) -> str:
+    if _BASE64.fullmatch(text):
+        return f"(base64, {len(text):,} characters)"
+    return shown(cut(text, LONGEST_TEXT))

@@ -1,0 +1,88 @@
+"""`python -m agentmagic doctor`: what is found, what is said of it, the exit status."""
+
+import json
+import sys
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from agentmagic import doctor
+from agentmagic.__main__ import main
+from agentmagic.providers.local import downloads
+
+KEY = "sk-of-nobody-0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder of a project, without weights."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(downloads.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    return tmp_path
+
+
+def without(monkeypatch, *names):
+    """Take distributions away, as far as the doctor can see."""
+    found = doctor.version
+
+    def version(name):
+        if name in names:
+            raise PackageNotFoundError(name)
+        return found(name)
+
+    monkeypatch.setattr(doctor, "version", version)
+
+
+def said(words):
+    return [one for one in doctor.examine() if words in one.about]
+
+
+def test_a_machine_with_all_that_cells_need_passes(capsys):
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(("ok ", "note ")) for line in lines)
+    assert any(f"Python {sys.version_info[0]}.{sys.version_info[1]}" in line for line in lines)
+
+
+def test_a_kernel_that_is_missing_fails_with_the_command(monkeypatch, capsys):
+    without(monkeypatch, "ipykernel")
+    assert main(["doctor"]) == 1
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("missing")]
+    assert line.endswith("python -m pip install ipykernel")
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    without(monkeypatch, "tenacity", "nh3")
+    (finding,) = [one for one in doctor.examine() if one.health == "missing"]
+    assert "nh3, tenacity" in finding.about
+    assert finding.command == "python -m pip install nh3 tenacity"
+
+
+def test_a_key_is_found_and_never_shown(monkeypatch, capsys):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    main(["doctor"])
+    shown = capsys.readouterr().out
+    assert KEY not in shown
+    assert "openai: has a key" in shown
+    assert "The model of a cell that names none: openai:" in shown
+
+
+def test_weights_that_are_not_there_come_with_the_command(monkeypatch):
+    monkeypatch.setattr("agentmagic.providers.local.llama.require", lambda: None)
+    (finding,) = said("its weights")
+    assert finding.health == "note"
+    assert doctor.FETCH in finding.command
+
+
+def test_servers_of_the_project_are_read_and_not_started(place):
+    servers = {"files": {"command": "no-such-program"}, "clock": {"command": sys.executable}, "odd": {"command": 5}}
+    (place / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    health = {name: said(f"The server {name} ")[0] for name in servers}
+    assert [one.health for one in health.values()] == ["note", "ok", "note"]
+    assert "no program 'no-such-program'" in health["files"].about
+
+
+def test_a_broken_file_of_servers_is_named(place):
+    (place / ".mcp.json").write_text("{")
+    assert said("this is not JSON")
