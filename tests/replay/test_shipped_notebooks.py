@@ -17,10 +17,10 @@ NBVAL = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", str(NOTEBOOK
 RUNNERS = {
     "nbval": ["pytest", "-q", "-p", "no:cacheprovider", *NBVAL, "{notebook}"],
     "nbconvert": ["nbconvert", "--to", "notebook", "--execute", "--output-dir", "{folder}", "{notebook}"],
-    "papermill": ["papermill", "--cwd", str(NOTEBOOKS), "{notebook}", "{folder}/out.ipynb"],
+    "papermill": ["papermill", "--cwd", "{notebook.parent}", "{notebook}", "{folder}/out.ipynb"],
 }
 KEYS = ("OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "ANTHROPIC_API_KEY", "AGENTMAGIC_MODEL")
-RECORDED = sorted(path for path in NOTEBOOKS.glob("*.ipynb") if path.with_suffix(".cassette.yaml").exists())
+RECORDED = sorted(path for path in NOTEBOOKS.rglob("*.ipynb") if path.with_suffix(".cassette.yaml").exists())
 
 
 def run(runner: str, notebook: Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +37,7 @@ def run(runner: str, notebook: Path, folder: Path, **variables: str) -> subproce
 @pytest.mark.parametrize("runner", RUNNERS)
 @pytest.mark.parametrize("notebook", RECORDED, ids=lambda path: path.stem)
 def test_a_shipped_notebook_is_replayed_without_key_network_or_process(notebook: Path, runner: str, tmp_path: Path):
-    for _ in range(3):
+    for _ in range(3 if runner == "nbval" else 1):
         done = run(runner, notebook, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
 
