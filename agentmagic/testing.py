@@ -153,6 +153,8 @@ class Check:
         self._passed: list[str] = []
         self._ran = [event.call for event in result.events if isinstance(event, ToolStarted)]
         self._asked = [call for message in result.history_delta for call in message.calls]
+        results = [event.result for event in result.events if isinstance(event, ToolFinished)]
+        self._failures = {result.call_id: result.text for result in results if result.is_error}
 
     def hint(self, text: str) -> Self:
         """End the message of each check after this one with a hint."""
@@ -160,14 +162,17 @@ class Check:
         return self
 
     def called(self, name: str, /, **arguments: Any) -> Self:
-        """Check that a tool was run, with these arguments among others.
+        """Check that a tool was run, with these arguments among others, and did not fail.
 
         An argument is a value that is equal, a compiled pattern that is found in the text of the value, or `...` for
         any value.
         """
         called = [call for call in self._ran if call.name == name]
-        if any(not _unlike(arguments, call.arguments) for call in called):
+        alike = [call for call in called if not _unlike(arguments, call.arguments)]
+        if any(call.id not in self._failures for call in alike):
             return self._pass(f"called {name}")
+        if alike:
+            return self._fail(f"{_written(alike[-1])} failed. {one_line(self._failures[alike[-1].id], LONGEST_SHOWN)}")
         if called:
             closest = min(called, key=lambda call: len(_unlike(arguments, call.arguments)))
             wanted = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
@@ -221,8 +226,7 @@ class Check:
     def _instead(self, name: str) -> str:
         """Return how a message goes on about a tool that was not run."""
         if refused := next((call for call in self._asked if call.name == name), None):
-            results = (event.result for event in self._result.events if isinstance(event, ToolFinished))
-            why = next((result.text for result in results if result.call_id == refused.id), "")
+            why = self._failures.get(refused.id, "")
             return (
                 f": the model asked for {_written(refused)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
             )

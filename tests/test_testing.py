@@ -75,6 +75,14 @@ def test_a_call_that_did_not_run_is_not_called():
     assert "permission setting denies" in said
 
 
+def test_a_call_that_failed_is_not_called():
+    result = play(calls(("weather", {"town": "Oslo"})), calls(("weather", {})), "So be it.", tools=TOOLS)
+    assert message(result, lambda c: c.called("weather", town="Oslo")).startswith(
+        "weather(town='Oslo') failed. The arguments of weather do not fit its schema: "
+    )
+    assert message(result, lambda c: c.called("weather")).startswith("weather() failed.")
+
+
 def test_every_other_check_says_what_the_turn_did(result):
     assert message(result, lambda c: c.not_called("weather")) == "weather(city='Oslo', days=2) was called."
     assert message(result, lambda c: c.steps(max=2)) == "The turn took 3 steps, more than 2."

@@ -41,7 +41,7 @@ class AgentMagics:
         self._name = name
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
-        self.live_runs = LiveRuns(shell)
+        self.live_runs = LiveRuns(shell, namespace.join)
         self.errors = CellErrors(shell, name)
         self.commands = AgentCommands(shell, namespace, name, self)
 

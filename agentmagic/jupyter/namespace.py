@@ -321,6 +321,12 @@ class Namespace:
         if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
             self.notebook.remember()
 
+    def join(self, session: Session) -> None:
+        """Have a session that code has made use the notebook's cassette."""
+        if session not in self._equipped:
+            names = (name for name, one in self.sessions().items() if one is session)
+            self._join(session, next(names, DEFAULT_SESSION))
+
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""
         session.deck.join("" if name == DEFAULT_SESSION else name, self._cassette, self._mode)
@@ -348,9 +354,11 @@ class Namespace:
         """Give a session the notebook's functions, servers and cassette, once."""
         if session in self._equipped:
             return
+        if name is None:
+            self.join(session)
+        else:
+            self._join(session, name)
         self._equipped.add(session)
-        names = (name for name, one in self.sessions().items() if one is session)
-        self._join(session, name or next(names, DEFAULT_SESSION))
         session.keeper = self.keeper
         session.listen(self._remember)
         session.add_toolset(self._functions)

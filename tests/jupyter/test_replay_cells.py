@@ -47,20 +47,21 @@ def test_a_notebook_is_recorded_replayed_and_forked(kernel):
 
 def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(tmp_path):
     setup = f"{SETUP}, Session\n%agent cassette x.cassette.yaml\n%agent {{}}"
-    made = "agent = Session(Agent(ScriptedModel({})))\nother = Session(Agent(ScriptedModel({})))"
-    cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.")
+    made = "\n".join(f"{name} = Session(Agent(ScriptedModel({{}})))" for name in ("agent", "other", "asked"))
+    cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.", "asked.ask('Say hello.')")
     outputs = []
-    for mode, scripts in (("record", (["Hello.", "Bye."], ["Good day."])), ("replay", ([], []))):
+    for mode, scripts in (("record", (["Hello.", "Bye."], ["Good day."], ["Hi."])), ("replay", ([], [], []))):
         with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
             kernel.run(setup.format(mode))
             kernel.run(made.format(*scripts))
             results = [kernel.run(cell, **BATCH) for cell in cells]
-            assert [one.error for one in results] == [""] * 3
+            assert [one.error for one in results] == [""] * 4
             outputs.append([one.displays for one in results])
     assert outputs[0] == outputs[1]
     written = (tmp_path / "x.cassette.yaml").read_text()
-    assert written.count("turn: ") == 3
+    assert written.count("turn: ") == 4
     assert "session: other" in written
+    assert "session: asked" in written
 
 
 PROGRAM = """
