@@ -7,10 +7,13 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 SHOP = """
-CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT);
-CREATE TABLE orders (id INTEGER PRIMARY KEY, product_id INTEGER REFERENCES products (id), amount REAL);
-INSERT INTO products (name) VALUES ('Lamp'), ('Desk'), ('Chair');
-INSERT INTO orders (product_id, amount) VALUES (1, 45), (2, 230), (1, 90), (3, 75), (2, 230), (3, 150);
+CREATE TABLE products (id INTEGER PRIMARY KEY, name TEXT, price REAL);
+CREATE TABLE orders (id INTEGER PRIMARY KEY, product_id INTEGER REFERENCES products (id), day TEXT, units INTEGER);
+INSERT INTO products (name, price) VALUES ('Lamp', 45), ('Desk', 230), ('Chair', 75);
+INSERT INTO orders (product_id, day, units) VALUES
+    (1, '2026-01-07', 2), (2, '2026-01-12', 1), (3, '2026-01-20', 4), (1, '2026-01-29', 1), (2, '2026-02-03', 2),
+    (3, '2026-02-11', 2), (1, '2026-02-16', 5), (3, '2026-02-24', 6), (2, '2026-03-02', 3), (1, '2026-03-09', 2),
+    (2, '2026-03-17', 1), (3, '2026-03-30', 3), (2, '2026-04-08', 4), (3, '2026-04-14', 2), (1, '2026-04-27', 3);
 """
 
 server = MCPServer("shop")
@@ -21,7 +24,9 @@ database.execute("PRAGMA query_only = ON")
 
 @server.tool()
 def query(sql: str) -> str:
-    """Run one SELECT on the tables products (id, name) and orders (id, product_id, amount).
+    """Run one SELECT on the tables products (id, name, price) and orders (id, product_id, day, units).
+
+    A day is a text such as 2026-03-31.
 
     Example: How many orders are there? -> {"sql": "SELECT COUNT(*) FROM orders"}
     """

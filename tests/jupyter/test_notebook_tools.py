@@ -275,6 +275,14 @@ def test_a_function_of_the_user_has_a_receipt_too_and_a_turn_that_changes_nothin
     assert receipt(notebook) == "([], [])"
 
 
+def test_the_receipt_does_not_name_a_table_that_a_program_only_filters(notebook):
+    read = "pd.read_csv(io.StringIO('day,rides\\n2026-01-01,0\\n2026-01-02,7'), parse_dates=['day'])"
+    assert notebook.run(f"import io\nimport pandas as pd\ndays = {read}").ok
+    asks(notebook, "quiet = days[days['rides'] == 0]")
+    assert notebook.run("%%agent\nWhich days are quiet?").ok
+    assert receipt(notebook) == "([('made', 'quiet', '', 'DataFrame, 1 row x 2 columns')], [()])"
+
+
 def test_a_key_in_a_variable_leaves_through_no_summary_and_no_receipt(notebook):
     key = "sk-" + "q7Zx" * 8
     plain = "correct-horse-battery"

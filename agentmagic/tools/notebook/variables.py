@@ -5,6 +5,7 @@ shown by their contents, all others by their type.
 """
 
 import inspect
+import io
 import os
 import pickle
 import sys
@@ -233,8 +234,29 @@ def _content(value: Any) -> object:
     if not is_data(value) or not isinstance(size, int) or size > LARGEST_COMPARED:
         return None
     with suppress(Exception):
-        return zlib.crc32(pickle.dumps(value, protocol=5))
+        content = io.BytesIO()
+        _ContentPickler(content, protocol=5).dump(value)
+        return zlib.crc32(content.getbuffer())
     return None
+
+
+class _ContentPickler(pickle.Pickler):
+    """Pickles data without what arrays of pandas keep in `_cache`: a program that only reads a column fills it."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, type) or "_cache" not in getattr(thing, "__dict__", ()):
+            return NotImplemented
+        return _without_cache(thing.__reduce_ex__(5))
+
+
+def _without_cache(reduced: Any) -> Any:
+    """Return what an object was reduced to without the entry `_cache` of its state, a dict within tuples."""
+    if isinstance(reduced, tuple):
+        parts = map(_without_cache, cast("tuple[Any, ...]", reduced))
+        return tuple(part for part in parts if part is not None)  # a state that is empty now was none before
+    if isinstance(reduced, dict):
+        return {name: value for name, value in cast("dict[Any, Any]", reduced).items() if name != "_cache"} or None
+    return reduced
 
 
 def _changed(before: _Print, after: _Print, *, certain: bool) -> bool:
