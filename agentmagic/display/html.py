@@ -77,7 +77,7 @@ HEADING = "margin:6px 0 2px"
 MONO = "font-family:var(--jp-code-font-family,monospace)"
 """Said of every `pre`, since nbconvert's page sets those of an output in its running font."""
 
-PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background:none;{MONO}"
+PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
 
 def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:
@@ -331,7 +331,7 @@ def _bar(card: ToolCard) -> Markup:
     if not card.progress or not card.progress.total:
         return Markup()
     share = min(max(card.progress.progress / card.progress.total, 0), 1)
-    return element("div", style=f"height:2px;width:{share:.0%};background:{COLOURS['running']}")
+    return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
 
 
 def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
@@ -461,6 +461,6 @@ def _table(form: Table) -> Markup:
 
 def _row(tag: LiteralString, cells: Iterable[str], numeric: Iterable[bool]) -> Markup:
     """Return a row of a table; not by `element`, for a table may have a thousand cells."""
-    sides = ("right" if number else "left" for number in numeric)
-    html = (f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides, strict=True))
+    sides = ('align="right"' if number else 'style="text-align:left"' for number in numeric)
+    html = (f"<{tag} {side}>{escape(cell)}</{tag}>" for cell, side in zip(cells, sides, strict=True))
     return Markup(f"<tr>{''.join(html)}</tr>")  # noqa: S704  (every cell is escaped)

@@ -35,8 +35,9 @@ SPARE_TOKENS = 1_000
 
 CODE = (
     "display:block;margin:0 0 8px;padding:8px 10px;border-radius:4px;white-space:pre;overflow-x:auto;"
-    "background:var(--jp-cell-editor-background,#88888819)"
+    "background-color:var(--jp-cell-editor-background,#88888819)"
 )
+"""No `background`: the regular expression with which JupyterLab checks one takes 50 ms to compile."""
 
 PROSE = "max-width:42em"
 """About 80 characters a line, as js/src/view.css has it; tables and code may be wider."""
@@ -66,12 +67,13 @@ _BLOCKS = {"blockquote", "div", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", 
 _TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 _TAGS = _BLOCKS | _TABLES | {"a", "br", "code", "del", "em", "font", "img", "s", "span", "strong"}
 _ATTRIBUTES = {"*": set[str](), "a": {"href"}, "font": {"color"}, "img": {"src", "alt"}, "ol": {"start"}} | {
-    tag: {"style"} for tag in ("code", "div", "td", "th")
+    **{tag: {"style"} for tag in ("code", "div")},
+    **{tag: {"align", "style"} for tag in ("td", "th")},
 }
 _PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{PROSE};{CODE}"))
 _LISTED = {"dd", "details", "dl", "dt", "summary"}
 _RICH_TAGS = _TAGS | _LISTED | {"b", "caption", "div", "i", "kbd", "mark", "small", "sub", "sup", "tfoot", "u"}
-_RICH_ATTRIBUTES = _ATTRIBUTES | {tag: {"style", "colspan", "rowspan"} for tag in ("td", "th")}
+_RICH_ATTRIBUTES = _ATTRIBUTES | {tag: {"align", "style", "colspan", "rowspan"} for tag in ("td", "th")}
 _RICH_PROPERTIES = frozenset({"text-align", "color", "background-color", "font-weight"})
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
 _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
@@ -179,8 +181,9 @@ def _adorn(token: "Token") -> None:
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)
-        case "td_open" | "th_open" if "style" not in token.attrs:
-            token.attrSet("style", "text-align:left")
+        case "td_open" | "th_open":
+            side = str(token.attrs.pop("style", "text-align:left"))
+            token.attrSet(*(("align", "right") if side.endswith("right") else ("style", side)))
         case _:
             pass
 

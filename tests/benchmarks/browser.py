@@ -49,6 +49,7 @@ LONG = f"""
 calls = {{"calls": [{{"name": "run_query", "arguments": {{"sql": "SELECT 1"}}}}] * {CARDS}}}
 answer = "Answer, with `code` and **stress**, and a\\n\\n- list\\n- of two"
 agent = Session(Agent(ScriptedModel([calls, answer] * {TURNS}), tools=[run_query]))
+os.environ["AGENTMAGIC_VIEW"] = "off"  # else JupyterLab reads {TURNS} outputs of this cell while the panel is drawn
 for number in range({TURNS}):
     agent.ask(f"Question {{number}}")
 """

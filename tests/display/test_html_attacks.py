@@ -81,10 +81,10 @@ FLOW = {"blockquote", "br", "details", "div", "hr", "li", "ol", "p", "pre", "sum
 TABLES = {"table", "tbody", "td", "th", "thead", "tr"}
 TAGS = HEADINGS | FLOW | TABLES | {"a", "b", "code", "del", "em", "font", "img", "s", "samp", "small", "span", "strong"}
 TAGS |= {"caption", "dd", "dl", "dt", "i", "kbd", "mark", "sub", "sup", "tfoot", "u"}
-ATTRIBUTES = {"alt", "class", "color", "colspan", "href", "open", "rel", "rowspan", "src", "start", "style"}
+ATTRIBUTES = {"align", "alt", "class", "color", "colspan", "href", "open", "rel", "rowspan", "src", "start", "style"}
 VOID = {"br", "hr", "img"}
 STYLE = re.compile(
-    r"((align-items|background|background-color|border|border-left|border-radius|border-top|color|cursor"
+    r"((align-items|background-color|border|border-left|border-radius|border-top|color|cursor"
     r"|display|flex|font-family|font-weight|gap|height|margin|margin-left|max-height"
     r"|max-width|min-width|overflow|overflow-wrap|overflow-x|padding|padding-left|text-align|text-overflow"
     r"|vertical-align|white-space|width|word-break):(?!.*(url|expression|@|\\))[^;]*(;|$))*"
