@@ -65,10 +65,11 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
     page = notebook.page
     notebook.start(2)
     notebook.output(2).get_by_role("button", name="Approve", exact=True).wait_for()
-    page.locator(".agentmagic-waits").wait_for(state="attached")
+    page.locator(".jp-Toolbar .agentmagic-waits").wait_for()
     if lab.front_end == "lab":
+        expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
         expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
-        expect(page.get_by_role("button", name="waits for you")).to_be_visible()
+        expect(page.get_by_role("button", name="(!) waits for you")).to_be_visible()
     page.keyboard.press(GO)
     dock = Dock(page)
     dock.button("Approve").wait_for()
@@ -78,5 +79,5 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
     page.keyboard.press("Enter")
     notebook.finish(2)
     assert "Well then." in notebook.text(2)
-    page.locator(".agentmagic-waits").wait_for(state="detached")
-    assert page.get_by_role("button", name="waits for you").count() == 0
+    expect(page.locator(".agentmagic-waits")).to_have_count(0)
+    expect(page.get_by_role("button", name="(!) waits for you")).to_have_count(0)
