@@ -9,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 JS = ROOT / "js"
+LAB = JS / "lab"
+EXTENSION = ROOT / "agentmagic" / "labextension"
+LARGEST = 250_000
 STATIC = ROOT / "agentmagic" / "widgets" / "static"
 
 
@@ -23,12 +26,32 @@ def test_the_built_view_is_up_to_date(tmp_path):
     assert [name for name in built if built[name] != kept[name]] == [], "run npm run build in js/"
 
 
+@pytest.mark.slow
+def test_the_built_extension_of_jupyterlab_is_up_to_date(tmp_path):
+    if not shutil.which("npm") or not (LAB / "node_modules").is_dir():
+        pytest.skip("the extension cannot be built: it needs Node.js and npm ci in js/lab/")
+    sources, built = tmp_path / "js" / "lab", tmp_path / "agentmagic" / "labextension"
+    shutil.copytree(LAB, sources, ignore=shutil.ignore_patterns("node_modules", "lib"))
+    (sources / "node_modules").symlink_to(LAB / "node_modules", target_is_directory=True)
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=sources, check=True, timeout=100, capture_output=True)
+    assert contents(built) == contents(EXTENSION), "run npm run build in js/lab/"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_extension_of_jupyterlab_is_small():
+    assert sum(map(len, contents(EXTENSION).values())) < LARGEST
+
+
 def test_the_style_loads_nothing_from_elsewhere():
     style = (STATIC / "view.css").read_text(encoding="utf-8")
     assert "url(" not in style
     assert "@import" not in style
 
 
-def test_the_lock_file_names_no_registry():
-    lock = json.loads((JS / "package-lock.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", [JS, LAB])
+def test_the_lock_file_names_no_registry(folder):
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     assert not any("resolved" in package for package in lock["packages"].values())
