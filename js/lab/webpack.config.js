@@ -1,5 +1,2 @@
-// So that a build elsewhere, as a test makes one, is the one that is kept: the default ids are hashes of paths.
-module.exports = {
-  optimization: { moduleIds: 'named', chunkIds: 'named' },
-  resolve: { symlinks: false }
-}
+// The default ids are hashes of whole paths: a build in another folder would differ from the one that is kept.
+module.exports = { optimization: { moduleIds: 'named', chunkIds: 'named' } }
