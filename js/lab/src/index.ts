@@ -2,5 +2,6 @@
 import { attention } from './attention'
 import { dock } from './dock'
 import { kernelLinks } from './kernel_links'
+import { stagedCells } from './staged_cells'
 
-export default [kernelLinks, dock, attention]
+export default [kernelLinks, dock, attention, stagedCells]
