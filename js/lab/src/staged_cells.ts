@@ -30,6 +30,8 @@ const TITLES = { insert: 'Proposed cell', change: 'Proposed change', remove: 'Pr
 class Stage {
   private cards: StagedCell[] = []
   private bar = new Bar(this)
+  /** Whether proposals are being applied, and are placed after that. */
+  private keeping = false
 
   constructor(readonly panel: NotebookPanel, private link: KernelLink) {
     panel.contentHeader.addWidget(this.bar)
@@ -55,18 +57,13 @@ class Stage {
   /** Puts each card below its cell: cells come and go. */
   private place(): void {
     const { content, isDisposed } = this.panel
-    if (isDisposed || !content.model) return
+    if (isDisposed || this.keeping || !content.model) return
     const trusted = isTrusted(content.model)
-    this.bar.update()
-    for (const card of this.cards) {
-      const home = trusted ? this.target(card) ?? content.widgets[content.widgets.length - 1] : undefined
-      card.stand(home)
-    }
-  }
-
-  /** The cell of a proposal, if it is there. */
-  target({ anchor }: StagedCell): Cell | undefined {
-    return anchor ? this.panel.content.widgets.find(({ model }) => model.id === anchor) : undefined
+    this.bar.draw()
+    this.cards = this.cards.map(card => (card.isDisposed ? card.again() : card)) // a cell that is removed takes it along
+    const cells = new Map(content.widgets.map(cell => [cell.model.id, cell]))
+    const last = content.widgets[content.widgets.length - 1]
+    for (const card of this.cards) card.stand(trusted ? cells.get(card.anchor) ?? last : undefined)
   }
 
   get shown(): boolean {
@@ -83,6 +80,7 @@ class Stage {
     let last = ''
     const undo = (shared as unknown as { undoManager: { stopCapturing(): void } }).undoManager
     undo.stopCapturing()
+    this.keeping = true
     shared.transact(() => {
       for (const card of cards) {
         const { proposal, source } = card
@@ -106,6 +104,7 @@ class Stage {
         settled.push({ id: proposal.id, fate: changed ? 'changed' : 'kept', ...(changed && { source }), ran: run })
       }
     })
+    this.keeping = false
     undo.stopCapturing()
     this.settle(settled)
     const at = notebook.widgets.findIndex(({ model }) => model.id === last)
@@ -133,12 +132,12 @@ class Stage {
 
   private settle(settled: Settled[]): void {
     const over = new Set(settled.map(({ id }) => id))
-    const left = this.cards.length - over.size
-    for (const card of this.cards) if (over.has(card.proposal.id)) card.dispose()
-    this.cards = this.cards.filter(card => !card.isDisposed)
+    const left = this.cards.filter(({ proposal: { id } }) => !over.has(id))
+    for (const card of this.cards) if (!left.includes(card)) card.dispose()
+    this.cards = left
     if (settled.length) this.link.send({ type: 'settle', settled })
     this.place()
-    this.bar.say(over.size ? `${counted(over.size)} decided, ${left} left.` : '')
+    this.bar.say(over.size ? `${counted(over.size)} decided, ${left.length} left.` : '')
     if (!this.panel.node.contains(document.activeElement)) this.panel.content.node.focus()
   }
 }
@@ -151,7 +150,7 @@ class StagedCell extends Widget {
   private problem = element('p', 'agentmagic-staged-problem', { role: 'alert' })
   private home: Cell | undefined
 
-  constructor(readonly proposal: Proposal, private stage: Stage) {
+  constructor(readonly proposal: Proposal, private stage: Stage, private written = proposal.source) {
     super()
     this.anchor = proposal.cell
     this.addClass('agentmagic-staged')
@@ -169,7 +168,14 @@ class StagedCell extends Widget {
 
   /** The text as it stands, which the user may have changed. */
   get source(): string {
-    return this.editor ? this.editor.model.sharedModel.getSource() : this.proposal.source
+    return this.editor ? this.editor.model.sharedModel.getSource() : this.written
+  }
+
+  /** Returns the same card anew, after this one was disposed with its cell. */
+  again(): StagedCell {
+    const card = new StagedCell(this.proposal, this.stage, this.written)
+    card.anchor = this.anchor
+    return card
   }
 
   /** Stands below a cell, or nowhere. */
@@ -193,7 +199,9 @@ class StagedCell extends Widget {
   override dispose(): void {
     if (this.isDisposed) return
     this.home?.node.classList.remove('agentmagic-staged-removal')
+    this.written = this.source
     this.editor?.dispose()
+    this.editor = null
     super.dispose()
   }
 
@@ -206,9 +214,9 @@ class StagedCell extends Widget {
 
   /** Shows the text in an editor, with what it changes marked. */
   private write(): void {
-    const { action, before, kind, source } = this.proposal
+    const { action, before, kind } = this.proposal
     const model = new CodeEditor.Model({ mimeType: kind === 'code' ? 'text/x-ipython' : 'text/x-ipythongfm' })
-    model.sharedModel.setSource(source)
+    model.sharedModel.setSource(this.written)
     const host = element('div', 'agentmagic-staged-source')
     const marks = unifiedMergeView({ original: before, mergeControls: false, gutter: true, highlightChanges: true, allowInlineDiffs: false })
     const extensions = action === 'change' ? [marks] : []
@@ -237,7 +245,7 @@ class Bar extends Widget {
     this.hide()
   }
 
-  override update(): void {
+  draw(): void {
     this.words.textContent = `${counted(this.stage.count)} in this notebook`
     this.setHidden(!this.stage.shown)
   }
