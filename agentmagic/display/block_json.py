@@ -123,6 +123,7 @@ class JsonRenderer:
             "title": words.proposal_title(block),
             "why": words.proposal_why(block),
             "state": words.proposal_state(block),
+            "folded": block.folded,
             "hint": words.proposal_hint(block),
             "code": code,
             "language": language,

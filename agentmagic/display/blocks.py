@@ -258,6 +258,11 @@ class ProposalBlock(Block):
     proposed: CellProposed
     settled: ProposalSettled | None = None
 
+    @property
+    def folded(self) -> bool:
+        """Whether it is shown in one line that opens: it is decided, or stands in the notebook itself."""
+        return self.settled is not None or self.proposed.place == "staged"
+
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.proposal`."""
         return renderer.proposal(self)

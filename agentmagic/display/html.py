@@ -204,7 +204,7 @@ class _BlockHtml:
         parts = [_paragraph(line, style="") for line in (words.proposal_why(block), words.proposal_hint(block)) if line]
         code = element("pre", code_html(*words.proposal_code(block)), style=PRE)
         inside = element("div", *parts, code, style=BODY)
-        return element("details", summary, inside, style=CARD, more="" if state else " open")
+        return element("details", summary, inside, style=CARD, more="" if block.folded else " open")
 
     def notice(self, block: NoticeBlock) -> Markup:
         text = shown(block.text)

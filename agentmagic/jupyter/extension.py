@@ -171,12 +171,13 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     shell.events.register("post_run_cell", magics.errors.notice)
     undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
     panel.load(shell, namespace, magics.agent, magics.commands)
+    notebook = KernelNotebook(shell, namespace.notebook)
     if in_kernel(shell):
-        magics.show_docked = _find_pages(shell, namespace, undo.callback)
+        magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
     _attach(shell)
     engine().main.keeping = namespace.keeper.around
-    attach(KernelNotebook(shell, namespace.notebook))
+    attach(notebook)
     undo.callback(_detach)
     preload()
     log.keep()
@@ -186,11 +187,13 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
             say(words)
 
 
-def _find_pages(shell: Shell, namespace: Namespace, at_unload: Callable[..., object]) -> Callable[[str], bool]:
+def _find_pages(
+    shell: Shell, namespace: Namespace, at_unload: Callable[..., object]
+) -> tuple[Callable[[str], bool], Callable[[], bool]]:
     """Let pages with the JupyterLab extension find this kernel.
 
-    Returns a function that has the page of the running cell show the docked panel of a session; it returns False if the
-    page has no extension.
+    Returns a function that has the page of the running cell show the docked panel of a session, which returns False if
+    the page has no extension, and one that says whether a page stages proposed cells.
     """
     from comm import create_comm, get_comm_manager
 
@@ -212,7 +215,7 @@ def _find_pages(shell: Shell, namespace: Namespace, at_unload: Callable[..., obj
 
     comm.on_msg(receive)
     at_unload(comm.close)
-    return lambda name: bool(links) and links[0].show(name)
+    return lambda name: bool(links) and links[0].show(name), lambda: bool(links) and links[0].greeted
 
 
 def unload(shell: Shell) -> None:

@@ -6,13 +6,13 @@ has clicked; nothing that they send runs code.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from IPython.core.interactiveshell import InteractiveShell
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from agentmagic.display import words
-from agentmagic.events import Event, HistoryCut, is_delta
+from agentmagic.events import Event, HistoryCut, ProposalFate, is_delta
 from agentmagic.jupyter import formatting, panel
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.outputs import AskAboutOutput, attached_output
@@ -20,9 +20,11 @@ from agentmagic.log import logger
 from agentmagic.session import Session
 from agentmagic.text import shown
 from agentmagic.widgets.commands import Attachment
-from agentmagic.widgets.page_messages import PageMessage
+from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
 from agentmagic.widgets.static_html import OutputUpdates
 
+MOST_SETTLED = 10_000
+"""Staged cells in one message."""
 PAUSE = 0.05
 """Seconds in which changes are gathered before pages are told."""
 
@@ -43,6 +45,22 @@ class DockPanel(PageMessage):
     type: Literal["dock"] = "dock"
 
 
+class CellFate(PageMessage):
+    """What became of one staged cell; `source` is its text if the user changed it."""
+
+    id: Name
+    fate: ProposalFate
+    source: TypedText = ""
+    ran: bool = False
+
+
+class SettleProposals(PageMessage):
+    """The user has kept or discarded staged cells."""
+
+    type: Literal["settle"] = "settle"
+    settled: Annotated[list[CellFate], Field(max_length=MOST_SETTLED)]
+
+
 class LabLink:
     """Answers all pages that show the notebook, and tells them what changes. Its methods may be called in any thread.
 
@@ -57,6 +75,7 @@ class LabLink:
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
+        self._staged: list[dict[str, Any]] = []
         self._greeted = False
         self._update = OutputUpdates(self._tell, PAUSE).update
         self._leave = namespace.listeners.add(self._hear)
@@ -90,6 +109,11 @@ class LabLink:
         self._comm.send({"type": "show"})
         return True
 
+    @property
+    def greeted(self) -> bool:
+        """Whether a page with the extension has found this kernel, which can stage proposed cells."""
+        return self._greeted
+
     def _greet(self, _: GreetKernel) -> None:
         self._greeted = True
         self._tell(anew=True)
@@ -97,6 +121,11 @@ class LabLink:
     def _draw(self, _: DockPanel) -> None:
         self._dock()
         self._tell(anew=True)
+
+    def _settle(self, message: SettleProposals) -> None:
+        for one in message.settled:
+            any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
+        self._update()
 
     def _dock(self) -> None:
         """Have the docked panel show the session of the chosen name."""
@@ -142,7 +171,16 @@ class LabLink:
             if anew or state != self._told:
                 self._told = state
                 self._comm.send({"type": "state", **state})
+            staged = self._proposals()
+            if anew or staged != self._staged:
+                self._staged = staged
+                self._comm.send({"type": "proposals", "proposals": staged})
         return 0
+
+    def _proposals(self) -> list[dict[str, Any]]:
+        """Return the staged cells that the user has not decided on, of all sessions."""
+        found = (one for session in self._namespace.sessions().values() for one in session.proposals)
+        return [{name: getattr(one, name) for name in STAGED} for one in found if one.place == "staged"]
 
     def _state(self) -> dict[str, str]:
         session = self._session() if self._chat is None else self._chat.session
@@ -157,9 +195,13 @@ class LabLink:
         }
 
 
+STAGED = ("id", "action", "kind", "source", "why", "cell", "number", "before")
+"""What a page is told of a staged cell: names of fields of `CellProposed`."""
+
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
     "hello": (GreetKernel, LabLink._greet),  # noqa: SLF001  (of this module)
     "dock": (DockPanel, LabLink._draw),  # noqa: SLF001
     "output": (AskAboutOutput, LabLink._ask_about),  # noqa: SLF001
+    "settle": (SettleProposals, LabLink._settle),  # noqa: SLF001
 }
 """What pages may send; js/lab/src/messages.ts has the same table, and what the kernel sends."""

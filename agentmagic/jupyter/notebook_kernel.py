@@ -5,7 +5,7 @@ import asyncio
 import base64
 import inspect
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import import_module
@@ -44,6 +44,7 @@ class KernelNotebook:
     def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
         self._shell = cast("Any", shell)
         self._notebook = notebook
+        self.can_stage: Callable[[], bool] = lambda: False
         self._seen: dict[str, int] = {}
         """How many cells had run when a cell was proposed, by the id of the proposal."""
 
@@ -87,7 +88,12 @@ class KernelNotebook:
     # -- proposed cells --------------------------------------------------------------------------
 
     def stage(self, proposed: CellProposed) -> CellProposed:
-        """Insert a new code cell when the running cell ends; front ends insert one for each cell that runs."""
+        """Leave a proposal to the JupyterLab extension, which finds it in the session's log, if a page has it.
+
+        Else a new code cell is inserted when the running cell ends; front ends insert one for each cell that runs.
+        """
+        if self.can_stage():
+            return replace(proposed, place="staged", cell=proposed.cell or running_cell(self._shell))
         self._seen[proposed.id] = len(self.namespace.get("In", ()))
         is_insert = (proposed.action, proposed.kind, proposed.cell) == ("insert", "code", "")
         return replace(proposed, place="below" if is_insert and self._insert(proposed.source) else "shown")

@@ -185,24 +185,25 @@ function table(text) {
   return scrollable(element, "Table")
 }
 
-/** A proposed cell; it folds when the person has decided. @implements {Drawn<ProposalBlock>} */
+/** A proposed cell; it folds once the person has decided, and if it stands in the notebook. @implements {Drawn<ProposalBlock>} */
 class Proposal {
   #title = h("b")
   #state = h("span", { class: "am-word" })
   #body = h("div", { class: "am-body" })
-  #details = h("details", { open: true }, h("summary", {}, icon(ICONS.chevron, "chevron"), this.#title, this.#state), this.#body)
+  #details = h("details", {}, h("summary", {}, icon(ICONS.chevron, "chevron"), this.#title, this.#state), this.#body)
   element = h("div", { class: "am-card am-proposal" }, this.#details)
-  #decided = false
+  /** @type {boolean | undefined} */
+  #folded
 
   /** @param {ProposalBlock} block */
-  update({ title, why, state, hint, code, language, copy }) {
+  update({ title, why, state, folded, hint, code, language, copy }) {
     say(this.#title, title)
     say(this.#state, state)
     const html = coloured(code, language)
     const pre = h("pre", {}, h("code", {}, html === null ? code : sanitised(html)))
     put(this.#body, h("p", {}, why), hint && h("p", { class: "am-hint" }, hint), copy ? framed(pre, language, copy) : pre)
-    if (state && !this.#decided) this.#details.open = false
-    this.#decided = Boolean(state)
+    if (folded !== this.#folded) this.#details.open = !folded
+    this.#folded = folded
   }
 }
 

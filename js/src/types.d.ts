@@ -97,6 +97,7 @@ export interface ProposalBlock {
   why: string
   /** What became of it, "" while the person has not decided. */
   state: string
+  folded: boolean
   hint: string
   /** The text of the cell, or how it is changed. */
   code: string

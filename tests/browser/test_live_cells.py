@@ -396,9 +396,12 @@ def test_keys_alone_approve_a_program_that_is_read_as_code_and_has_a_figure_and_
     cell.notebook.use_theme("JupyterLab Light")
 
 
-def test_a_proposed_cell_stands_below_its_cell_and_runs_when_the_person_runs_it(begun):
+def test_without_the_extension_a_proposed_cell_is_inserted_and_runs_when_the_person_runs_it(begun):
     proposal = "calls('propose_cell', source='later = 1', why='Sets a number.')"
-    cell = begun(f"{proposal}, 'It is below.'", "print('later' in globals())", line="%%agent --notebook")
+    blocked = "from agentmagic.tools.notebook.base import attached\nattached().can_stage = lambda: False"
+    cell = begun(
+        f"{proposal}, 'It is below.'", "print('later' in globals())", line="%%agent --notebook", prepare=blocked
+    )
     cell.finish("It is below.")
     cell.page.wait_for_function("() => harness.panel().content.widgets.length === 5")
     model = cell.page.evaluate("() => harness.cell(3).model.toJSON()")

@@ -5,5 +5,6 @@ import { codeBlocks } from './code_blocks'
 import { dock } from './dock'
 import { kernelLinks } from './kernel_links'
 import { outputActions } from './output_actions'
+import { stagedCells } from './staged_cells'
 
-export default [kernelLinks, dock, attention, codeBlocks, outputActions, agentCells]
+export default [kernelLinks, dock, attention, codeBlocks, outputActions, agentCells, stagedCells]

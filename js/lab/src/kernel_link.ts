@@ -1,6 +1,7 @@
 // The link between a notebook and its kernel: a comm that the kernel keeps once agentmagic is loaded there.
 import { NotebookPanel } from '@jupyterlab/notebook'
 import { Kernel, KernelMessage } from '@jupyterlab/services'
+import { JSONObject } from '@lumino/coreutils'
 import { Signal } from '@lumino/signaling'
 import { FromKernel, State, ToKernel, read } from './messages'
 
@@ -51,7 +52,7 @@ export class KernelLink {
 
   /** Sends a message to the kernel; it is lost if agentmagic is not loaded there. */
   send<T extends keyof ToKernel>(message: { type: T } & ToKernel[T]): void {
-    if (this.comm && !this.comm.isDisposed && this.kernel) this.comm.send({ ...message })
+    if (this.comm && !this.comm.isDisposed && this.kernel) this.comm.send({ ...message } as unknown as JSONObject)
   }
 
   private begin(): void {
@@ -113,7 +114,7 @@ export class KernelLink {
       const { type: _, ...state } = message
       this.state = state
       this.changed.emit()
-    } else if (!('session' in parent_header) || parent_header.session !== kernel.clientId) {
+    } else if (message.type !== 'proposals' && (!('session' in parent_header) || parent_header.session !== kernel.clientId)) {
       return // What another page has asked for is not done in this one.
     }
     for (const handler of this.handlers.get(message.type) ?? []) (handler as Handler<keyof FromKernel>)(message)

@@ -8,6 +8,8 @@ export interface ToKernel {
   dock: object
   /** Ask, explain or fix was chosen for the output of a cell. */
   output: { action: 'ask' | 'explain' | 'fix'; count: number | null; source: string; outputs: OutputPart[] }
+  /** The user has kept or discarded staged cells. */
+  settle: { settled: Settled[] }
 }
 
 /** What a cell shows; a `result` is the value of its last line. Images are in base64. */
@@ -18,8 +20,34 @@ export type OutputPart =
 /** What the kernel sends, by type. */
 export interface FromKernel {
   state: State
+  /** The proposed cells that the user has not decided on, all of them. */
+  proposals: { proposals: Proposal[] }
   /** `%agent chat --dock` was run in this page. */
   show: object
+}
+
+/** A proposed cell. */
+export interface Proposal {
+  id: string
+  action: 'insert' | 'change' | 'remove'
+  kind: 'code' | 'markdown'
+  source: string
+  why: string
+  /** The cell that is changed or removed, or below which one is inserted; "" if it is not known. */
+  cell: string
+  /** Its number as the model knows it, or 0. */
+  number: number
+  /** Its text when the proposal was made. */
+  before: string
+}
+
+/** What became of one. */
+export interface Settled {
+  id: string
+  fate: 'kept' | 'changed' | 'discarded'
+  /** The text of a cell that the user changed. */
+  source?: string
+  ran?: boolean
 }
 
 /** What stands around the docked panel. */
@@ -39,11 +67,30 @@ const LONGEST = 1_000
 const text = (value: unknown): boolean => typeof value === 'string' && value.length <= LONGEST
 const id = (value: unknown): boolean => typeof value === 'string' && /^\w{0,64}$/.test(value)
 
+/** Characters of a cell, as agentmagic/tools/notebook/proposals.py has them. */
+const LONGEST_CELL = 20_000
+const cell = (value: unknown): boolean => typeof value === 'string' && value.length <= LONGEST_CELL
+const cellId = (value: unknown): boolean => typeof value === 'string' && /^[\w-]{0,64}$/.test(value)
+const oneOf = (...words: string[]) => (value: unknown): boolean => typeof value === 'string' && words.includes(value)
+const PROPOSAL: Checks<Proposal> = {
+  id,
+  action: oneOf('insert', 'change', 'remove'),
+  kind: oneOf('code', 'markdown'),
+  source: cell,
+  why: text,
+  cell: cellId,
+  number: Number.isSafeInteger,
+  before: cell
+}
+const proposals = (value: unknown): boolean =>
+  Array.isArray(value) && value.every(one => typeof one === 'object' && one && Object.entries(PROPOSAL).every(([name, passes]) => passes(one[name])))
+
 type Checks<T> = { [K in keyof T]: (value: unknown) => boolean }
 
 /** One row for each type: the check of each field. */
 const CHECKS: { [T in keyof FromKernel]: Checks<FromKernel[T]> } = {
   state: { session: text, model: text, cost: text, waits: text, view: id },
+  proposals: { proposals },
   show: {}
 }
 
