@@ -66,7 +66,8 @@ export class View {
 
   /** The person comes to this view: to what waits, else to the box. */
   focus() {
-    this.#wanted = this.#known.state.title === undefined // the kernel has not answered yet
+    // Before the kernel has answered nothing is seen of the view, and after that its state may be on its way.
+    this.#wanted = this.#known.state.title === undefined || !this.element.getClientRects().length
     if (this.#wanted) return
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()
@@ -195,6 +196,7 @@ export class View {
     this.composer?.update(state)
     this.#takeTyped()
     this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
+    if (this.#wanted) this.focus()
   }
 
   #drawRunning() {

@@ -56,3 +56,28 @@ def test_keys_open_the_panel_ask_in_it_and_go_back_to_the_notebook(open_notebook
     dock.message.click()
     notebook.page.keyboard.press(PANEL)
     notebook.page.wait_for_function("() => harness.panel().node.contains(document.activeElement)")
+
+
+@EVERYWHERE
+def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes(open_notebook, lab):
+    notebook = open_notebook("play(calls('order', what='tea'), 'Well then.')", "%%agent\ntea")
+    notebook.run(1)
+    page = notebook.page
+    notebook.start(2)
+    notebook.output(2).get_by_role("button", name="Approve", exact=True).wait_for()
+    page.locator(".jp-Toolbar .agentmagic-waits").wait_for()
+    if lab.front_end == "lab":
+        expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
+        expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
+        expect(page.get_by_role("button", name="(!) waits for you")).to_be_visible()
+    page.keyboard.press(GO)
+    dock = Dock(page)
+    dock.button("Approve").wait_for()
+    expect(dock.box.locator(".am-card summary").first).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(dock.button("Approve")).to_be_focused()
+    page.keyboard.press("Enter")
+    notebook.finish(2)
+    assert "Well then." in notebook.text(2)
+    expect(page.locator(".agentmagic-waits")).to_have_count(0)
+    expect(page.get_by_role("button", name="(!) waits for you")).to_have_count(0)

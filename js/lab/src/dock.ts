@@ -3,7 +3,7 @@ import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } fr
 import { ICommandPalette } from '@jupyterlab/apputils'
 import { IStateDB } from '@jupyterlab/statedb'
 import { CommandRegistry } from '@lumino/commands'
-import { DockedPanel } from './docked_panel'
+import { DockedPanel, WAITS } from './docked_panel'
 import { agentIcon } from './icon'
 import { IKernelLinks, KernelLinks } from './kernel_links'
 
@@ -28,13 +28,23 @@ export const dock: JupyterFrontEndPlugin<void> = {
     if (!links) return
     const panel = new DockedPanel(links)
     app.shell.add(panel, 'right', { rank: 900 })
-    const show = () => app.shell.activateById(panel.id)
+    const show = () => {
+      app.shell.activateById(panel.id)
+      panel.activate() // which Notebook 7 leaves to us
+    }
     /** Goes to the panel, or back to the notebook. */
     const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
     links.each(link => link.on('show', () => link === links.front && show()))
-    app.commands.addCommand(PANEL, { label: 'Agent Panel', caption: 'Show the agent beside the notebook', icon: agentIcon, execute: turn })
-    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: () => Boolean(links.front?.state?.waits) })
-    links.changed.connect(() => app.commands.notifyCommandChanged(GO))
+    const waits = () => Boolean(links.front?.state?.waits)
+    app.commands.addCommand(PANEL, {
+      label: 'Agent Panel',
+      caption: () => (waits() ? WAITS : 'Show the agent beside the notebook'),
+      className: () => (waits() ? 'agentmagic-waits' : ''),
+      icon: agentIcon,
+      execute: turn
+    })
+    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: waits })
+    links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)
     else if (memory) void remember(memory, panel, show)
