@@ -332,14 +332,18 @@ class Chat:
         making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
         done, _ = await asyncio.wait((making,), timeout=SOON)
         if not done:
-            self.view.say("The output is attached when the cell that runs is over.")
+            self.view.say("The output is attached when the kernel is free.")
         try:
             attachments = tuple(await making)
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an output was not attached")
             self.view.complain(f"The output is not attached: {shown(said(error))}")
             return
+        finally:
+            if not done:
+                self.view.say("")
         if prompt:
+            await self.view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         elif len(self._attached.keys() | {one.told.written for one in attachments}) > commands.MOST_ATTACHED:
             self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")

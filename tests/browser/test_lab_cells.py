@@ -169,6 +169,16 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_and_by_click(open_note
     assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
 
 
+def test_a_turn_that_opens_the_panel_can_be_asked_for_approval_there(open_notebook):
+    notebook = open_notebook("play(calls('order', what='tea'), 'done')", "1 + 1")
+    notebook.run(1)
+    notebook.run(2)
+    editor(notebook, 2).click()
+    notebook.page.keyboard.press("Alt+Shift+E")
+    dock(notebook).get_by_role("button", name="Approve").first.click()
+    expect(dock(notebook).locator(".am-text")).to_have_text("done")
+
+
 def test_the_commands_are_in_the_palette_and_work_for_what_a_cell_shows(open_notebook):
     notebook = open_notebook("play('one')", "1 + 1", "x = 1")
     notebook.run(1)
