@@ -267,6 +267,9 @@ def test_what_is_attached_waits_in_the_box_and_goes_with_the_next_message_unless
     (turn,) = chat.session.turns
     assert [part.text for part in turn.prompt.parts] == ["What is it?", "a note"]
     assert page.blocks("values")[0]["values"][0][0] == "@out[1]"
+    page.act("rewrite", turn=0, text="What was it?")
+    page.until(lambda: page.texts("prompt") == ["What was it?"] and page.texts("text") == ["two"])
+    assert [part.text for part in chat.session.turns[0].prompt.parts] == ["What was it?", "a note"]
 
 
 def test_a_prompt_with_attachments_begins_a_turn_and_they_come_back_if_it_is_taken_back():
