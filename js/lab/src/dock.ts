@@ -1,7 +1,6 @@
 // Puts the docked panel into the right area, and the ways to it: a button, commands, keys, `%agent chat --dock`.
 import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { ICommandPalette } from '@jupyterlab/apputils'
-import { IStateDB } from '@jupyterlab/statedb'
 import { CommandRegistry } from '@lumino/commands'
 import { DockedPanel, WAITS } from './docked_panel'
 import { agentIcon } from './icon'
@@ -16,14 +15,13 @@ export const dock: JupyterFrontEndPlugin<void> = {
   description: 'The agent of a notebook, beside it.',
   autoStart: true,
   requires: [IKernelLinks],
-  optional: [ICommandPalette, ILabShell, ILayoutRestorer, IStateDB],
+  optional: [ICommandPalette, ILabShell, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     links: KernelLinks | null,
     palette: ICommandPalette | null,
     lab: ILabShell | null,
-    restorer: ILayoutRestorer | null,
-    memory: IStateDB | null
+    restorer: ILayoutRestorer | null
   ) => {
     if (!links) return
     const panel = new DockedPanel(links)
@@ -47,16 +45,15 @@ export const dock: JupyterFrontEndPlugin<void> = {
     links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)
-    else if (memory) void remember(memory, panel, show)
+    else void app.restored.then(() => remember(panel, show))
     hearKeys(app.commands)
   }
 }
 
 /** Shows the panel after a reload if it was open before: Notebook 7 does not remember what is in its right area. */
-async function remember(memory: IStateDB, panel: DockedPanel, show: () => void): Promise<void> {
-  const wasOpen = await memory.fetch(panel.id)
-  panel.shown.connect((_, isOpen) => void memory.save(panel.id, isOpen))
-  if (wasOpen === true) show()
+function remember(panel: DockedPanel, show: () => void): void {
+  if (localStorage.getItem(panel.id)) show()
+  panel.shown.connect((_, isOpen) => (isOpen ? localStorage.setItem(panel.id, 'open') : localStorage.removeItem(panel.id)))
 }
 
 /** Has the keys of our commands work in views too, where JupyterLab's are kept out. */
