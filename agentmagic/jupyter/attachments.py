@@ -103,14 +103,14 @@ class Attacher:
         """Return what the text of a cell, or of its output, became."""
         line = frames.counted(text.rstrip().count("\n") + 1, "line")
         if self.schema_only:
-            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"output:{name}")
-        return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"output:{name}")
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
+        return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
 
     def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
         """Return what an image that an output shows became. Raises UsageError."""
         line = f"{kind}, {frames.counted(len(data), 'byte')}"
         if self.schema_only:
-            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"output:{name}")
+            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         if not data.startswith((b"\x89PNG", b"\xff\xd8")):
             raise UsageError("it is no PNG and no JPEG")
         return self._media(written, name, data, kind, line)

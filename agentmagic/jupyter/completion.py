@@ -39,6 +39,8 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 # A brace or an @ that is still open at the cursor; an @ behind a word belongs to an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
+_ATTRIBUTE = re.compile(r"\{[^{}]*?\b([^\W\d]\w*)\.(\w*)$")
+_NUMBERED = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")
 _SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
 _RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 
@@ -229,15 +231,25 @@ class _Candidates:
         return (typed[-1], self._of_line(line_magic, typed)) if line_magic else ("", ())
 
     def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
-        """Return what may stand in a prompt: a variable behind a brace, a server or a resource behind an @."""
+        """Return what may stand in a prompt: an expression behind a brace, a value or a resource behind an @."""
         if brace := _BRACE.search(until):
             return brace[1], [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
+        if attribute := _ATTRIBUTE.search(until):
+            value = self._namespace.variables.get(attribute[1])
+            return attribute[2], [name for name in dir(value) if not name.startswith("_")] if value is not None else ()
+        if numbered := _NUMBERED.search(until):
+            return numbered[1], self._numbered(numbered[2])
         if server := _SERVER.search(until):
             found = [f"{name}:" for name in servers(CursorWord(self._namespace, server[1]))]
             return server[1], [*found, *self._namespace.attachable_names(), "out[", "In[", "error"]
         if resource := _RESOURCE.search(until):
             return resource[2], _resources(self._namespace, resource[1])
         return "", ()
+
+    def _numbered(self, name: str) -> Sequence[str]:
+        """Return the cells whose value, or whose code, can be attached."""
+        held: Any = self._namespace.variables.get("In" if name == "In" else "Out", {})
+        return [f"{name}[{number}]" for number in (range(1, len(held)) if name == "In" else held)]
 
     def _of_line(self, magic: "LineMagic", typed: Sequence[str]) -> Sequence[str]:
         moved, rest = magic.split(typed)

@@ -3,20 +3,20 @@
 import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from glob import escape
 from itertools import count
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TypeVar, Unpack, cast
 
 from agentmagic import settings
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, said
 from agentmagic.events import Event, HistoryCut, Intent, Planned, Routed, TurnFinished, TurnStarted
 from agentmagic.log import logger
-from agentmagic.messages import as_prompt
+from agentmagic.messages import Content, Prompt, as_prompt
 from agentmagic.plan import RESUMED, open_plan
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
@@ -332,14 +332,18 @@ class Chat:
         making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
         done, _ = await asyncio.wait((making,), timeout=SOON)
         if not done:
-            self.view.say("The output is attached when the cell that runs is over.")
+            self.view.say("The output is attached when the kernel is free.")
         try:
             attachments = tuple(await making)
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an output was not attached")
             self.view.complain(f"The output is not attached: {shown(said(error))}")
             return
+        finally:
+            if not done:
+                self.view.say("")
         if prompt:
+            await self.view.takes_clicks()  # the page may be drawing the panel just now, where questions are answered
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         elif len(self._attached.keys() | {one.told.written for one in attachments}) > commands.MOST_ATTACHED:
             self.view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
@@ -363,15 +367,20 @@ class Chat:
         return partial(self._context.copy().run, function)
 
     def _send(self, written: str, attached: Sequence[commands.Attachment] = (), **options: Unpack[TurnOptions]) -> Run:
-        prompt, values = self._notebook.prepare(self.session, written)
-        if attached:
-            prompt = [*as_prompt(prompt).parts, *(one.part for one in attached)]
-            values["values"] = (*values.get("values", ()), *(one.told for one in attached))
+        prompt, values = self._prepare(written, attached)
         return self._attend(partial(self.session.start, prompt, **{**options, **values}))
 
+    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnOptions]:
+        prompt, options = self._notebook.prepare(self.session, written)
+        if not attached:
+            return prompt, options
+        message, told = as_prompt(prompt), (*options.get("values", ()), *(one.told for one in attached))
+        message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
+        return message, {**options, "values": told}
+
     def _run_again(self, turn: int, written: str | None = None) -> Run:
-        prompt, options = (None, TurnOptions()) if written is None else self._notebook.prepare(self.session, written)
         before = [event for one in self.session.turns[turn : turn + 1] for event in one.events]
+        prompt, options = (None, TurnOptions()) if written is None else self._prepare(written, _attached(before))
         options["plan"] = any(isinstance(event, Routed | Planned) for event in before)
         self._keep_as_fork(turn)
         return self._attend(partial(self.session.edit, turn, prompt, **options))
@@ -427,6 +436,14 @@ class Chat:
                 change(action.server, (escape(action.name),))  # a pattern is taken, and a tool's name may look like one
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
+
+
+def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
+    """Return what was attached to a turn beside its text, which does not name it: these are the last parts."""
+    begun = next((event for event in events if isinstance(event, TurnStarted)), None)
+    told = [one for one in begun.values if one.written not in begun.prompt.text] if begun else []
+    parts = begun.prompt.parts[-len(told) :] if begun and told else ()
+    return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
 
 
 def _name(model: str | Model | None) -> str:

@@ -119,7 +119,7 @@ export class Head {
     this.#free.addEventListener("keydown", (event) => this.#named(event))
     this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
-    this.element = h("header", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs)
+    this.element = h("div", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs)
     pages[0]?.append(this.#sure)
     this.show(0)
   }

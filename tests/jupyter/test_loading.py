@@ -138,6 +138,9 @@ def test_tab_completes_options_subcommands_sessions_models_and_variables(fresh):
     fresh.run("from agentmagic import tool\n@tool\ndef add(): ...\n@tool\ndef sub(): ...")
     assert fresh.complete("%%agent --tools add,s") == ["add,sub"]
     assert fresh.complete("%%agent\nHow are the {sal") == ["sales"]
+    fresh.run("city = 'Rome'\ncity")
+    assert fresh.complete("%%agent\nHow is {1 + city.isd") == ["isdecimal", "isdigit"]
+    assert any(one.startswith("out[") for one in fresh.complete("%%agent\nHow is @out["))
 
 
 def test_help_is_printed_and_nothing_is_asked(fresh):

@@ -252,7 +252,7 @@ def test_messages_that_wait_are_taken_back_with_their_words():
 
 
 def attachment(name):
-    return Attachment(PromptValue(name, "text", "3 lines", 3, "a note"), Resource(f"output:{name}", name, "", "a note"))
+    return Attachment(PromptValue(name, "text", "3 lines", 3, "a note"), Resource(f"cell:{name}", name, "", "a note"))
 
 
 def test_what_is_attached_waits_in_the_box_and_goes_with_the_next_message_unless_it_is_removed():
@@ -267,6 +267,9 @@ def test_what_is_attached_waits_in_the_box_and_goes_with_the_next_message_unless
     (turn,) = chat.session.turns
     assert [part.text for part in turn.prompt.parts] == ["What is it?", "a note"]
     assert page.blocks("values")[0]["values"][0][0] == "@out[1]"
+    page.act("rewrite", turn=0, text="What was it?")
+    page.until(lambda: page.texts("prompt") == ["What was it?"] and page.texts("text") == ["two"])
+    assert [part.text for part in chat.session.turns[0].prompt.parts] == ["What was it?", "a note"]
 
 
 def test_a_prompt_with_attachments_begins_a_turn_and_they_come_back_if_it_is_taken_back():
@@ -280,6 +283,21 @@ def test_a_prompt_with_attachments_begins_a_turn_and_they_come_back_if_it_is_tak
     page.act("withdraw")
     page.until(lambda: page.given_back == ["Explain it."] and page.state["attached"] == [["@out[1]", "3 lines"]])
     turn.cancel()
+
+
+def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():
+    page, _, chat = opened(session_of("one"))
+    go = threading.Event()
+
+    def make():
+        assert go.wait(PATIENCE)
+        return [attachment("@out[1]")]
+
+    chat.attach(make)
+    page.until(lambda: page.said == ["The output is attached when the kernel is free."])
+    go.set()
+    page.until(lambda: page.state.get("attached"))
+    assert page.said[-1] == ""
 
 
 def test_an_output_that_cannot_be_attached_is_told():

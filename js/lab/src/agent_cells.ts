@@ -3,7 +3,7 @@ import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { ICellModel } from '@jupyterlab/cells'
 import { CodeEditor } from '@jupyterlab/codeeditor'
 import { EditorExtensionRegistry, IEditorExtensionRegistry, IEditorLanguageRegistry } from '@jupyterlab/codemirror'
-import { Language, LanguageSupport, defineLanguageFacet } from '@codemirror/language'
+import { Language, LanguageSupport } from '@codemirror/language'
 import { Compartment, Extension, Prec } from '@codemirror/state'
 import { EditorView, ViewPlugin, ViewUpdate } from '@codemirror/view'
 import { Parser, parseMixed } from '@lezer/common'
@@ -65,11 +65,11 @@ function following(load: () => Promise<Extension>): Extension {
 
 async function support(languages: IEditorLanguageRegistry): Promise<Extension> {
   const [markdown, python] = await Promise.all(['text/x-ipythongfm', 'text/x-ipython'].map(mime => languages.getLanguage(mime)))
-  const parser = markdown?.support?.language.parser as MarkdownParser | undefined
   const inner = python?.support?.language.parser
-  if (!parser?.configure || !inner) return []
-  const mixed = parser.configure(config(inner))
-  return new LanguageSupport(new Language(defineLanguageFacet(), mixed, [], 'agentmagic'))
+  if (!markdown?.support || !inner) return []
+  const parser = markdown.support.language.parser as MarkdownParser
+  const { data } = markdown.support.language
+  return new LanguageSupport(new Language(data, parser.configure(config(inner)), [], 'agentmagic'))
 }
 
 /** What a prompt has beside Markdown. */
