@@ -27,6 +27,7 @@ from agentmagic.text import cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
+from agentmagic.widgets.inspector import page_of
 from agentmagic.widgets.static_html import Publish, SessionHtml
 from agentmagic.widgets.sync import ServerRow, State
 from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
@@ -225,7 +226,7 @@ class Chat:
                 self.view.say(shown(done))
         self.refresh()
 
-    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911  (one arm for each action)
+    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
             case page.SendPrompt():
@@ -245,6 +246,8 @@ class Chat:
                 return await self._do_with_notebook(action)
             case page.ClearSession():
                 return self.session.clear()
+            case page.InspectTurn():
+                return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
             case page.UndoClear():
                 return None if self.session.turns else void(self.session.undo())
             case page.UndoChange() | page.RedoChange():

@@ -132,6 +132,13 @@ class ClearSession(PageMessage):
     type: Literal["clear"] = "clear"
 
 
+class InspectTurn(PageMessage):
+    """Send what a turn sent and received; turns count from 1 here, 0 is the last."""
+
+    type: Literal["inspect"] = "inspect"
+    turn: TurnNumber
+
+
 class UndoClear(PageMessage):
     """Bring the cleared conversation back."""
 
@@ -231,6 +238,7 @@ SessionAction = (
     | RewriteTurn
     | ForkSession
     | ClearSession
+    | InspectTurn
     | UndoClear
     | UndoChange
     | RedoChange
