@@ -12,6 +12,7 @@ from agentmagic import doctor, settings
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
+from agentmagic.run_log import RunLog
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +31,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    command = commands.add_parser(
+        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; sum them up"
+    )
+    command.add_argument("file", type=Path, nargs="+")
+    command.set_defaults(carry_out=_handed_in)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -80,6 +86,13 @@ def _doctor(_options: Any) -> int:
     findings = list(doctor.examine())
     _print(map(str, findings))
     return int(any(one.health == "missing" for one in findings))
+
+
+def _handed_in(options: Any) -> int:
+    """Print what is in each file; 1 if one is damaged."""
+    logs = {file: RunLog.read(file) for file in options.file}
+    _print(f"{file}: {f'damaged: {log.damage}.' if log.damage else log.summary}" for file, log in logs.items())
+    return int(any(log.damage for log in logs.values()))
 
 
 def _run(options: Any) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema
@@ -289,14 +290,15 @@ class Connections:
     def model(self, agent: Agent) -> Model:
         """Return the model that an agent would use: `AGENTMAGIC_MODEL` before the recipe's before the default.
 
-        Raises UnknownModel, MissingExtra, and AuthenticationMissing if none is chosen and no key is set.
+        Raises UnknownModel, MissingExtra, AuthenticationMissing if none is chosen and no key is set, and UsageError for
+        a model that the class does not allow.
         """
         chosen = settings.model_override() or agent.model or choose_default()
-        if not isinstance(chosen, str):
-            return chosen
-        if chosen not in self._models:
+        if isinstance(chosen, str) and chosen not in self._models:
             self._models[chosen] = resolve(chosen)
-        return self._models[chosen]
+        model = self._models[chosen] if isinstance(chosen, str) else chosen
+        class_settings().check_model(model.name)
+        return model
 
     def notes(self, agent: Agent, model: Model) -> list[str]:
         """Return what the user should know of an agent's model, each note once.

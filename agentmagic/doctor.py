@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from agentmagic import settings
+from agentmagic.class_settings import VARIABLE, class_settings
 from agentmagic.errors import AgentMagicError
 from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import Provider, providers
@@ -52,6 +53,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _jupyter, _extensions, _keys, _local)
     for check in checks:
         yield from check()
+    yield from _class()
     yield from _servers(place)
     yield from _folders(place)
 
@@ -174,6 +176,16 @@ def _local() -> Iterator[Finding]:
         yield Finding("note", about, f"{shlex.quote(sys.executable)} -c {shlex.quote(FETCH)}")
     else:
         yield Finding("ok", f"local: its weights are in {weights}.")
+
+
+def _class() -> Iterator[Finding]:
+    try:
+        bounds = class_settings()
+    except AgentMagicError as error:
+        yield Finding("missing", str(error), f"correct the file, or unset {VARIABLE}")
+        return
+    if bounds.file is not None:
+        yield Finding("ok", f"The settings of the class: {bounds.file}.")
 
 
 def _servers(place: Path) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from agentmagic.agent import Agent, Connections, Output, check_limit
 from agentmagic.approval.approvals import Approvals
+from agentmagic.class_settings import class_settings
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import (
@@ -124,6 +125,7 @@ class Session:
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
+        class_settings()  # read now, before the notebook can go to another folder
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
@@ -571,8 +573,8 @@ class Session:
         self._notices.extend(Notice("info", words) for words in infos)
         self._notices.extend(Notice("warning", words) for words in warnings)
         budgets = (
-            Budget("turn", recipe.max_cost, recipe.max_tokens),
-            Budget("session", self.max_cost, self.max_tokens, self._spent),
+            _budget("turn", recipe.max_cost, recipe.max_tokens),
+            _budget("session", self.max_cost, self.max_tokens, self._spent),
         )
         return TurnContext(
             recipe,
@@ -683,6 +685,13 @@ class Session:
         state = ", running" if self.running else ""
         turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
         return f"<Session {clip(str(model or 'default model'), 100)}: {turns}, {len(self.messages)} messages{state}>"
+
+
+def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
+    """Return a budget within that of the class. Raises UsageError if it is wider."""
+    capped = partial(class_settings().capped, session=of == "session")
+    tokens = capped("max_tokens", max_tokens)
+    return Budget(of, capped("max_cost", max_cost), None if tokens is None else int(tokens), before)
 
 
 _DEFAULTS: TurnOptions = {

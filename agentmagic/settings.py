@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentmagic import secrets
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import AuthenticationMissing, UsageError
 from agentmagic.text import cut_middle
 
@@ -64,16 +65,18 @@ def permission_override() -> Permission | None:
 
 
 def replay_override() -> Replay | None:
-    """Return the mode that `AGENTMAGIC_REPLAY` puts in place of every other, if any.
+    """Return the mode that `AGENTMAGIC_REPLAY`, or the class, puts in place of every other, if any.
 
-    Raises UsageError where it is no mode.
+    Raises UsageError where it is no mode, or not that of the class.
     """
+    bounds = class_settings()
     value = variable(REPLAY)
     if value is None:
-        return None
+        return cast("Replay | None", bounds.replay)
     if value not in MODES:
         message = f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}."
         raise UsageError(message)
+    bounds.check_mode(value)
     return value
 
 
@@ -99,7 +102,9 @@ def overrides(model: str) -> list[str]:
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
     if permission := permission_override():
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
-    if (mode := replay_override()) and mode not in ("live", "replay"):  # the output of a replay is the recorded one
+    if (
+        variable(REPLAY) and (mode := replay_override()) and mode not in ("live", "replay")
+    ):  # the output of a replay is the recorded one
         said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return said
 

@@ -13,14 +13,24 @@ The model that plays a script is `agentmagic.ScriptedModel`.
 import asyncio
 import re
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Self, cast
 
 from agentmagic.errors import AgentMagicError, UsageError
-from agentmagic.events import Event, PartDelta, PartFinished, PartStarted, RunResult, ToolFinished, ToolStarted
+from agentmagic.events import (
+    Event,
+    PartDelta,
+    PartFinished,
+    PartStarted,
+    RunResult,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
 from agentmagic.messages import Media, Message, Part, Reasoning, Resource, Role, Text, ToolCall, ToolResult, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.run import Run
@@ -141,6 +151,19 @@ class CheckFailed(AssertionError):
         return [f"{type(self).__name__}: {self}"]
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One check that was made: what was checked or failed, and the prompt of the turn."""
+
+    words: str
+    passed: bool
+    prompt: str
+
+
+CHECKED: deque[Checked] = deque(maxlen=1_000)
+"""The checks of this process, for the run that is handed in; the last ones."""
+
+
 class Check:
     """What a turn is checked for. Each method returns the check itself, or raises CheckFailed, an AssertionError.
 
@@ -238,10 +261,16 @@ class Check:
 
     def _pass(self, words: str) -> Self:
         self._passed.append(words)
+        self._keep(words, passed=True)
         return self
+
+    def _keep(self, words: str, *, passed: bool) -> None:
+        started = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
+        CHECKED.append(Checked(words, passed, started.prompt.text if started else ""))
 
     def _fail(self, words: str) -> Self:
         __tracebackhide__ = True
+        self._keep(words, passed=False)
         raise CheckFailed(redact(f"{words} Hint: {self._hint}" if self._hint else words))
 
 

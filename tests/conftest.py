@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from agentmagic import secrets
+from agentmagic.class_settings import class_settings
 from agentmagic.providers.registry import providers
 
 HERE = Path(__file__).parent
@@ -88,6 +89,7 @@ settings.load_profile("tests")
 def clean_environment(monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in os.environ if name.startswith(PERSONAL)]:
         monkeypatch.delenv(name)
+    class_settings.cache_clear()
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setattr(secrets, "_registry", secrets._Registry())
     monkeypatch.setattr(secrets, "_names", secrets._names.copy())

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, checked
+from agentmagic.class_settings import class_settings
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.runtime.engine import engine, void
@@ -212,6 +213,10 @@ class Gate:
         override = settings.permission_override()
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
+        bounds = class_settings()
+        bound = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code)
+        if bound == "deny":
+            return Decision("deny", bounds.denied(code=code), default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
@@ -223,6 +228,8 @@ class Gate:
             voices = (Voice("ask" if code or (asks and word == "ask") else "allow", DEFAULT),)
         elif voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=False)
+        if bound == "ask":
+            voices = tuple(replace(one, verdict="ask") for one in voices)
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)

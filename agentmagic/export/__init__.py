@@ -42,7 +42,7 @@ def save(
             raise UsageError(message)
         text = _written(form, tuple(turns), tools)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, text)
+        replace_file(target, text)
     except OSError as error:
         raise _not_written(target, error) from error
     return target
@@ -74,7 +74,7 @@ def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
             return to_json(turns)
 
 
-def _replace(target: Path, text: str) -> None:
+def replace_file(target: Path, text: str) -> None:
     """Write a file beside its place and move it there, so that no reader sees half of it."""
     beside = target.with_name(f".{uuid.uuid4().hex}.tmp")
     try:

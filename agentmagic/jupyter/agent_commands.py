@@ -21,6 +21,7 @@ from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, check_name
 from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.jupyter.options import Arg, Ask, Command, LineMagic, SessionName
+from agentmagic.run_log import hand_in
 from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
 from agentmagic.widgets import commands
@@ -274,6 +275,21 @@ class AgentCommands:
         file = self._export_file(target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
 
+    def hand_in(
+        self,
+        *,
+        target: Annotated[str, Arg("FILE", "the file to hand in; .yaml by custom", complete=folders)],
+        overwrite: Annotated[bool, Arg("--overwrite", "replace the file if it is there")] = False,
+    ) -> str:
+        """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
+        file = self._new_file(file_of(target), target, overwrite=overwrite)
+        notebook = self._namespace.place().notebook
+        try:
+            summary = hand_in(file, self._namespace.sessions(), notebook.name if notebook is not None else "")
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another place.") from error
+        return f"Written to {relative_path(file)}: {summary}"
+
     def cassette(
         self,
         *,
@@ -362,11 +378,15 @@ class AgentCommands:
         )
 
     def _export_file(self, written: str, *, overwrite: bool) -> Path:
-        """Return the file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
+        """Return the file to export to. Raises UsageError for an unknown form, and for a file that must stay."""
         from agentmagic.export import form_of
 
         target = file_of(written)
         form_of(target)  # refuses an unknown form before it speaks of the file
+        return self._new_file(target, written, overwrite=overwrite)
+
+    def _new_file(self, target: Path, written: str, *, overwrite: bool) -> Path:
+        """Return a file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
         if not target.exists():
             return target
         notebook = self._namespace.place().notebook
@@ -425,6 +445,7 @@ AGENT_COMMANDS: dict[str, Command] = {
     "save": AgentCommands.save,
     "fork": AgentCommands.fork,
     "export": AgentCommands.export,
+    "hand-in": AgentCommands.hand_in,
     "cassette": AgentCommands.cassette,
     "record": AgentCommands.record,
     "replay": AgentCommands.replay,

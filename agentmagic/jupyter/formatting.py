@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentmagic import settings
 from agentmagic.approval.policy import PolicyLike, policy_of
+from agentmagic.class_settings import class_settings
 from agentmagic.display.words import cost
 from agentmagic.events import (
     Event,
@@ -100,6 +101,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("tool calls", f"{session.tool_calls}, {session.tool_failures} failed"),
         ("usage", usage(session.usage)),
         ("permission", _permission(session.agent.permission)),
+        ("class", "" if (file := class_settings().file) is None else f"bound by {relative_path(file)}"),
         ("cassette", _cassette(session)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),

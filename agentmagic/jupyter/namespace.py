@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
@@ -140,6 +141,7 @@ class Namespace:
 
     def choose(self, mode: Replay) -> None:
         """Use the cassette in this mode in all sessions of the notebook."""
+        class_settings().check_mode(mode)
         self._mode = mode
         for session in self.sessions().values():
             session.deck.choose(mode)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
 from agentmagic.messages import Message, Text
@@ -86,6 +87,7 @@ class Deck:
         if mode not in MODES:
             message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
             raise UsageError(message)
+        class_settings().check_mode(mode)
         self._mode = mode
         self.forked = False
 
@@ -107,6 +109,8 @@ class Deck:
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
+        if mode is not None:
+            class_settings().check_mode(mode)
         self.playing = playing = settings.replay_override() or mode or self.mode
         if playing == "live":
             return None

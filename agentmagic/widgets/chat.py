@@ -28,6 +28,7 @@ from agentmagic.text import cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
+from agentmagic.widgets.inspector import page_of
 from agentmagic.widgets.static_html import Publish, SessionHtml
 from agentmagic.widgets.sync import ServerRow, State
 from agentmagic.widgets.turn_queue import SOON, QueuedTurn, TurnQueue
@@ -269,6 +270,8 @@ class Chat:
                 return await self._do_with_notebook(action)
             case page.ClearSession():
                 return self.session.clear()
+            case page.InspectTurn():
+                return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
             case page.UndoClear():
                 return None if self.session.turns else void(self.session.undo())
             case page.UndoChange() | page.RedoChange():

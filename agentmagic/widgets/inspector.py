@@ -6,7 +6,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from markupsafe import Markup
@@ -31,6 +31,8 @@ LONGEST_TEXT = 4_000
 """Characters that are shown of one text of a request or a response."""
 MOST_CHUNKS = 200
 """Chunks that are shown of a response: half of them the first ones, half the last."""
+LONGEST_SENT = 200_000
+"""Characters of a request, and of a response, that a page is sent."""
 BAR = 30
 """Characters of a bar in a terminal."""
 
@@ -130,42 +132,6 @@ class Inspection:
                 found.append(replace(one, sent=sent, received=received))
         note = "" if found else f"{written!r} occurs in no request and no response of this turn."
         return replace(self, requests=tuple(found), note=note, searched=written)
-
-    def page(self) -> dict[str, Any]:
-        """Return the inspection as JSON for the panel."""
-        whole = self.length or 1.0
-        bars = [
-            {
-                "name": bar.name,
-                "depth": bar.depth,
-                "start": bar.start / whole,
-                "share": bar.seconds / whole,
-                "time": words.duration(bar.seconds) if bar.seconds else "",
-                "failed": bar.failed,
-            }
-            for bar in self.bars
-        ]
-        requests = [
-            {
-                "title": one.title,
-                "tokens": dict(one.tokens),
-                "counted": one.counted,
-                "sent": one.sent_text,
-                "sent_note": one.sent_note,
-                "received": "\n".join(one.received),
-                "received_note": one.received_note,
-            }
-            for one in self.requests
-        ]
-        share = self.used / self.window if self.window else 0.0
-        return {
-            "heading": self.heading,
-            "meter": self.meter,
-            "share": min(share, 1.0),
-            "bars": bars,
-            "requests": requests,
-            "note": self.note,
-        }
 
     # -- as text -------------------------------------------------------------------------------
 
@@ -281,6 +247,37 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
     window, bars = info(model).window, tuple(_bars(turn.events))
     prompt = one_line(shown(redact(turn.prompt.text)), 80)
     return Inspection(number, prompt, model, used, window, bars, requests, note, times=times)
+
+
+def page_of(session: Session, number: int) -> dict[str, Any]:
+    """Return a turn as JSON for the panel, 0 for the last one."""
+    turns = len(session.turns)
+    if not turns or number > turns:
+        note = "There are no turns yet." if not turns else "That turn is gone."
+        nothing: dict[str, Any] = {"heading": "", "meter": "", "share": 0, "bars": [], "requests": [], "note": note}
+        return {"turn": 0, "turns": turns, **nothing}
+    found = inspect_turn(session, number or None)
+    whole = found.length or 1.0
+    bars = [
+        {
+            **asdict(bar),
+            "start": bar.start / whole,
+            "share": bar.seconds / whole,
+            "time": words.duration(bar.seconds) if bar.seconds else "",
+        }
+        for bar in found.bars
+    ]
+    requests = [
+        {
+            **asdict(one),
+            "sent": cut(one.sent_text, LONGEST_SENT),
+            "received": cut("\n".join(one.received), LONGEST_SENT),
+        }
+        for one in found.requests
+    ]
+    share = min(found.used / found.window, 1.0) if found.window else 0.0
+    about = {"turn": found.number, "turns": turns, "heading": found.heading, "meter": found.meter, "share": share}
+    return {**about, "bars": bars, "requests": requests, "note": found.note}
 
 
 def tokens_used(turn: Turn) -> int:

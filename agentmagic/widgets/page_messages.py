@@ -143,6 +143,13 @@ class ClearSession(PageMessage):
     type: Literal["clear"] = "clear"
 
 
+class InspectTurn(PageMessage):
+    """Send what a turn sent and received; turns count from 1 here, 0 is the last."""
+
+    type: Literal["inspect"] = "inspect"
+    turn: TurnNumber
+
+
 class UndoClear(PageMessage):
     """Bring the cleared conversation back."""
 
@@ -243,6 +250,7 @@ SessionAction = (
     | RewriteTurn
     | ForkSession
     | ClearSession
+    | InspectTurn
     | UndoClear
     | UndoChange
     | RedoChange

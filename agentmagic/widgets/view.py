@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
@@ -157,6 +157,10 @@ class View(AnyWidget):
     def say(self, words: str) -> None:
         """Say what was done where nothing else shows it; from any thread."""
         self._deliver(lambda: [{"said": words}])
+
+    def show_inspection(self, found: Mapping[str, object]) -> None:
+        """Send what a turn sent and received, once, to the pages that asked for it; from any thread."""
+        self._deliver(lambda: [{"inspection": found}])
 
     def flush(self) -> None:
         """Send what has changed now, rather than with the next frame; from any thread."""

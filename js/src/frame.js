@@ -4,6 +4,7 @@ import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
 import { button, h, icon, iconButton, ICONS, isFocused, menu, put, recalling, say, Suggestions, writingBox } from "./dom.js"
+import { Inspector } from "./inspector.js"
 import { drawServers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
@@ -94,6 +95,9 @@ function onOneLine({ arguments: pairs, note }) {
   return note || line.length > LONGEST_ARGUMENTS || line.includes("\n") ? null : line
 }
 
+/** The place of the inspector among the tabs. */
+const INSPECTOR = 2
+
 /** The panel's head and tabs; `pages` are shown one at a time. */
 export class Head {
   #title = h("h2", { class: "am-title" })
@@ -111,13 +115,14 @@ export class Head {
   #said = ""
   #rows = ""
 
-  /** @param {Desk} desk @param {HTMLElement[]} pages of chat and servers @param {string} name unique in the page */
+  /** @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page */
   constructor(desk, pages, name) {
     this.desk = desk
     this.pages = pages
+    this.inspector = new Inspector(/** @type {HTMLElement} */ (pages[INSPECTOR]), desk)
     this.#model.addEventListener("change", () => (this.#model.value === OTHER ? this.#nameModel() : desk.act({ type: "model", name: this.#model.value })))
     this.#free.addEventListener("keydown", (event) => this.#named(event))
-    this.tabs = ["Chat", "Servers"].map((title, place) => this.#tab(title, place, name))
+    this.tabs = ["Chat", "Servers", "Inspector"].map((title, place) => this.#tab(title, place, name))
     put(this.#tabs, ...this.tabs)
     this.element = h("div", {}, h("div", { class: "am-head" }, this.#chats, this.#model, this.#free, this.#cost, this.#menu), this.#tabs)
     pages[0]?.append(this.#sure)
@@ -236,7 +241,8 @@ export class Head {
   /** @param {KeyboardEvent} event */
   #step(event) {
     if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return
-    this.show(1 - this.#shown)
+    const step = event.key === "ArrowRight" ? 1 : this.tabs.length - 1
+    this.show((this.#shown + step) % this.tabs.length)
     this.tabs[this.#shown]?.focus()
   }
 
@@ -248,6 +254,7 @@ export class Head {
       tab.tabIndex = place === shown ? 0 : -1
     })
     this.pages.forEach((page, place) => (page.hidden = place !== shown))
+    this.inspector.show(shown === INSPECTOR)
   }
 }
 

@@ -43,6 +43,7 @@ export class View {
       complain: (words) => this.#say(this.#problem, words),
       giveBack: (prompt) => this.composer?.giveBack(prompt),
       tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), this.#say(this.#told, words)),
+      inspected: (found) => this.head?.inspector.receive(found),
       expecting: () => Boolean(this.#known.state.running),
     })
     const panel = model.get("home") === "panel"
@@ -107,12 +108,13 @@ export class View {
     const end = toTheEnd(this.log.element, () => this.log.follow())
     const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-servers" })
-    this.head = new Head(this.#desk(), [chat, servers], name)
+    const inspector = h("div", { class: "am-servers am-inspector" })
+    this.head = new Head(this.#desk(), [chat, servers, inspector], name)
     chat.append(above.element, this.#note, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
-    const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, this.#problem, this.#told)
+    const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#problem, this.#told)
     return this.#root(panel, pin)
   }
 
@@ -182,6 +184,7 @@ export class View {
   #announceEnd(block) {
     const words = block?.kind === "footer" && ended(block)
     if (words) this.#heard.textContent = words
+    if (words) this.head?.inspector.turnOver()
   }
 
   #drawState() {

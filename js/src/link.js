@@ -1,5 +1,5 @@
 // The wire: brings the kernel's messages into their order and asks for what is missing.
-/** @import { Frame, Message, Piece, Snapshot, UpToDate } from "./types.js" */
+/** @import { Frame, Inspection, Message, Piece, Snapshot, UpToDate } from "./types.js" */
 
 const FIRST_WAIT = 60
 const LONGEST_WAIT = 10_000
@@ -17,6 +17,7 @@ const MOST_UNFINISHED = 8
  * @property {(words: string) => void} complain of what the kernel refused
  * @property {(prompt: string) => void} giveBack what was not sent
  * @property {(words: string) => void} tell what the kernel did
+ * @property {(found: Inspection) => void} inspected what a turn sent and received
  * @property {(heard: boolean) => void} answered whether the kernel answers; said again with every answer
  * @property {() => boolean} expecting whether more is to come: then silence is looked into
  * @property {(callback: () => void, wait: number) => any} [later] setTimeout, but for tests
@@ -76,6 +77,8 @@ export class Link {
       this.ends.giveBack(message.unsent)
     } else if ("said" in message) {
       this.ends.tell(message.said)
+    } else if ("inspection" in message) {
+      this.ends.inspected(message.inspection)
     } else if ("view" in message) {
       if (message.view === this.name) this.#answered(message)
     } else if (message.n > this.#number) {

@@ -212,7 +212,43 @@ export interface Said {
   said: string
 }
 
-export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Unsent | Said
+/** A step or a call on the timeline, in shares of the whole. */
+export interface Bar {
+  name: string
+  depth: number
+  start: number
+  share: number
+  time: string
+  failed: boolean
+}
+
+export interface InspectedRequest {
+  title: string
+  tokens: Record<string, number>
+  counted: string
+  sent: string
+  sent_note: string
+  received: string
+  received_note: string
+}
+
+/** What a turn sent and received; `turn` counts from 1 and is 0 where there is none. */
+export interface Inspection {
+  turn: number
+  turns: number
+  heading: string
+  meter: string
+  share: number
+  bars: Bar[]
+  requests: InspectedRequest[]
+  note: string
+}
+
+export interface Inspected {
+  inspection: Inspection
+}
+
+export type Message = Frame | Snapshot | UpToDate | Piece | Problem | Unsent | Said | Inspected
 
 /** What a person does: the messages that agentmagic/widgets/commands.py reads. */
 export type Action =
@@ -230,6 +266,7 @@ export type Action =
   | { type: "rewrite"; turn: number; text: string }
   | { type: "fork"; turn: number }
   | { type: "clear" }
+  | { type: "inspect"; turn: number }
   | { type: "undo" }
   | { type: "back" }
   | { type: "redo" }

@@ -14,6 +14,7 @@ function linked({ expecting = false } = {}) {
     complain: (words) => seen.complaints.push(words),
     giveBack: (prompt) => seen.back.push(prompt),
     tell: (words) => seen.told.push(words),
+    inspected: () => {},
     answered: (is) => seen.answered.push(is),
     expecting: () => expecting,
     later: (callback, wait) => {

@@ -272,6 +272,24 @@ def test_the_servers_tab_disconnects_connects_and_takes_tools_away(open_panel):
     panel.button("Disconnect raw").wait_for()
 
 
+def test_the_inspector_shows_what_the_last_turn_sent_and_follows_the_next(open_panel):
+    panel = open_panel("play('one', 'two')")
+    panel.send("hello there")
+    panel.turns(1)
+    panel.box.get_by_role("tab", name="Chat").press("ArrowLeft")
+    panel.wait_for("Turn 1, scripted:script: hello there")
+    panel.box.get_by_role("searchbox").focus()
+    panel.page.keyboard.type("hello")
+    panel.wait_for('"text": "hello there"')
+    panel.box.get_by_role("tab", name="Chat").click()
+    panel.send("and now")
+    panel.turns(2)
+    panel.box.get_by_role("tab", name="Inspector").click()
+    panel.wait_for("Turn 2, scripted:script: and now")
+    panel.button("Earlier turn").press("Enter")
+    panel.wait_for("Turn 1, scripted:script: hello there")
+
+
 def test_what_was_cleared_comes_back_by_a_click_and_what_runs_again_is_kept_as_a_fork(open_panel):
     panel = open_panel("play('one', 'two', 'one again')", "[turn.answer for turn in agent_2.turns]")
     for number, text in enumerate(("first", "second"), 1):

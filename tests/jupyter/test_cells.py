@@ -438,6 +438,17 @@ def test_show_tells_what_would_be_sent_and_calls_nothing(kernel):
     assert kernel.value("len(model.requests), len(agent.messages)") == "(0, 0)"
 
 
+def test_hand_in_writes_the_run_with_its_checks_and_keeps_a_file_that_is_there(kernel, tmp_path):
+    kernel.run("play('three')")
+    kernel.run("%%agent\nAdd 1 and 2.")
+    kernel.run("from agentmagic.testing import check\ncheck(agent).answered('three')")
+    target = tmp_path / "run.yaml"
+    said = kernel.run(f"%agent hand-in {target}").stream
+    assert "1 check passed, 0 failed." in said
+    assert "Add 1 and 2." in target.read_text(encoding="utf-8")
+    assert "is there already" in kernel.run(f"%agent hand-in {target}").error
+
+
 def test_inspect_shows_what_a_turn_sent_and_received(kernel):
     kernel.run(ADD)
     kernel.run("play(calls('add', a=1, b=2), 'three')")

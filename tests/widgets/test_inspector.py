@@ -10,7 +10,7 @@ from agentmagic.providers import traffic
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.secrets import register_secret
 from agentmagic.testing import run
-from agentmagic.widgets.inspector import MOST_CHUNKS, inspect_turn
+from agentmagic.widgets.inspector import MOST_CHUNKS, inspect_turn, page_of
 from tests.contracts.conversing import Conversations, every_api, one_api
 from tests.providers.strict.script import Answer, Call, Fault, say
 from tests.turns import calls, scripted
@@ -81,7 +81,7 @@ def test_a_secret_is_blanked_on_both_ways_also_if_chunks_split_it(conversation, 
         seen = inspect_turn(talk.session)
     assert SECRET not in repr(seen)
     assert SECRET not in seen._repr_html_()
-    assert SECRET not in json.dumps(seen.page())
+    assert SECRET not in json.dumps(page_of(talk.session, 0))
     assert "battery" not in repr(seen)
 
 

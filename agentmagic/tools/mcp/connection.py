@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
 from agentmagic.text import one_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import content, limits, server_errors, trust
-from agentmagic.tools.mcp.config import ServerConfig, Unreadable
+from agentmagic.tools.mcp.config import Http, ServerConfig, Stdio, Unreadable
 from agentmagic.tools.mcp.pending import Host, PendingCallers
 from agentmagic.tools.mcp.server_requests import ServerRequests
 from agentmagic.tools.mcp.session_task import SessionTask, warm
@@ -227,6 +228,7 @@ class Connection:
             config = entry.again()
             self._configure(replace(config, allow=(*config.allow, *self.config.allow)))
         self._check_readable()
+        self._check_class()
         origin = self.config.origin
         if origin is None or await asyncio.to_thread(self._store.approved, origin):
             return
@@ -247,6 +249,19 @@ class Connection:
         if isinstance(entry := self.config.transport, Unreadable):
             self.error = redact(f"The MCP server {self.name!r} cannot be used: {entry.problem}")
             self.state = "failed"
+            raise ServerError(self.error)
+
+    def _check_class(self) -> None:
+        """Raise ServerError for a program or an address that the class does not allow."""
+        match self.config.transport:
+            case Stdio(command=command, args=args):
+                address = " ".join((command, *args))
+            case Http(url=url):
+                address = url
+            case _:
+                return
+        if problem := class_settings().server_problem(address):
+            self.error, self.state = f"The MCP server {self.name!r} was not started: {problem}", "failed"
             raise ServerError(self.error)
 
     def approve(self) -> None:

@@ -172,3 +172,30 @@ SERVERS = [
         "tools": [],
     },
 ]
+
+
+INSPECTION = {
+    "turn": 2,
+    "turns": 2,
+    "heading": "Turn 2, openai:gpt-5.4: What time is it?",
+    "meter": "1,234 tokens of the window of 272,000 (0.5%)",
+    "share": 0.005,
+    "bars": [
+        {"name": "Step 1", "depth": 0, "start": 0.0, "share": 0.5, "time": "0.8 s", "failed": False},
+        {"name": "clock", "depth": 1, "start": 0.5, "share": 0.1, "time": "0.2 s", "failed": True},
+        {"name": "Step 2", "depth": 0, "start": 0.6, "share": 0.4, "time": "0.7 s", "failed": False},
+    ],
+    "requests": [
+        {
+            "title": f"Step {number}",
+            "tokens": {"instructions": 20, "tools": 200, "history": 40, "results": 12, "prompt": 30},
+            "counted": "; the provider counted 300 in, 20 out",
+            "sent": '{\n  "model": "gpt-5.4",\n  "input": "' + words + '"\n}',
+            "sent_note": "POST https://api.openai.com/v1/responses",
+            "received": '{"type": "response.created"}\n{"delta": "' + words + '"}',
+            "received_note": "Status 200.",
+        }
+        for number, words in ((1, "what time"), (2, "it is noon"))
+    ],
+    "note": "",
+}

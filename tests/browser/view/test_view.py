@@ -420,6 +420,30 @@ def test_the_servers_tab_connects_disconnects_and_switches_tools(stage):
     ]
 
 
+def test_the_inspector_asks_when_it_is_opened_and_a_search_filters_what_it_shows(stage):
+    stage.show(Feed(), servers=scenes.SERVERS)
+    stage.receive({"inspection": scenes.INSPECTION})
+    assert stage.sent() == []
+    assert stage.page.locator(".am-exchange").count() == 0  # nobody asked
+    stage.page.get_by_role("tab", name="Chat").focus()
+    press(stage, "ArrowRight", "ArrowRight")
+    assert stage.sent() == [{"type": "inspect", "turn": 0}]
+    stage.receive({"inspection": scenes.INSPECTION})
+    inspector = stage.page.get_by_role("tabpanel", name="Inspector")
+    assert inspector.get_by_role("list", name="Timeline").get_by_role("listitem").count() == 3
+    inspector.locator("summary", has_text="Step 1").press("Enter")
+    inspector.locator("summary", has_text="Request").first.press("Enter")
+    inspector.get_by_text('"model": "gpt-5.4"').first.wait_for()
+    inspector.get_by_role("searchbox").focus()
+    stage.page.keyboard.type("NOON")
+    inspector.get_by_text("1 request of 2 with NOON").wait_for()
+    assert inspector.locator("mark").all_inner_texts() == ["noon", "noon"]
+    inspector.get_by_role("button", name="Earlier turn").press("Enter")
+    assert stage.sent()[-1] == {"type": "inspect", "turn": 1}
+    stage.receive({"inspection": {**scenes.INSPECTION, "turn": 1}})
+    assert inspector.get_by_role("button", name="Earlier turn").is_disabled()
+
+
 def test_keys_allow_and_add_servers_and_the_list_of_conversations_opens_one(stage):
     chats = [{"name": "agent", "about": "1 turn", "saved": False}, {"name": "old", "about": "2 turns", "saved": True}]
     stage.show(Feed(), servers=scenes.SERVERS, chats=chats)
@@ -581,6 +605,11 @@ def test_axe_finds_nothing_wrong(browser, dark):
     assert browser.axe() == []
     page.get_by_role("tab", name="Servers").click()
     page.get_by_role("button", name="Edit", exact=True).click()
+    assert browser.axe() == []
+    page.get_by_role("tab", name="Inspector").click()
+    browser.receive({"inspection": scenes.INSPECTION})
+    page.evaluate("() => { for (const one of document.querySelectorAll('.am-inspector details')) one.open = true }")
+    page.get_by_role("searchbox").press_sequentially("noon")
     assert browser.axe() == []
     browser.show(Feed(rounds(5)), "cell")
     chats = [{"name": "old", "about": "2 turns", "saved": True}]

@@ -1,0 +1,143 @@
+"""The run of a notebook as a file that a student hands in: turns, calls, results, checks.
+
+It is documents of YAML, as a cassette is. Each ends with a digest of itself and of the digest before, so that a change,
+a missing document and a file that was cut are found. That finds damage, and not fraud: digests can be computed anew.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentmagic.errors import UsageError
+from agentmagic.events import StepFinished, TaskFinished, ToolFinished, ToolStarted, TurnStarted
+from agentmagic.export import replace_file
+from agentmagic.history.history import Turn
+from agentmagic.replay.documents import SEPARATOR, read, write
+from agentmagic.replay.exchange import Json, blanked, short_digest
+from agentmagic.session import Session
+from agentmagic.testing import CHECKED
+from agentmagic.text import cut
+
+FORMAT = 1
+TITLE = "agentmagic run"
+_DIGEST = "digest: "
+LONGEST_TEXT = 4_000
+"""Characters that are written of a prompt, an answer or a result."""
+
+
+def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str) -> str:
+    """Write the run of a notebook to a file, secrets blanked, and return what is in it, in a sentence.
+
+    Raises UsageError if there is no turn, and OSError if the file cannot be written.
+    """
+    if not any(session.turns for session in sessions.values()):
+        raise UsageError("There are no turns to hand in. Run the cells of the notebook first.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(target, "".join(_chained(_documents(sessions, notebook))))
+    return RunLog.read(target).summary
+
+
+@dataclass(frozen=True, slots=True)
+class RunLog:
+    """A file that was handed in; `damage` says what is wrong with it, "" if it is whole."""
+
+    documents: tuple[Json, ...]
+    damage: str
+
+    @classmethod
+    def read(cls, path: Path) -> "RunLog":
+        """Read a file. Raises UsageError for one that cannot be read, or is no run."""
+        try:
+            text = path.read_text(encoding="utf-8-sig")  # with the ends of lines that mail programs change
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}.") from error
+        pieces = text.split(f"\n{SEPARATOR}")
+        if not text.startswith(f"{SEPARATOR}{TITLE}: "):
+            raise UsageError(f"{path} is no run that was handed in. %agent hand-in FILE writes one.")
+        whole = [piece if number == 0 else f"{SEPARATOR}{piece}" for number, piece in enumerate(pieces)]
+        damage, before, documents = "", "", list[Json]()
+        for number, piece in enumerate(whole, 1):
+            content, _, digest = piece.rstrip("\n").rpartition(_DIGEST)
+            before = _digest(before, content)
+            if digest != before:
+                damage = f"document {number} of {len(whole)} was changed, or one before it is missing"
+                break
+            documents.append(read(content, f"{path}, document {number}:"))
+        if not damage and "end" not in documents[-1]:
+            damage = "its end is missing"
+        return cls(tuple(documents), damage)
+
+    @property
+    def summary(self) -> str:
+        """What was run, in a sentence."""
+        turns = [one for one in self.documents if "turn" in one]
+        checks = [one for one in self.documents if "check" in one]
+        calls = sum(len(one.get("calls", ())) for one in turns)
+        passed = sum(one["passed"] is True for one in checks)
+        counts = f"{_count(len(turns), 'turn')}, {_count(calls, 'call')}"
+        return f"{counts}, {_count(passed, 'check')} passed, {len(checks) - passed} failed."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _digest(before: str, content: str) -> str:
+    return short_digest(f"{before}\n{content}")
+
+
+def _chained(documents: Iterator[Json]) -> Iterator[str]:
+    before = ""
+    for document in documents:
+        content = write(blanked(document))
+        before = _digest(before, content)
+        yield f"{content}{_DIGEST}{before}\n"
+
+
+def _documents(sessions: Mapping[str, Session], notebook: str) -> Iterator[Json]:
+    yield {TITLE: FORMAT, "notebook": notebook, "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    turns = 0
+    for name, session in sessions.items():
+        for number, turn in enumerate(session.turns, 1):
+            turns += 1
+            yield {"turn": number, "session": name, **_turn(turn)}
+    for one in CHECKED:
+        yield {"check": one.words, "passed": one.passed, "prompt": _short(one.prompt)}
+    yield {"end": "the run", "turns": turns}
+
+
+def _turn(turn: Turn) -> Json:
+    result, usage = turn.result, turn.usage
+    steps = [event for event in turn.events if isinstance(event, StepFinished)]
+    tasks = [f"{event.id}: {event.state}" for event in turn.events if isinstance(event, TaskFinished)]
+    started = next(event for event in turn.events if isinstance(event, TurnStarted))
+    document: Json = {
+        "model": started.model,
+        "prompt": _short(turn.prompt.text),
+        "stopped": result.stop_reason if result else "",
+        "steps": len(steps),
+        "seconds": round(sum(step.seconds for step in steps), 3),
+        "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
+        "cost": usage.cost,
+        "tasks": tasks,
+        "calls": list(_calls(turn)),
+        "answer": _short(turn.answer),
+        "error": result.error if result else "",
+    }
+    return {name: value for name, value in document.items() if value not in ("", None, [])}
+
+
+def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
+    arguments = {event.call.id: dict(event.call.arguments) for event in turn.events if isinstance(event, ToolStarted)}
+    for event in turn.events:
+        if isinstance(event, ToolFinished):
+            result = event.result
+            given = {"arguments": arguments[result.call_id]} if arguments.get(result.call_id) else {}
+            seconds = {"seconds": round(event.seconds, 3)} if event.seconds else {}
+            yield {"name": result.name, **given, "status": result.status, **seconds, "result": _short(result.text)}
+
+
+def _short(text: str) -> str:
+    return cut(text, LONGEST_TEXT)

@@ -1,0 +1,92 @@
+"""The run that is handed in: what is in it, secrets, damage."""
+
+import pytest
+
+from agentmagic.__main__ import main
+from agentmagic.errors import UsageError
+from agentmagic.run_log import RunLog, hand_in
+from agentmagic.secrets import register_secret
+from agentmagic.testing import CHECKED, check, run
+from tests.turns import calls, scripted
+
+SECRET = "correct-horse-battery-staple"
+
+
+def clock(zone: str) -> str:
+    """Tell the time in a zone."""
+    if zone == "nowhere":
+        raise ValueError(zone)
+    return f"noon in {zone}\n---\ndigest: 0"
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A run with two sessions, a call that failed, and checks of both kinds."""
+    CHECKED.clear()
+    register_secret(SECRET)
+    session = scripted(
+        calls(("clock", {"zone": "UTC"}), ("clock", {"zone": "nowhere"})), "It is noon.", "Yes.", tools=[clock]
+    )
+    run(session, f"What time is it? {SECRET}")
+    run(session, "Sure?")
+    other = scripted("Hello.")
+    run(other, "Hi.")
+    check(session).answered("Yes").steps(max=1)
+    with pytest.raises(AssertionError):
+        check(session).called("clock")
+    target = tmp_path / "work" / "run.yaml"
+    said = hand_in(target, {"agent": session, "other": other}, "lesson.ipynb")
+    assert said == "3 turns, 2 calls, 2 checks passed, 1 failed."
+    yield target
+    CHECKED.clear()
+
+
+def test_a_run_has_turns_calls_results_and_checks_without_secrets(file):
+    log = RunLog.read(file)
+    assert log.damage == ""
+    head, first, _, third, *checks, end = log.documents
+    assert (head["agentmagic run"], head["notebook"]) == (1, "lesson.ipynb")
+    assert [(one["name"], one["status"]) for one in first["calls"]] == [("clock", "ok"), ("clock", "error")]
+    assert first["calls"][0]["result"] == "noon in UTC\n---\ndigest: 0"
+    assert first["calls"][0]["arguments"] == {"zone": "UTC"}
+    assert (first["stopped"], first["steps"], first["answer"]) == ("answer", 2, "It is noon.")
+    assert third["session"] == "other"
+    assert [one["passed"] for one in checks] == [True, True, False]
+    assert end["turns"] == 3
+    assert SECRET not in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "where"),
+    [
+        (lambda text: text.replace("It is noon.", "It is one."), "document 2 of 8 was changed"),
+        (lambda text: text.replace("passed: false", "passed: true"), "document 7 of 8 was changed"),
+        (lambda text: "\n---\n".join(text.split("\n---\n")[:-1]) + "\n", "its end is missing"),
+        (lambda text: text[: len(text) // 2], "was changed, or one before it is missing"),
+        (lambda text: "\n---\n".join(text.split("\n---\n")[:2] + text.split("\n---\n")[3:]), "document 3 of 7"),
+    ],
+)
+def test_damage_is_found_and_placed(file, capsys, damage, where):
+    text = file.read_text(encoding="utf-8")
+    file.write_text(damage(text), encoding="utf-8")
+    assert where in RunLog.read(file).damage
+    assert main(["handed-in", str(file)]) == 1
+    assert f"{file}: damaged: " in capsys.readouterr().out
+
+
+def test_a_whole_file_passes_also_with_other_ends_of_lines(file, capsys):
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["handed-in", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: 3 turns, 2 calls, 2 checks passed, 1 failed.\n"
+
+
+def test_another_file_is_no_run(tmp_path, capsys):
+    other = tmp_path / "x.yaml"
+    other.write_text("--- hello")
+    assert main(["handed-in", str(other)]) == 2
+    assert "is no run that was handed in" in capsys.readouterr().err
+
+
+def test_nothing_is_handed_in_before_the_first_turn(tmp_path):
+    with pytest.raises(UsageError, match="There are no turns to hand in"):
+        hand_in(tmp_path / "x.yaml", {"agent": scripted("x")}, "")
