@@ -31,7 +31,7 @@ _HEAD = f"{_TITLE}: {VERSION}\n"
 _TURN, _END, _BLOB, _GOES_ON = "turn", "end", "blob", "goes on"
 FACTS = ("model", "asked", "address")
 """What the first document of a take leaves out if it is that of the take before."""
-KINDS = (_TURN, "sources", "request", "answer", "wait", "approval", "question", "result", "stop", _END)
+KINDS = (_TURN, "sources", "request", "answer", "wait", "approval", "question", "inner", "result", "stop", _END)
 """The documents of a take; the first key of each is its kind."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
 _LAST_KEY = {"answer": "chunks", "end": "seconds"}

@@ -31,7 +31,8 @@ from agentmagic.replay.bound_values import put_back
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import Json, blanked, message_of, request_of
-from agentmagic.replay.recorder import DIGEST, WORD, spellings
+from agentmagic.replay.inner_calls import InnerCalls
+from agentmagic.replay.recorder import DIGEST, WORD, Place, place_of, spellings
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import ToolContext
@@ -41,6 +42,7 @@ WAYS_OUT = (
     "Undo the change to keep the recording. To record the cell anew, run it with %agent record "
     "(AGENTMAGIC_REPLAY=record); to go on live from here, %agent auto."
 )
+MEND = "Undo the edit, or record it again."
 PASSES = 20
 """Passes of the loop that a call without an answer of the user waits for an "always" that covers it."""
 
@@ -65,9 +67,10 @@ class Player:
         self.asked: list[Json] = []
         self._answers: dict[int, Json] = {}
         self._waits: dict[int, float] = {}
-        self._results: dict[tuple[int, int], Json] = {}
-        self._ranks: dict[tuple[int, int], int] = {}
-        self._approvals = defaultdict[tuple[int, int], deque[Json]](deque)
+        self._results: dict[Place, Json] = {}
+        self._inner = InnerCalls()
+        self._ranks: dict[Place, int] = {}
+        self._approvals = defaultdict[Place, deque[Json]](deque)
         self._questions = defaultdict[str, deque[Json]](deque)
         self._played: set[int] = set()
         self._used: set[int] = set()
@@ -77,8 +80,7 @@ class Player:
             try:
                 self._sort(document)
             except (KeyError, TypeError, ValueError, AttributeError):
-                where = f"{cassette.path.name}, {take.prompt!r:.60}, {next(iter(document), '')}:"
-                message = f"{where} something is missing or has another form. Undo the edit, or record it again."
+                message = f"{self._where(document)} something is missing or has another form. {MEND}"
                 raise CassetteError(message) from None
         self.halt: Callable[[], object] = lambda: None
         self._seconds = deque(cast("list[float]", self._end.get("steps", [])))
@@ -91,19 +93,24 @@ class Player:
                 self._answers[number] = document
             case {"wait": int() | float() as seconds}:
                 self._waits[len(self.asked)] = seconds
-            case {"approval": _, "step": int() as step, "call": int() as call}:
-                self._approvals[step, call].append(document)
+            case {"approval": _}:
+                self._approvals[place_of(document)].append(document)
+            case {"inner": str(), "arguments": dict()}:
+                self._inner.add(document)
             case {"question": str() as text}:
                 self._questions[text].append(document)
-            case {"result": str(), "step": int() as step, "call": int() as call}:
-                self._ranks[step, call] = len(self._results)
-                self._results[step, call] = document
+            case {"result": str()}:
+                self._ranks[place_of(document)] = len(self._results)
+                self._results[place_of(document)] = document
             case {"end": str()}:
                 self._end = document
             case {"sources": _} | {"stop": _}:
                 pass
             case _:
                 raise ValueError
+
+    def _where(self, document: Json) -> str:
+        return f"{self.cassette.path.name}, {self.take.prompt!r:.60}, {next(iter(document), '')}:"
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -251,8 +258,10 @@ class Player:
 
     # -- tools and the user --------------------------------------------------------------------
 
-    def result_of(self, place: tuple[int, int], call: ToolCall) -> Json | None:
+    def result_of(self, place: Place, call: ToolCall) -> Json | None:
         """Return the recorded result of a call by its place, or of an equal call of the turn; None if there is none."""
+        if place in self._inner.made:
+            return self._inner.made[place]
         known = (self._results.get(place), *self._results.values())
         same = [one for one in known if one is not None and self._same(one, call)]
         unused = [one for one in same if id(one) not in self._used]
@@ -272,13 +281,23 @@ class Player:
         calls = [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
         return calls[result["call"]]["arguments"]
 
-    async def play_call(self, document: Json, call: ToolCall, context: ToolContext) -> ToolResult:
+    async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Do what a recorded call did with the turn, and return its result."""
-        for _ in range(self._ranks[document["step"], document["call"]]):
-            await asyncio.sleep(0)  # calls of a step end in the order in which they did
+        await self._inner.wait(place)
+        for _ in range(self._ranks.get(place_of(document), 0) + 1):
+            await asyncio.sleep(0)  # calls of a step begin before one of them ends, and end in the recorded order
+        try:
+            inner = self._inner.of_tool(document, place, context)
+        except ValueError:
+            raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         self._swapped[call.id] = document
         for aside in document.get("asides", ()):
-            await _repeat(aside, context)
+            match aside:
+                case ["inner", int() as count]:
+                    if (difference := await inner.play(count)) is not None:
+                        raise mismatch(self.cassette, self.take, place[0], [difference])
+                case _:
+                    await _repeat(aside, context)
         if document.get("status") == "interrupted":
             await self.stop()
         return self._result(document, call)
@@ -289,16 +308,17 @@ class Player:
         data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
         return from_json(self.cassette.restore(data))
 
-    async def intent(self, question: ApprovalAsked | QuestionAsked, place: tuple[int, int]) -> Intent | None:
+    async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
         """Return what the user answered."""
         if isinstance(question, QuestionAsked):
             asked = self._questions.get(blanked(question.text))
             answer = asked.popleft()["answer"] if asked else None
             return None if answer is None else Reply(question.id, answer)
-        if not (given := self._approvals.get(place)):
+        if not (given := self._approvals.get(self._inner.recorded_place(place))):
             for _ in range(PASSES):
                 await asyncio.sleep(0)
-            ran = place in self._results and self._results[place].get("ran", True)
+            called = self._inner.made.get(place) or self._results.get(place)
+            ran = called is not None and called.get("ran", True)
             return Approve(question.id) if ran else None
         document = given.popleft()
         match document.get("answer"):

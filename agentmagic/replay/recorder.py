@@ -3,11 +3,12 @@
 import json
 import re
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from agentmagic import errors
 from agentmagic.errors import ProviderError, said
@@ -16,6 +17,7 @@ from agentmagic.events import (
     Approve,
     Deny,
     Event,
+    InnerCall,
     Intent,
     PartDelta,
     PartFinished,
@@ -48,12 +50,17 @@ DIGEST = 12
 """Hexadecimal digits of the digest of a request."""
 
 
+Place = tuple[int, ...]
+"""Where a call stands: its step and its place in the model's message; its number behind that if a tool made it."""
+
+
 class Calls:
-    """Where the calls of a turn stand: the step and the place in the model's message, by the call's id."""
+    """Where the calls of a turn stand, by the call's id. `inner` has the calls that a tool has made, by the tool's."""
 
     def __init__(self) -> None:
-        self.places: dict[str, tuple[int, int]] = {}
+        self.places: dict[str, Place] = {}
         self.started: dict[str, ToolCall] = {}
+        self.inner = defaultdict[str, dict[str, ToolCall]](dict)
         self._step = 0
         self._count = 0
 
@@ -67,10 +74,18 @@ class Calls:
             case PartFinished(part=ToolCall() as call):
                 self.places[call.id] = (self._step, self._count)
                 self._count += 1
+            case InnerCall(parent=parent, call=call):
+                made = self.inner[parent]
+                made[call.id] = call
+                self.places[call.id] = (*self.places.get(parent, (0, 0)), len(made))
             case ToolStarted(call=call):
                 self.started[call.id] = call
             case _:
                 pass
+
+    def maker(self, call_id: str) -> str:
+        """Return the id of the tool's call that has made a call, "" for a call of the model."""
+        return next((parent for parent, made in self.inner.items() if call_id in made), "")
 
 
 class TurnRecorder:
@@ -82,7 +97,8 @@ class TurnRecorder:
         self._chain = chain
         self._encoder = Encoder(cassette.keep_bytes)
         self._requests = 0
-        self._asides: dict[str, list[Any]] = {}
+        self._asides = defaultdict[str, list[Any]](list)
+        self._ended: set[str] = set()
         self._seconds: list[float] = []
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
@@ -116,15 +132,15 @@ class TurnRecorder:
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
         """Keep what a call reports or asks while it runs."""
-        self._asides.setdefault(call_id, []).append([kind, *map(blanked, values)])
+        self._asides[call_id].append([kind, *map(blanked, values)])
 
-    def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: tuple[int, int]) -> None:
+    def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
         """Write what the user answered."""
         if isinstance(question, QuestionAsked):
             answer = intent.text if isinstance(intent, Reply) else None
             self._write({"question": redact(question.text), "answer": answer and redact(answer)})
             return
-        document: Json = {"approval": question.call.name, "step": place[0], "call": place[1], "answer": "nobody"}
+        document: Json = {"approval": question.call.name, **_named(place), "answer": "nobody"}
         match intent:
             case Approve():
                 document |= {"answer": "always" if intent.always else "yes"}
@@ -158,17 +174,22 @@ class TurnRecorder:
 
     def _result(self, event: ToolFinished, calls: Calls) -> None:
         result = event.result
-        step, place = calls.places.get(result.call_id, (0, 0))
+        place, maker = calls.places.get(result.call_id, (0, 0)), calls.maker(result.call_id)
         data = self._cassette.keep_bytes(blanked(result))
-        document: Json = {"result": data.pop("name"), "step": step, "call": place}
-        call = self._chain.call_of(document)
-        own: Json = {"id": data.pop("call_id")}
-        if (started := calls.started.get(result.call_id)) is not None:
-            own["arguments"] = blanked(started.arguments)
+        document: Json = {"inner" if maker else "result": data.pop("name"), **_named(place)}
+        started = calls.started.get(result.call_id)
+        if maker:
+            document |= self._made(result.call_id, maker, calls)
         else:
-            document["ran"] = False
-        document |= {name: value for name, value in own.items() if call[name] != value}
-        del data["type"]
+            for call_id in calls.inner[result.call_id]:
+                if call_id not in self._ended:
+                    self._unfinished(call_id, result.call_id, calls)
+            own: Json = {"id": result.call_id}
+            own |= {} if started is None else {"arguments": blanked(started.arguments)}
+            call = self._chain.call_of(document)
+            document |= {name: value for name, value in own.items() if call[name] != value}
+        document |= {"ran": False} if started is None else {}
+        del data["type"], data["call_id"]
         match data["content"]:
             case [{"type": "text", "text": str() as text, **others}] if not others:
                 del data["content"]
@@ -180,11 +201,39 @@ class TurnRecorder:
         document |= {"traceback": event.traceback} if event.traceback else {}
         document |= {"rich": [redact(html) for html in event.rich]} if event.rich else {}
         document |= {"seconds": event.seconds} if event.seconds else {}
-        self._chain.result(document)
+        if not maker:
+            self._chain.result(document)
         self._write(document)
+
+    def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
+        """Note among what a tool does that a call which it made is over, and return the fields of that call."""
+        self._ended.add(call_id)
+        asides, made = self._asides[maker], calls.inner[maker]
+        if asides and asides[-1][0] == "inner":
+            asides[-1][1] += 1
+        else:
+            asides.append(["inner", 1])
+        begun = {"begun": len(made)} if len(made) > calls.places[call_id][-1] else {}
+        return {**begun, "arguments": blanked(made[call_id].arguments)}
+
+    def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
+        """Write a call that was not over when the tool that had made it was."""
+        head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
+        self._write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
     def _write(self, document: Json) -> None:
         self._cassette.append(self._take, document)
+
+
+def _named(place: Place) -> Json:
+    step, *call = place
+    return {"step": step, "call": call if len(call) > 1 else call[0]}
+
+
+def place_of(document: Json) -> Place:
+    """Return where the call of a document stands. Raises ValueError, KeyError or TypeError if it is not told."""
+    call = document["call"]
+    return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
 def source_of(tools: Sequence[Tool], problems: Sequence[str], *, local: bool) -> Json:

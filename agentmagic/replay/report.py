@@ -39,8 +39,10 @@ def _told(document: Json) -> Iterator[str]:
             for part in cast("list[Json]", document["parts"]):
                 said = f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
                 yield f"{number}. {part['type'].replace('_', ' ')}: {said}"
+        case {"inner": name}:
+            yield f"      {name}({document.get('arguments')}) returned: {_returned(document)}"
         case {"result": name}:
-            yield f"   {name} returned: {document.get('text', document.get('content', ''))}"
+            yield f"   {name} returned: {_returned(document)}"
         case {"approval": name, "answer": answer}:
             yield f"   approval of {name}: {answer}"
         case {"question": text, "answer": answer}:
@@ -49,6 +51,10 @@ def _told(document: Json) -> Iterator[str]:
             yield f"ended: {reason} {document.get('error', '')}"
         case _:
             pass
+
+
+def _returned(document: Json) -> Any:
+    return document.get("text", document.get("content", ""))
 
 
 def differences(old: Cassette, new: Cassette) -> Iterator[str]:

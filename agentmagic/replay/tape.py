@@ -204,7 +204,7 @@ class TurnTape:
                 asked = f"{call.name}({blanked(call.arguments)})"
                 difference = Difference("tool result", f"results.{call.name}", known, asked)
                 raise mismatch(self.player.cassette, self.player.take, place[0], [difference])
-            return await self.player.play_call(document, call, context)
+            return await self.player.play_call(document, place, call, context)
         if self.recorder is not None:
             hear = partial(self.recorder.aside, call.id)
             context.overheard(hear)

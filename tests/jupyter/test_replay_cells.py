@@ -70,7 +70,8 @@ import os
 os.mkdir("mark")
 sales = pd.DataFrame({"product": ["Desk", "Lamp, small"], "units": [3, 4], "share": [0.1, 1 / 3]})
 sales = sales.sort_values("units", ascending=False)
-total, rates, api_key = sales["units"].sum(), {"NO": [0.088, None]}, "sk-proj-" + "abcdefghijklmnop0123456789"
+total, rates = sales["units"].sum(), {"NO": [tools.rate(country="NO"), None]}
+api_key = "sk-proj-" + "abcdefghijklmnop0123456789"
 seen.append(total.item())
 double = lambda x: 2 * x
 del gone
@@ -85,7 +86,8 @@ def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
     setup = f"{SETUP}, NotebookTools, Policy, Rule\nimport pandas as pd\n"
     setup += "%agent cassette x.cassette.yaml\n%agent {}\n"
     setup += "policy = Policy([Rule('allow', 'run_python')])\nseen, gone = [], 1\n"
-    setup += "agent = Agent(ScriptedModel({}), tools=[NotebookTools()], permission=policy)"
+    setup += "def rate(country: str) -> float:\n    os.mkdir(f'asked for {{country}}')\n    return 0.088\n"
+    setup += "agent = Agent(ScriptedModel({}), tools=[NotebookTools(), rate], permission=policy)"
     outputs, looks = [], []
     for mode, steps in (("record", script), ("replay", [])):
         with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
@@ -98,8 +100,11 @@ def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
             looks.append(looked.stream)
             assert LACKS in cell.text
             assert "made total (int64)" in cell.text
-            assert (tmp_path / "mark").exists() == (mode == "record")
-            shutil.rmtree(tmp_path / "mark", ignore_errors=True)
+            assert "asked" not in cell.text
+            assert "0.088" in cell.text
+            for folder in ("mark", "asked for NO"):
+                assert (tmp_path / folder).exists() == (mode == "record")
+                shutil.rmtree(tmp_path / folder, ignore_errors=True)
             key = kernel.run("api_key").text
             assert ("sk-proj-abcdefghijklmnop" in key) == (mode == "record")
             assert kernel.run("%agent undo").ok

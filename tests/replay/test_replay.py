@@ -2,14 +2,20 @@
 
 import asyncio
 import random
+import re
+import threading
+from contextlib import suppress
 
 import pytest
 
-from agentmagic import Agent, Approve, RetrySettings, Session, tool
+from agentmagic import Agent, Approve, Policy, RetrySettings, Rule, Session, ToolContext, ToolError, tool
 from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavailable, UsageError
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
+from agentmagic.replay.player import Player
+from agentmagic.run import Run
+from agentmagic.serialization import encode
 from agentmagic.testing import Stalled, run
 from agentmagic.tools.base import Tool
 from tests.turns import calls, script, texts
@@ -281,6 +287,32 @@ def test_a_stop_is_replayed(path):
     assert after.final_text == "Half an ans"
 
 
+def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, monkeypatch):
+    class Late(Run):
+        """A run that is made only when the tape is at the stop."""
+
+        def __init__(self, *values, **options):
+            super().__init__(*values, **options)
+            assert at_stop.wait(10)
+
+    class Noting(Player):
+        """A player that tells when it is at the stop."""
+
+        async def stop(self):
+            at_stop.set()
+            await super().stop()
+
+    at_stop = threading.Event()
+    model = Stalled("Half")
+    run = Session(Agent(model), cassette=path, replay="record").start(PROMPT)
+    assert model.stalled.wait(10)
+    run.cancel()
+    run.settled.result(10)
+    monkeypatch.setattr("agentmagic.session.Run", Late)
+    monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
+    assert replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0].stop_reason == "cancelled"
+
+
 def test_a_time_limit_is_replayed(path):
     before = record(path, PROMPT, model=Stalled("Half an ans"), tools=[], timeout=0.3)[0]
     after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
@@ -450,3 +482,61 @@ def test_media_a_model_or_tool_sends_come_back(path):
     after = replayed(path, PROMPT, tools=[picture])[0]
     assert after.history_delta == before.history_delta
     assert path.read_text(encoding="utf-8").count("\nblob: ") == 1
+
+
+def makers(log, delays=(3, 1, 2)):
+    """Tools that call another tool: one after the other, all at once, and one that fails."""
+
+    @tool(ask=True)
+    async def double(number: int) -> int:
+        """Double a number."""
+        log.append(number)
+        for _ in range(delays[number % len(delays)]):
+            await asyncio.sleep(0)
+        if number == 13:
+            raise ValueError("no luck")
+        return number * 2
+
+    @tool
+    async def gathered(context: ToolContext) -> str:
+        """Double some numbers at once."""
+        context.progress(1, 2)
+        both = await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4, 5)))
+        context.tell("Three doubled.")
+        with suppress(ToolError):
+            await context.call_tool("double", {"number": 13})
+        return f"{both} {await context.call_tool('asking', {})}"
+
+    @tool
+    async def asking(context: ToolContext) -> str:
+        """Double a number by another tool."""
+        return str(await context.call_tool("double", {"number": 6}))
+
+    return [double, gathered, asking]
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-tools"])
+def test_the_calls_that_a_tool_makes_are_shown_as_they_were_and_not_made(path, mode):
+    def steps():
+        return ScriptedModel([calls("gathered"), "Done."])
+
+    def seen(result):
+        begun = [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
+        ended = [one for one in result.events if one.type in ("tool_finished", "notice", "tool_progress")]
+        return begun, re.sub("call_[0-9a-f]{32}", "", "\n".join(map(encode, ended)))
+
+    log: list[int] = []
+    rules = Policy([Rule("allow", "double")])
+    before = record(path, PROMPT, model=steps(), tools=makers(log), permission=rules)[0]
+    model = NoModel() if mode == "replay" else steps()
+    after = replayed(path, PROMPT, model=model, tools=makers(log), permission=rules, replay=mode)[0]
+    assert sorted(log) == [3, 4, 5, 6, 13]
+    assert len(seen(before)[0]) == 6
+    assert seen(after) == seen(before)
+    assert sorted(event.type for event in after.events) == sorted(event.type for event in before.events)
+    assert after.history_delta == before.history_delta
+    denied = replayed(path, PROMPT, tools=makers(log), permission=Policy([Rule("deny", "double")]))[0]
+    assert "results.double is not as recorded" in denied.error
+    assert len(log) == 5
+    replayed(path, PROMPT, tools=makers(log), permission=rules, replay="replay-model")
+    assert sorted(log) == [3, 3, 4, 4, 5, 5, 6, 6, 13, 13]

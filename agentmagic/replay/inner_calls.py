@@ -1,0 +1,87 @@
+"""The calls that a recorded tool has made itself. The tool is not run in a replay, so the player makes them again."""
+
+import asyncio
+from collections import defaultdict
+from itertools import islice
+
+from agentmagic.errors import ToolError
+from agentmagic.replay.comparison import Difference
+from agentmagic.replay.exchange import Json
+from agentmagic.replay.recorder import Place, place_of
+from agentmagic.tools.base import ToolContext
+
+
+class InnerCalls:
+    """The recorded inner calls of a turn, and those of them that are being made again, by their place of today."""
+
+    def __init__(self) -> None:
+        self._recorded = defaultdict[Place, list[Json]](list)
+        self.made: dict[Place, Json] = {}
+        self._may_end: dict[Place, asyncio.Event] = {}
+
+    def add(self, document: Json) -> None:
+        """Take in a recorded call. They come in the order in which they ended."""
+        self._recorded[place_of(document)[:-1]].append(document)
+
+    def recorded_place(self, place: Place) -> Place:
+        """Return where the recording has the call that is made at this place of today."""
+        return place_of(self.made[place]) if place in self.made else place
+
+    async def wait(self, place: Place) -> None:
+        """Wait until a call that was made again may end; its tool is running then."""
+        may_end = self._may_end.pop(place, None)
+        if may_end is not None:
+            await may_end.wait()
+
+    def of_tool(self, result: Json, place: Place, context: ToolContext) -> "CallsAgain":
+        """Return the calls that a tool has made. Raises ValueError if one is missing."""
+        recorded = self._recorded.get(place_of(result), [])
+        if sorted(place_of(one)[-1] for one in recorded) != list(range(1, len(recorded) + 1)):
+            raise ValueError
+        return CallsAgain(self, recorded, place, context)
+
+    def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
+        """Have a tool make a call again. The task returns why it failed, or ""; it ends after the event is set."""
+
+        async def call() -> str:
+            try:
+                await context.call_tool(document["inner"], document["arguments"])
+            except ToolError as error:
+                return str(error)
+            return ""
+
+        self.made[place], self._may_end[place] = document, asyncio.Event()
+        return asyncio.create_task(call()), self._may_end[place]
+
+    def has_run(self, place: Place) -> bool:
+        """Return whether the tool of a call that was made again was let run."""
+        return place not in self._may_end
+
+
+class CallsAgain:
+    """The calls of one tool, which makes them again as it made them."""
+
+    def __init__(self, calls: InnerCalls, recorded: list[Json], place: Place, context: ToolContext) -> None:
+        self._calls = calls
+        self._by_number = {place_of(one)[-1]: one for one in recorded}
+        self._left = iter(recorded)
+        self._place = place
+        self._context = context
+        self._begun = list[tuple["asyncio.Task[str]", asyncio.Event]]()
+
+    async def play(self, count: int) -> Difference | None:
+        """Make calls until as many more are over. Return a call that may not run today as a difference."""
+        for document in islice(self._left, count):
+            number = place_of(document)[-1]
+            while len(self._begun) < max(number, min(document.get("begun", 0), len(self._by_number))):
+                following = len(self._begun) + 1
+                begun = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
+                self._begun.append(begun)
+            if "unfinished" in document:  # it ends with the tool
+                continue
+            task, may_end = self._begun[number - 1]
+            may_end.set()
+            failed = await task
+            if not self._calls.has_run((*self._place, number)) and document.get("ran", True):
+                return Difference("tool result", f"results.{document['inner']}", document.get("text", ""), failed)
+        return None
