@@ -244,9 +244,8 @@ class _ContentPickler(pickle.Pickler):
     """Pickles what arrays of pandas hold, without the caches that a program fills when it only reads a column."""
 
     def reducer_override(self, obj: Any) -> Any:
-        one = cast("Any", obj)
-        array: Any = None if isinstance(one, type) else getattr(one, "_ndarray", None)
-        return NotImplemented if array is None else (cast("type", type(one)), (one.dtype, array))
+        array: Any = None if isinstance(obj, type) else getattr(obj, "_ndarray", None)
+        return NotImplemented if array is None else (type(obj), (array, array.dtype))
 
 
 def _changed(before: _Print, after: _Print, *, certain: bool) -> bool:
