@@ -286,8 +286,8 @@ class Player:
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Do what a recorded call did with the turn, and return its result."""
         await self._inner.wait(place)
-        for _ in range(self._ranks.get(place_of(document), 0)):
-            await asyncio.sleep(0)  # calls of a step end in the order in which they did
+        for _ in range(self._ranks.get(place_of(document), 0) + 1):
+            await asyncio.sleep(0)  # calls of a step begin before one of them ends, and end in the recorded order
         try:
             inner = self._inner.of_tool(document, place, context)
         except ValueError:

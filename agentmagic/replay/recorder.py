@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from agentmagic import errors
 from agentmagic.errors import ProviderError, said
@@ -232,8 +232,8 @@ def _named(place: Place) -> Json:
 
 def place_of(document: Json) -> Place:
     """Return where the call of a document stands. Raises ValueError, KeyError or TypeError if it is not told."""
-    step, call = document["step"], document["call"]
-    return int(step), *map(int, call if isinstance(call, list) else [call])
+    call = document["call"]
+    return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
 def source_of(tools: Sequence[Tool], problems: Sequence[str], *, local: bool) -> Json:

@@ -241,22 +241,11 @@ def _content(value: Any) -> object:
 
 
 class _ContentPickler(pickle.Pickler):
-    """Pickles data without what arrays of pandas keep in `_cache`: a program that only reads a column fills it."""
+    """Pickles what arrays of pandas hold, without the caches that a program fills when it only reads a column."""
 
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, type) or "_cache" not in getattr(thing, "__dict__", ()):
-            return NotImplemented
-        return _without_cache(thing.__reduce_ex__(5))
-
-
-def _without_cache(reduced: Any) -> Any:
-    """Return what an object was reduced to without the entry `_cache` of its state, a dict within tuples."""
-    if isinstance(reduced, tuple):
-        parts = map(_without_cache, cast("tuple[Any, ...]", reduced))
-        return tuple(part for part in parts if part is not None)  # a state that is empty now was none before
-    if isinstance(reduced, dict):
-        return {name: value for name, value in cast("dict[Any, Any]", reduced).items() if name != "_cache"} or None
-    return reduced
+    def reducer_override(self, obj: Any) -> Any:
+        array: Any = None if isinstance(obj, type) else getattr(obj, "_ndarray", None)
+        return NotImplemented if array is None else (type(obj), (array, array.dtype))
 
 
 def _changed(before: _Print, after: _Print, *, certain: bool) -> bool:

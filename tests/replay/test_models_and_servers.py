@@ -1,0 +1,107 @@
+"""Every model and every kind of server is recorded once, and replayed after it is gone."""
+
+import sys
+
+import pytest
+
+from agentmagic import Agent, Session
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.testing import invalid_history
+from tests.providers.strict.script import call, say
+from tests.providers.strict.server import APIS, strict
+from tests.providers.test_local import Replies, local
+from tests.tools.mcp.calling import SERVERS
+from tests.tools.mcp.test_http_transport import serving_workshop
+from tests.turns import calls, script, texts
+
+PROMPT = "What time is it?"
+
+
+def clock(zone: str) -> str:
+    """Return the time in a zone."""
+    return f"noon in {zone}"
+
+
+def unavailable(zone: str) -> str:
+    """Return the time in a zone."""
+    raise AssertionError("a tool ran")
+
+
+unavailable.__name__ = "clock"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.cassette.yaml"
+
+
+def ask(path, mode, agent, *prompts, **options):
+    session = Session(agent, cassette=path, replay=mode)
+    try:
+        return [session.ask(prompt, **options) for prompt in prompts]
+    finally:
+        session.close()
+
+
+def same(after, before):
+    assert after.events == tuple(event for event in before.events if event.type != "working")
+    assert after.history_delta == before.history_delta
+
+
+@pytest.mark.parametrize("name", APIS)
+def test_every_api_is_replayed_without_its_server_and_then_goes_on_with_it(name, path):
+    asked = call(("clock", {"zone": "UTC"}), ("clock", {"zone": "CET"}), think="Hm.", says="Let me look.")
+    with strict(name, asked, say("It is noon.", think="That is all."), say("Still noon.")) as server:
+        (before,) = ask(path, "record", Agent(server.model(), tools=[clock]), PROMPT)
+        assert len(server.requests) == 2
+        played, live = ask(path, "auto", Agent(server.model(), tools=[clock]), PROMPT, "And now?")
+        assert (len(server.requests), server.refusals, live.final_text) == (3, [], "Still noon.")
+    same(played, before)
+    same(ask(path, "replay", Agent(server.model(), tools=[unavailable]), PROMPT)[0], before)
+
+
+def test_the_local_model_is_replayed_without_being_loaded(path):
+    replies = Replies("clock", '{"zone":"UTC"}', "none", "It is noon in UTC.")
+    (before,) = ask(path, "record", Agent(local(replies), tools=[clock]), PROMPT)
+    assert texts(before) == ["noon in UTC"]
+    same(ask(path, "replay", Agent(local(None), tools=[unavailable]), PROMPT)[0], before)
+
+
+@pytest.mark.local_model
+def test_the_real_local_model_is_replayed(path):
+    (before,) = ask(path, "record", Agent("local:", tools=[clock]), "What time is it in UTC?")
+    same(ask(path, "replay", Agent("local:", tools=[unavailable]), "What time is it in UTC?")[0], before)
+
+
+def echoes():
+    return ScriptedModel([calls(("echo", {"text": "Hello."})), "It said hello."])
+
+
+def test_a_server_over_stdio_is_replayed_without_its_program(path):
+    entry = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py")]}
+    (before,) = ask(path, "record", Agent(echoes(), mcp={"raw": entry}, permission="allow"), PROMPT)
+    assert texts(before) == ["Hello."]
+    gone = {"raw": {"command": "no-such-program"}}
+    same(ask(path, "replay", Agent(ScriptedModel([]), mcp=gone, permission="allow"), PROMPT)[0], before)
+
+
+def test_a_server_over_http_is_replayed_without_the_server(path):
+    with serving_workshop() as url:
+        (before,) = ask(path, "record", Agent(echoes(), mcp={"workshop": url}, permission="allow"), PROMPT)
+    assert texts(before) == ["Hello."]
+    same(ask(path, "replay", Agent(ScriptedModel([]), mcp={"workshop": url}, permission="allow"), PROMPT)[0], before)
+
+
+def test_a_plan_with_parallel_and_dependent_tasks_is_replayed(path):
+    def task(name, zone, *after):
+        more = {"after": list(after)} if after else {}
+        return {"id": name, "tool": "clock", "parameters": {"zone": zone}, "description": "look", **more}
+
+    plan = {"tasks": [task("t1", "UTC"), task("t2", "CET"), task("t3", "$t1")]}
+    model = script({"route": "tools"}, plan, {"zone": "EST"}, "It is noon.")
+    (before,) = ask(path, "record", Agent(model, tools=[clock]), PROMPT, plan=True)
+    (after,) = ask(path, "replay", Agent(script(), tools=[unavailable]), PROMPT, plan=True)
+    assert sorted(texts(after)) == ["noon in CET", "noon in EST", "noon in UTC"]
+    assert texts(after) == texts(before)
+    assert [event.type for event in after.events] == [event.type for event in before.events]
+    assert not invalid_history(after.history_delta)
