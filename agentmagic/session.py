@@ -31,7 +31,7 @@ from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolRe
 from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
-from agentmagic.replay.deck import Deck
+from agentmagic.replay.deck import Deck, owners
 from agentmagic.replay.tape import TurnTape
 from agentmagic.run import AbortEvent, Run, viewers
 from agentmagic.runtime.engine import Listeners, engine, void
@@ -476,6 +476,8 @@ class Session:
             self._refuse_while_busy()
             plan = self._plan(options, keep)
             real, values = partial(self.model, recipe), tuple(options.get("values", ()))
+            for join in owners:
+                join(self)
             mode = options.get("replay")
             tape = self.deck.turn(message, recipe, real, mode=mode, values=values, notices=self._notices)
             if tape is not None:

@@ -26,6 +26,7 @@ from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
+from agentmagic.replay.deck import owners
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.notebook.base import attach
 
@@ -162,6 +163,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
     panel.load(shell, namespace, magics.agent, magics.commands)
     magics.live_runs.load(undo.callback)
+    owners.append(namespace.join)
+    undo.callback(owners.remove, namespace.join)
     _attach(shell)
     engine().main.keeping = namespace.keeper.around
     attach(KernelNotebook(shell, namespace.notebook))

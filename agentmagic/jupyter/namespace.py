@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from itertools import count
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,9 @@ class Namespace:
         # Sessions that have the notebook's tools: a session may have several names, or lose its own.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
+        # Sessions that have the notebook's cassette.
+        self._joined: WeakSet[Session] = WeakSet()
+        self._numbers = count(1)
         self._cassette: Path | None = None
         self._mode: Replay | None = None
         self._functions = MarkedFunctions(variables)
@@ -133,13 +137,13 @@ class Namespace:
     def insert(self, cassette: "Path") -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""
         self._cassette = cassette
-        for session in self.sessions().values():
+        for session in {*self.sessions().values(), *self._joined}:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay) -> None:
         """Use the cassette in this mode in all sessions of the notebook."""
         self._mode = mode
-        for session in self.sessions().values():
+        for session in {*self.sessions().values(), *self._joined}:
             session.deck.choose(mode)
 
     @property
@@ -321,8 +325,18 @@ class Namespace:
         if isinstance(event, TurnStarted):  # by now the folder of the conversation is there
             self.notebook.remember()
 
+    def join(self, session: Session) -> None:
+        """Have a session that code has made use the notebook's cassette, under the name of its variable.
+
+        Sessions without a variable are numbered, in the order of their first turns.
+        """
+        if session not in self._joined:
+            names = (name for name, one in self.sessions().items() if one is session)
+            self._join(session, next(names, "") or f"unnamed {next(self._numbers)}")
+
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""
+        self._joined.add(session)
         session.deck.join("" if name == DEFAULT_SESSION else name, self._cassette, self._mode)
 
     def _is_empty(self, source: Toolset) -> bool:
@@ -349,8 +363,10 @@ class Namespace:
         if session in self._equipped:
             return
         self._equipped.add(session)
-        names = (name for name, one in self.sessions().items() if one is session)
-        self._join(session, name or next(names, DEFAULT_SESSION))
+        if name is None:
+            self.join(session)
+        else:
+            self._join(session, name)
         session.keeper = self.keeper
         session.listen(self._remember)
         session.add_toolset(self._functions)

@@ -23,6 +23,9 @@ from agentmagic.settings import MODES, Replay
 RECORDS = ("record", "auto")
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
+owners: list[Callable[[Any], object]] = []
+"""Each is called with a session before its turns; a notebook has its sessions use its cassette."""
+
 
 class Deck:
     """The cassette of a session and the mode in which it is used.
