@@ -92,7 +92,7 @@ class Session:
     earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
     notebook before tools run, and `undone` says what the last undo or redo came to. `cassette` is the file of a
     recording, which is used as `replay` says: "record", "replay", "auto", "replay-model", "replay-tools", or "live",
-    not at all.
+    not at all. A `timed` replay takes as long as the recording did.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -108,6 +108,7 @@ class Session:
         max_tokens: int | None = None,
         cassette: str | Path | None = None,
         replay: Replay | None = None,
+        timed: bool = False,
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
@@ -115,7 +116,7 @@ class Session:
         self.max_cost = max_cost
         self.max_tokens = max_tokens
         self.in_doubt: set[tuple[str, str]] = set()
-        self.deck = Deck(cassette, replay)
+        self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
         self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
@@ -565,7 +566,8 @@ class Session:
             self.history.cut(keep)
             self._tell_cut()
         outcome = await self._connections.with_loop(run_turn(turn, channel))
-        if tape is not None and outcome.error is None and (error := tape.left_over()) is not None:
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
+        if tape is not None and whole and (error := tape.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
         self.history.add(channel.events, outcome.result.history_delta)

@@ -130,6 +130,7 @@ class Namespace:
         self._numbers = count(1)
         self._cassette: Path | None = None
         self._mode: Replay | None = None
+        self._timed = False
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
         self.keeper = VariableKeeper(variables)
@@ -140,11 +141,11 @@ class Namespace:
         for session in {*self.sessions().values(), *self._joined}:
             session.deck.insert(cassette)
 
-    def choose(self, mode: Replay) -> None:
+    def choose(self, mode: Replay, *, timed: bool = False) -> None:
         """Use the cassette in this mode in all sessions of the notebook."""
-        self._mode = mode
+        self._mode, self._timed = mode, timed
         for session in {*self.sessions().values(), *self._joined}:
-            session.deck.choose(mode)
+            session.deck.choose(mode, timed=timed)
 
     @property
     def replays(self) -> bool:
@@ -337,7 +338,8 @@ class Namespace:
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""
         self._joined.add(session)
-        session.deck.join("" if name == DEFAULT_SESSION else name, self._cassette, self._mode)
+        name = "" if name == DEFAULT_SESSION else name
+        session.deck.join(name, self._cassette, self._mode, timed=self._timed)
 
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:
