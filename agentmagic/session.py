@@ -43,7 +43,7 @@ from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
-from agentmagic.replay.deck import Deck
+from agentmagic.replay.deck import Deck, owners
 from agentmagic.replay.tape import TurnTape
 from agentmagic.run import AbortEvent, Run, viewers
 from agentmagic.runtime.engine import Listeners, engine, void
@@ -106,7 +106,7 @@ class Session:
     notebook before tools run, and `undone` says what the last undo or redo came to. `traffic` has what the models of
     the last turns were sent, for the inspector. `cassette` is the file of a
     recording, which is used as `replay` says: "record", "replay", "auto", "replay-model", "replay-tools", or "live",
-    not at all.
+    not at all. A `timed` replay takes as long as the recording did.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -122,6 +122,7 @@ class Session:
         max_tokens: int | None = None,
         cassette: str | Path | None = None,
         replay: Replay | None = None,
+        timed: bool = False,
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
@@ -130,7 +131,7 @@ class Session:
         self.max_cost = max_cost
         self.max_tokens = max_tokens
         self.in_doubt: set[tuple[str, str]] = set()
-        self.deck = Deck(cassette, replay)
+        self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
         self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
@@ -538,6 +539,8 @@ class Session:
             message = self._told(message, keep)
             plan = self._plan(options, keep)
             real, values = partial(self.model, recipe), tuple(options.get("values", ()))
+            for join in owners:
+                join(self)
             mode = options.get("replay")
             tape = self.deck.turn(message, recipe, real, mode=mode, values=values, notices=self._notices)
             if tape is not None:
@@ -625,7 +628,8 @@ class Session:
             self.history.cut(keep)
             self._tell_cut()
         outcome = await self._connections.with_loop(run_turn(turn, channel))
-        if tape is not None and outcome.error is None and (error := tape.left_over()) is not None:
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
+        if tape is not None and whole and (error := tape.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
         self.history.add(channel.events, outcome.result.history_delta)

@@ -318,13 +318,14 @@ class AgentCommands:
             Literal["all", "model", "tools"],
             Arg("all | model | tools", "what comes from the tape: all, the model's answers, or the results of tools"),
         ] = "all",
+        timed: Annotated[bool, Arg("--timed", "take as long as the recording did")] = False,
         report: Annotated[bool, Arg("--report", "show what was found of each request, in a table")] = False,
     ) -> str:
         """Play the cells that run from now on from the cassette, each request compared with the recorded one."""
         if report:
             return formatting.verdicts(self._namespace.sessions())
         modes: dict[str, Replay] = {"all": "replay", "model": "replay-model", "tools": "replay-tools"}
-        return self._in_mode(modes[frozen])
+        return self._in_mode(modes[frozen], timed=timed)
 
     def live(self) -> str:
         """Leave the cassette alone from now on."""
@@ -334,8 +335,8 @@ class AgentCommands:
         """Play what is unchanged from the cassette; at the first change go on live, and record it anew."""
         return self._in_mode("auto")
 
-    def _in_mode(self, mode: Replay) -> str:
-        self._namespace.choose(mode)
+    def _in_mode(self, mode: Replay, *, timed: bool = False) -> str:
+        self._namespace.choose(mode, timed=timed)
         deck = self._namespace.session(DEFAULT_SESSION).deck
         if mode != "live" and deck.path is None:
             return f"Mode: {mode}. It needs a cassette: %{self._magic} cassette FILE names one."

@@ -27,6 +27,7 @@ from agentmagic.jupyter.runner import Runner, one_line
 from agentmagic.messages import Message, user
 from agentmagic.plan import RESUMED
 from agentmagic.providers.registry import preload
+from agentmagic.replay.deck import owners
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.notebook.base import attach
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
@@ -46,7 +47,7 @@ class AgentMagics:
         self._name = name
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
-        self.live_runs = LiveRuns(shell, namespace.join)
+        self.live_runs = LiveRuns(shell)
         self.errors = CellErrors(shell, name)
         self.show_docked: Callable[[str], bool] = lambda _name: False
         self.commands = AgentCommands(shell, namespace, name, self)
@@ -175,6 +176,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     if in_kernel(shell):
         magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
+    owners.append(namespace.join)
+    undo.callback(owners.remove, namespace.join)
     _attach(shell)
     engine().main.keeping = namespace.keeper.around
     attach(notebook)

@@ -31,11 +31,10 @@ class AnswerText(str):
 
 
 class LiveRuns:
-    """Shows the runs that the code of a shell's cells begins, each in its cell; `join` is told of their sessions."""
+    """Shows the runs that the code of a shell's cells begins, each in its cell."""
 
-    def __init__(self, shell: InteractiveShell, join: Callable[[Session], None]) -> None:
+    def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._join = join
         self._in_cell = True  # the extension is loaded by a cell
         self._views: list[CellView] = []
         self._told: list[object] = []
@@ -59,10 +58,7 @@ class LiveRuns:
     def view(self, session: Session) -> CellView | None:
         """Return a view in the running cell; None if none runs, if a tool begins the run, or if the setting says no."""
         here = threading.current_thread() is threading.main_thread()
-        if not (here and self._in_cell and not engine().main.working):
-            return None
-        self._join(session)
-        if not settings.shows_runs():
+        if not (here and self._in_cell and not engine().main.working and settings.shows_runs()):
             return None
         view = CellView(front_end(self._shell), session)
         self._views.append(view)

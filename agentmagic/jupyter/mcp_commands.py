@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
     from agentmagic.tools.mcp.config import Input
 
+NOT_STARTED = "{} is not started: a replay needs no server. The first turn that is not replayed starts it."
 LONGEST_INPUT = 500
 """Characters that are shown of a file's description of a value that it asks for."""
 
@@ -86,7 +87,7 @@ class McpCommands:
         group, replays = self._namespace.need_servers(), self._namespace.replays
         engine().call(group.add(name, config.parse(entry), connect=not replays))
         if replays:
-            return f"{name} is not started: a replay needs no server. The first turn that is not replayed starts it."
+            return NOT_STARTED.format(name)
         return formatting.servers((group,), name)
 
     def load(
@@ -109,13 +110,15 @@ class McpCommands:
         if pending is None:
             return f"{name} needs no approval."
         group.approve(name)
-        problem = _started(group, name)
+        problem = NOT_STARTED.format(name) if self._namespace.replays else _started(group, name)
         states = formatting.servers((group,), name, errors=False)
         return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
 
     def restart(self, *, name: ServerName) -> str:
         """Disconnect a server and connect it anew."""
         group = self._holding(name)
+        if self._namespace.replays:
+            return NOT_STARTED.format(name)
         engine().call(group.restart(name))
         return formatting.servers((group,), name)
 
@@ -218,8 +221,9 @@ class McpCommands:
 
     def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
         """Connect a server of a file, after a person has agreed to its start; return what went wrong."""
+        replays = self._namespace.replays
         try:
-            engine().call(group.add(name, config))
+            engine().call(group.add(name, config, connect=not replays))
         except (ServerError, UsageError) as error:
             waits = any(one.name == name and one.state == "needs approval" for one in group.servers)
             pending = group.pending(name) if waits else None
@@ -228,7 +232,7 @@ class McpCommands:
             if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
                 return f"{name} was not started. %mcp approve {name} lets it start."
             return _approved(group, name)
-        return ""
+        return NOT_STARTED.format(name) if replays else ""
 
 
 def _approved(group: "McpServers", name: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from itertools import count
 from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,8 +126,12 @@ class Namespace:
         # Sessions that have the notebook's tools: a session may have several names, or lose its own.
         self._equipped: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
+        # Sessions that have the notebook's cassette.
+        self._joined: WeakSet[Session] = WeakSet()
+        self._numbers = count(1)
         self._cassette: Path | None = None
         self._mode: Replay | None = None
+        self._timed = False
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
         self.keeper = VariableKeeper(variables)
@@ -136,15 +141,15 @@ class Namespace:
     def insert(self, cassette: "Path") -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""
         self._cassette = cassette
-        for session in self.sessions().values():
+        for session in {*self.sessions().values(), *self._joined}:
             session.deck.insert(cassette)
 
-    def choose(self, mode: Replay) -> None:
+    def choose(self, mode: Replay, *, timed: bool = False) -> None:
         """Use the cassette in this mode in all sessions of the notebook."""
         class_settings().check_mode(mode)
-        self._mode = mode
-        for session in self.sessions().values():
-            session.deck.choose(mode)
+        self._mode, self._timed = mode, timed
+        for session in {*self.sessions().values(), *self._joined}:
+            session.deck.choose(mode, timed=timed)
 
     @property
     def replays(self) -> bool:
@@ -327,14 +332,19 @@ class Namespace:
         self.listeners.tell(event)
 
     def join(self, session: Session) -> None:
-        """Have a session that code has made use the notebook's cassette."""
-        if session not in self._equipped:
+        """Have a session that code has made use the notebook's cassette, under the name of its variable.
+
+        Sessions without a variable are numbered, in the order of their first turns.
+        """
+        if session not in self._joined:
             names = (name for name, one in self.sessions().items() if one is session)
-            self._join(session, next(names, DEFAULT_SESSION))
+            self._join(session, next(names, "") or f"unnamed {next(self._numbers)}")
 
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""
-        session.deck.join("" if name == DEFAULT_SESSION else name, self._cassette, self._mode)
+        self._joined.add(session)
+        name = "" if name == DEFAULT_SESSION else name
+        session.deck.join(name, self._cassette, self._mode, timed=self._timed)
 
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:

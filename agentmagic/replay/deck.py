@@ -25,15 +25,20 @@ from agentmagic.tools.notebook.proposals import FATES
 RECORDS = ("record", "auto")
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
+owners: list[Callable[[Any], object]] = []
+"""Each is called with a session before its turns; a notebook has its sessions use its cassette."""
+
 
 class Deck:
     """The cassette of a session and the mode in which it is used.
 
     `name` is the session's in a notebook, "" in a script. `verdicts` are those of all requests that were replayed.
+    A `timed` replay takes as long as the recording did.
     """
 
-    def __init__(self, path: str | Path | None = None, mode: Replay | None = None) -> None:
+    def __init__(self, path: str | Path | None = None, mode: Replay | None = None, *, timed: bool = False) -> None:
         self.name = ""
+        self.timed = timed
         self.verdicts: list[Verdict] = []
         self.playing: Replay = "live"
         self.forked = False
@@ -73,22 +78,22 @@ class Deck:
         self._path = settings.file_of(path)
         self.rewind()
 
-    def join(self, name: str, path: Path | None, mode: Replay | None) -> None:
+    def join(self, name: str, path: Path | None, mode: Replay | None, *, timed: bool) -> None:
         """Use the cassette and the mode of a notebook, whose session has this name, unless the session has its own."""
         if not self._brought:
             self.name = name
         if path is not None and self._path is None:
             self.insert(path)
         if mode is not None and self._mode is None:
-            self.choose(mode)
+            self.choose(mode, timed=timed)
 
-    def choose(self, mode: Replay) -> None:
+    def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
         """Use the cassette in this mode from now on. Raises UsageError for a word that is no mode."""
         if mode not in MODES:
             message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
             raise UsageError(message)
         class_settings().check_mode(mode)
-        self._mode = mode
+        self._mode, self.timed = mode, self.timed if timed is None else timed
         self.forked = False
 
     def rewind(self) -> None:
@@ -125,7 +130,7 @@ class Deck:
             raise CassetteError(f"{what} {path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
         own = self._own(cassette)
         plays = index is not None and playing != "record" and not (playing == "auto" and (self.forked or not exact))
-        player = Player(cassette, own[index]) if plays and index is not None else None
+        player = Player(cassette, own[index], timed=self.timed) if plays and index is not None else None
 
         def recorder() -> TurnRecorder:
             return self._record(cassette, head, recipe, real())

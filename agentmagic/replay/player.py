@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from typing import Any, cast
 
 from agentmagic import errors
@@ -60,10 +61,11 @@ class Verdict:
 
 
 class Player:
-    """Reads the documents of one take."""
+    """Reads the documents of one take. If it is `timed`, answers and calls take as long as in the recording."""
 
-    def __init__(self, cassette: Cassette, take: Take) -> None:
+    def __init__(self, cassette: Cassette, take: Take, *, timed: bool = False) -> None:
         self.take = take
+        self.timed = timed
         self.cassette = cassette
         self._records = RequestRecords()
         self.asked: list[Json] = []
@@ -180,12 +182,13 @@ class Player:
             raise CassetteError(self.broken_off)
         try:
             played = list(self._decoded(answer))
+            pauses = [int(word) / 1000 for word in _words(answer.get("ms", "")) if self.timed]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
-        for event in played:
-            await asyncio.sleep(0)  # lets a cancel in
+        for event, pause in zip(played, chain(pauses, repeat(0)), strict=False):
+            await asyncio.sleep(pause)  # lets a cancel in
             yield event
         if "error" in answer:
             raise self._error(answer["error"], self._waits.get(number))
@@ -293,6 +296,7 @@ class Player:
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         self._swapped[call.id] = document
+        ends = asyncio.get_running_loop().time() + document.get("seconds", 0.0) * self.timed
         for aside in document.get("asides", ()):
             match aside:
                 case ["inner", int() as count]:
@@ -300,6 +304,7 @@ class Player:
                         raise mismatch(self.cassette, self.take, place[0], [difference])
                 case _:
                     await _repeat(aside, context)
+        await asyncio.sleep(ends - asyncio.get_running_loop().time())
         if document.get("status") == "interrupted":
             await self.stop()
         return self._result(document, call)

@@ -174,10 +174,10 @@ class TurnTape:
             recorder.answer(answer.document())
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again; on the tape nothing is waited for."""
+        """Wait before a request is sent again. On the tape nothing is waited for if the replay is not timed."""
         if self.recorder is not None:
             self.recorder.waited(seconds)
-        if self.recorder is not None or self.player is None:
+        if self.recorder is not None or self.player is None or self.player.timed:
             await asyncio.sleep(seconds)
 
     def told(self, prompt: Message) -> Message:

@@ -1,5 +1,6 @@
 """`%agent cassette`, `record`, `replay` and `auto`: a notebook that is recorded, and runs again from its recording."""
 
+import json
 import shutil
 import sys
 
@@ -47,21 +48,23 @@ def test_a_notebook_is_recorded_replayed_and_forked(kernel):
 
 def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(tmp_path):
     setup = f"{SETUP}, Session\n%agent cassette x.cassette.yaml\n%agent {{}}"
-    made = "\n".join(f"{name} = Session(Agent(ScriptedModel({{}})))" for name in ("agent", "other", "asked"))
-    cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.", "asked.ask('Say hello.')")
+    made = "agent = Session(Agent(ScriptedModel({})))\nother = Session(Agent(ScriptedModel({})))"
+    unnamed = "print([Session(Agent(ScriptedModel({}))).ask('Say hello.').final_text for _ in range(2)])"
+    first = "third = Session(Agent(ScriptedModel({}))); third.ask('Say hello.').final_text"
+    cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.", unnamed, first)
     outputs = []
-    for mode, scripts in (("record", (["Hello.", "Bye."], ["Good day."], ["Hi."])), ("replay", ([], [], []))):
+    for mode, scripts, more in (("record", (["Hello.", "Bye."], ["Good day."]), ["Hi."]), ("replay", ([], []), [])):
         with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
             kernel.run(setup.format(mode))
             kernel.run(made.format(*scripts))
-            results = [kernel.run(cell, **BATCH) for cell in cells]
-            assert [one.error for one in results] == [""] * 4
+            results = [kernel.run(cell.format(more), **BATCH) for cell in cells]
+            assert [one.error for one in results] == [""] * 5
+            assert "['Hi.', 'Hi.']" in results[3].stream
             outputs.append([one.displays for one in results])
     assert outputs[0] == outputs[1]
     written = (tmp_path / "x.cassette.yaml").read_text()
-    assert written.count("turn: ") == 4
-    assert "session: other" in written
-    assert "session: asked" in written
+    assert written.count("turn: ") == 6
+    assert all(f"session: {name}" in written for name in ("other", "unnamed 1", "unnamed 2", "third"))
 
 
 PROGRAM = """
@@ -114,13 +117,15 @@ def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
     assert "sk-proj-abcdefghijklmnop" not in (tmp_path / "x.cassette.yaml").read_text()
 
 
-def test_a_server_that_is_added_in_a_replay_is_not_started(tmp_path):
+def test_no_command_starts_a_server_in_a_replay(tmp_path):
     mark = tmp_path / "started"
     server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     start = tmp_path / "start.py"
     start.write_text(
         f"import runpy\nopen({str(mark)!r}, 'w').close()\nrunpy.run_path({str(server)!r}, run_name='__main__')"
     )
+    entry = {"command": sys.executable, "args": ["-S", str(start)]}
+    (tmp_path / "more.json").write_text(json.dumps({"mcpServers": {"more": entry}}))
     add = f"%mcp add raw {sys.executable} -S {start}\n%mcp allow raw"
     for mode, steps in (("record", ["Hello."]), ("replay", [])):
         with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
@@ -128,6 +133,9 @@ def test_a_server_that_is_added_in_a_replay_is_not_started(tmp_path):
             added = kernel.run(add)
             assert added.ok
             assert ("raw is not started: a replay needs no server." in added.stream) == (mode == "replay")
+            for command in ("%mcp restart raw", "%mcp load more.json", "%mcp approve more"):
+                mark.unlink(missing_ok=True)
+                ran = kernel.run(command, **BATCH)
+                assert ran.ok
+                assert mark.exists() == (mode == "record" and "load" not in command), command
             assert not kernel.run("%%agent\nSay hello.", **BATCH).error
-            assert mark.exists() == (mode == "record")
-            mark.unlink(missing_ok=True)

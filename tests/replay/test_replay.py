@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -16,7 +17,7 @@ from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
 from agentmagic.serialization import encode
-from agentmagic.testing import Stalled, run
+from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
 from tests.turns import calls, script, texts
 
@@ -73,9 +74,10 @@ def path(tmp_path):
     return tmp_path / "x.cassette.yaml"
 
 
-def replayed(path, *prompts, model=None, tools=None, replay="replay", **options):
+def replayed(path, *prompts, model=None, tools=None, replay="replay", timed=False, **options):
     with_tools = [Counting().tool] if tools is None else tools
-    session = Session(Agent(model or NoModel(), tools=with_tools, **options), cassette=path, replay=replay)
+    agent = Agent(model or NoModel(), tools=with_tools, **options)
+    session = Session(agent, cassette=path, replay=replay, timed=timed)
     results = [run(session, prompt) for prompt in prompts]
     session.close()
     return results
@@ -311,6 +313,37 @@ def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, mo
     monkeypatch.setattr("agentmagic.session.Run", Late)
     monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
     assert replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0].stop_reason == "cancelled"
+
+
+def slowed(path, pause, seconds):
+    """Edit a cassette: milliseconds before the end of its first answer, seconds of its first call."""
+    text = re.sub("^(ms|seconds): .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = text.replace("\nchunks:", f'\nms: "0*3 {pause}"\nchunks:', 1)
+    text = text.replace("\nresult: get_weather\n", f"\nresult: get_weather\nseconds: {seconds}\n", 1)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_a_timed_replay_takes_as_long_as_the_recording(path):
+    record(path, PROMPT)
+    slowed(path, 200, 0.2)
+    began = time.monotonic()
+    (result,) = replayed(path, PROMPT, timed=True)
+    assert time.monotonic() - began >= 0.4
+    assert result.final_text == ANSWER
+
+
+@pytest.mark.parametrize("times", [(10_000_000, 0), (0, 10_000)])
+def test_a_timed_replay_is_stopped_and_another_one_does_not_wait(path, times):
+    record(path, PROMPT)
+    slowed(path, *times)
+    assert replayed(path, PROMPT)[0].final_text == ANSWER
+    session = Session(Agent(NoModel(), tools=[Counting().tool]), cassette=path, replay="replay", timed=True)
+    run, heard = session.start(PROMPT), Recorder()
+    run.listen(heard)
+    heard.wait_for("part_finished" if times[0] else "tool_started")
+    run.cancel()
+    run.settled.result(10)
+    assert run.result().stop_reason == "cancelled"
 
 
 def test_a_time_limit_is_replayed(path):
