@@ -311,7 +311,8 @@ def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main
         await asyncio.Event().wait()
 
     def job():
-        serving(never())
+        future = engine().submit(never())
+        main.serve(future, future.cancel)
 
     with pytest.raises(CancelledError):
         serving(main.run(job))
