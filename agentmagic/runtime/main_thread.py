@@ -35,6 +35,7 @@ class Job:
         self.on_start = on_start
         self.future: Future[Any] = Future()
         self.interruptible = False
+        self.serves = False
         self.given_up = False
 
     def run(self) -> None:
@@ -115,6 +116,7 @@ class MainThread:
         self._current: Job | None = None
         self._target: Job | None = None
         self._servers = 0
+        self._stopped = False
         self._wake: Callable[[Callable[[], None]], object] | None = None
         self._interrupts: Callable[[], None] | None = None
 
@@ -185,8 +187,9 @@ class MainThread:
 
     def _interrupt(self, job: Job) -> None:
         with self._changed:
-            job.given_up = True  # a job that is itself serving another one is interrupted after that one
-            if self._current is not job:
+            job.given_up = True
+            self._changed.notify_all()
+            if self._current is not job or job.serves:  # a job that serves looks for `given_up` by itself
                 return
             self._target = job
         main = threading.main_thread().ident
@@ -215,10 +218,7 @@ class MainThread:
         restore = self._catch_interrupts()
         try:
             with self.held(), self._uncaptured():
-                while not done.done():
-                    if not self._step():
-                        with self._changed:
-                            self._changed.wait_for(lambda: bool(self._jobs) or done.done(), timeout=TICK)
+                self._serve(done)
         except KeyboardInterrupt:
             if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else will end the work
                 on_interrupt()
@@ -226,6 +226,31 @@ class MainThread:
         finally:
             self._interrupts = outer
             restore()
+
+    def _serve(self, done: "Future[Any]") -> None:
+        """Run jobs until `done`; an interrupt raises KeyboardInterrupt here, but not while a lock is held.
+
+        An exception that a signal raises as a lock is taken leaves it taken, and the engine would wait for it for ever.
+        """
+        job, stopped = self._current, self._stopped
+        self._stopped = False
+        if job is not None:
+            job.serves = True
+        try:
+            while not done.done() and not self._is_over():
+                if not self._step():
+                    with self._changed:
+                        self._changed.wait_for(lambda: bool(self._jobs) or done.done() or self._is_over(), timeout=TICK)
+        finally:
+            if job is not None:
+                job.serves = False
+            is_over, self._stopped = self._is_over(), stopped
+        if is_over:
+            raise KeyboardInterrupt
+
+    def _is_over(self) -> bool:
+        """Return whether an interrupt has come while this thread serves, or the job that serves was given up."""
+        return self._stopped or (self._current is not None and self._current.given_up)
 
     @contextmanager
     def held(self) -> Generator[None]:
@@ -292,8 +317,6 @@ class MainThread:
             self._current.run()
         finally:
             self._current = outer
-        if outer is not None and outer.given_up:
-            raise KeyboardInterrupt
         return True
 
     def _catch_interrupts(self) -> Callable[[], object]:
@@ -304,13 +327,18 @@ class MainThread:
 
     def _on_interrupt(self, _signal: int, _frame: FrameType | None) -> None:
         target, self._target = self._target, None
-        in_job = self._current is not None and self._current.interruptible
+        job = self._current
+        in_job = job is not None and job.interruptible and not job.serves
         if target is not None:
-            if target is self._current and in_job:
+            if target is job and in_job:
                 raise KeyboardInterrupt
             return  # the job had ended before the signal came
         first, self._interrupts = self._interrupts, None
         if first is not None:
             first()
-        if first is None or in_job:
+        if in_job or (first is None and not self.serving):
             raise KeyboardInterrupt
+        if first is None or (job is not None and job.serves):
+            with self._changed:
+                self._stopped = True
+                self._changed.notify_all()

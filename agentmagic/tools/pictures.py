@@ -138,8 +138,13 @@ def _encoded(data: Any, name: str) -> Media:
         raise NoPicture(f"it has {image.width:,} x {image.height:,} pixels")
     if isinstance(data, bytes) and max(image.size) <= EDGE and image.format in ("PNG", "JPEG"):
         return Media(f"image/{image.format.lower()}", data, name)
-    image = image.convert("RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB")
-    image.thumbnail((EDGE, EDGE), reducing_gap=1.1)
+    if isinstance(data, bytes):
+        image.draft(None, (EDGE, EDGE))  # a JPEG is read at about the size that is needed
+    mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
+    if (scale := EDGE / max(image.size)) < 1:
+        # Not `thumbnail`, which changes the image: one of the user would have to be copied first.
+        image = image.resize([max(round(side * scale), 1) for side in image.size], reducing_gap=1.1)
     is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
     buffer = io.BytesIO()
     if is_photograph:

@@ -99,13 +99,30 @@ class Static extends HTMLElement {
   }
 }
 
+const CELL = ".jp-CodeCell"
+const OUTPUTS = ".jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view:not([hidden]))"
+/**
+ * What Notebook 7 scrolls in a box, by itself, if an output is long when something is added to it. A call that waits
+ * for an approval there would be out of sight at once. What a person puts in a box stays there: its icon says so.
+ */
+const BOXED = `[data-notebook] ${CELL}.jp-mod-outputsScrolled ${OUTPUTS}:not(:has(> .jp-OutputArea-promptOverlay [data-icon$=":expand"]))`
+
 /** Of the page around views. What JupyterLab puts around an output would keep a bar from the end of what is seen. */
 const AROUND = `
 .jp-OutputArea-output:has(> agentmagic-view),
 .jp-OutputArea-child:has(> .jp-OutputArea-output > agentmagic-view),
-.jp-CodeCell:not(.jp-mod-outputsScrolled) .jp-Cell-outputArea:has(> .jp-OutputArea-child > .jp-OutputArea-output > agentmagic-view) {
+${CELL}:not(.jp-mod-outputsScrolled) ${OUTPUTS},
+${BOXED} {
   overflow: clip visible;
   min-width: 0; /* else a long line that is cut short would widen the cell */
+}
+${BOXED} {
+  max-height: none;
+  margin-left: 0;
+  resize: none;
+}
+${BOXED}::after {
+  content: none;
 }
 .jp-LinkedOutputView {
   container-type: size;

@@ -45,11 +45,14 @@ async def run_query(sql: str) -> str:
 SHORT = "agent = Session(Agent(ScriptedModel(['Yes, **yes**.'])))\nprint(os.getpid())"
 PACED = "model = Paced({rate})\nagent = Session(Agent(model))"
 TURN = "%%agent\nhello"
+UNSEEN = 'os.environ["AGENTMAGIC_VIEW"] = "off"'
+"""From here on, turns that code begins are not shown in their cell: the page would be busy with them."""
+
 LONG = f"""
+{UNSEEN}
 calls = {{"calls": [{{"name": "run_query", "arguments": {{"sql": "SELECT 1"}}}}] * {CARDS}}}
 answer = "Answer, with `code` and **stress**, and a\\n\\n- list\\n- of two"
 agent = Session(Agent(ScriptedModel([calls, answer] * {TURNS}), tools=[run_query]))
-os.environ["AGENTMAGIC_VIEW"] = "off"  # else JupyterLab reads {TURNS} outputs of this cell while the panel is drawn
 for number in range({TURNS}):
     agent.ask(f"Question {{number}}")
 """
@@ -140,7 +143,7 @@ def answer(lab: Lab, name: str, rate: float | None) -> None:
     traffic = Traffic()
     traffic.listen(lab.page)
     paced = PACED.format(rate=rate)
-    unseen, floor = "agent.ask('hello');", f"engine().call(waking({rate}))"
+    unseen, floor = f"{UNSEEN}\nagent.ask('hello');", f"engine().call(waking({rate}))"
     cells = [SETUP, SHORT, TURN, paced, TURN, "print(json.dumps(model.ended))", paced, unseen, floor]
     notebook = lab.open(lab.write(f"{rate}.ipynb", cells))
     notebook.run(0)

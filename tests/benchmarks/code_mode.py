@@ -2,7 +2,8 @@
 
 In the plain loop the model calls each tool itself, and reads each result. In code mode it writes one program, which
 calls the tools as functions. The model is a script, so both ways do what they should; tokens are estimated from the
-requests as the loop estimates them, four characters a token, the whole conversation for each request.
+requests as the loop estimates them, four characters a token, the whole conversation for each request. The tools are
+functions, and then those of a server of MCP that has the same functions.
 """
 
 import csv
@@ -10,10 +11,12 @@ import io
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmagic import Agent, NotebookTools, Policy, Rule, RunResult, Session, Text, ToolResult, tool
+from mcp.server import MCPServer
+
+from agentmagic import Agent, Message, NotebookTools, Policy, Rule, RunResult, Session, Text, ToolResult, tool
 from agentmagic.context.request_view import CHARACTERS
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -88,6 +91,17 @@ def step(number: int, text: str) -> str:
     return f"{text} {number} " + "and so on " * 200
 
 
+FUNCTIONS = (orders, customers, weather, step)
+
+
+def server() -> MCPServer:
+    """Return a server in memory that has the functions as its tools."""
+    made = MCPServer("shop", log_level="ERROR")
+    for function in FUNCTIONS:
+        made.tool()(function)
+    return made
+
+
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
 
@@ -140,12 +154,13 @@ def _step(calls: Calls) -> Any:
     return {"calls": [{"name": name, "arguments": arguments} for name, arguments in calls]}
 
 
-def play(steps: Sequence[Any], *, code: bool) -> tuple[RunResult, ScriptedModel]:
+def play(steps: Sequence[Any], *, code: bool, mcp: bool) -> tuple[RunResult, ScriptedModel]:
     """Play a turn; with `code` the model has the tool that runs programs."""
     model = ScriptedModel([*steps, "Done."])
-    tools = [orders, customers, weather, step, *([NotebookTools(Bench())] if code else [])]
-    policy = Policy([Rule("allow", "run_python")])
-    session = Session(Agent(model, tools=tools, permission=policy, compact_at=None, max_result=None))
+    tools = [*(() if mcp else FUNCTIONS), *([NotebookTools(Bench())] if code else [])]
+    servers = [server()] if mcp else []
+    policy = Policy([Rule("allow", name) for name in ("run_python", *(one.__name__ for one in FUNCTIONS))])
+    session = Session(Agent(model, tools=tools, mcp=servers, permission=policy, compact_at=None, max_result=None))
     return session.ask("Do the task."), model
 
 
@@ -154,19 +169,25 @@ def tokens(model: ScriptedModel, result: RunResult) -> int:
     sent = 0
     for request in model.requests:
         offered = [{"name": one.name, "about": one.description, "schema": one.parameters} for one in request.tools]
-        sent += len(json.dumps(offered)) + sum(map(len, map(encode, request.messages)))
-    answered = sum(len(encode(message)) for message in result.history_delta if message.role == "assistant")
+        sent += len(json.dumps(offered)) + sum(map(_length, request.messages))
+    answered = sum(_length(message) for message in result.history_delta if message.role == "assistant")
     return (sent + answered) // CHARACTERS
 
 
-def measure(case: Case) -> dict[str, tuple[int, int]]:
+def _length(message: Message) -> int:
+    """Return the characters of a message as a model gets it: a server's structured content is for programs only."""
+    parts = (replace(part, structured=None) if isinstance(part, ToolResult) else part for part in message.parts)
+    return len(encode(replace(message, parts=tuple(parts))))
+
+
+def measure(case: Case, *, mcp: bool) -> dict[str, tuple[int, int]]:
     """Return requests and tokens of a task in the plain loop and in code mode."""
     figures: dict[str, tuple[int, int]] = {}
     for way, steps in (
         ("plain", [_step(one) for one in case.plain]),
         ("code", [_step([("run_python", {"code": case.program})])]),
     ):
-        result, model = play(steps, code=way == "code")
+        result, model = play(steps, code=way == "code", mcp=mcp)
         results = [part for one in result.history_delta for part in one.parts if isinstance(part, ToolResult)]
         assert all(part.status == "ok" for part in results), [part.text[:200] for part in results]
         assert way == "plain" or case.check(results[-1].text), results[-1].text[:200]
@@ -188,11 +209,12 @@ def kernel() -> Generator[None]:
 def main() -> None:
     """Print the table."""
     print("| task | plain loop | code mode |\n|---|---|---|")
-    for case in CASES:
-        with kernel():
-            figures = measure(case)
-        cells = (f"{requests} requests, {count:,} tokens" for requests, count in figures.values())
-        print(f"| {case.name} | {' | '.join(cells)} |")
+    for mcp in (False, True):
+        for case in CASES:
+            with kernel():
+                figures = measure(case, mcp=mcp)
+            cells = (f"{requests} requests, {count:,} tokens" for requests, count in figures.values())
+            print(f"| {case.name}{', by a server' if mcp else ''} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

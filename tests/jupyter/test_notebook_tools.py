@@ -6,7 +6,8 @@ from html import unescape
 
 import pytest
 
-from tests.jupyter.harness import BATCH, CONSOLE
+from tests.jupyter.harness import BATCH, CONSOLE, timed
+from tests.jupyter.test_permission import RAW
 
 ALLOWED = """
 from agentmagic import NotebookTools, Policy, Rule
@@ -327,6 +328,23 @@ def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, c
     assert notebook.run("print(valid())").stream == "True\n"
     notebook.run("agent.agent = Agent(ScriptedModel(['Still here.']))")
     assert notebook.run("%%agent\nAgain.").ok
+
+
+def test_an_interrupt_ends_a_program_that_waits_for_a_server_and_the_server_is_there_for_the_next(notebook, add):
+    add("raw", *RAW)
+    notebook.run("%mcp allow raw")
+    asks(notebook, "half = 1\ntools.wait()", "print(tools.echo(text='alive'), tools.cancelled())")
+    cell = notebook.send("%%agent\nStay.")
+    notebook.wait_for_text(cell, "running")
+    with timed() as seconds:
+        notebook.interrupt()
+        notebook.finish(cell)
+        assert seconds() < AT_ONCE
+    assert "Interrupted" in cell.error
+    assert notebook.value("half") == "1"
+    assert notebook.run("print(valid())").stream == "True\n"
+    assert notebook.run("%%agent\nAgain.").ok
+    assert told(notebook).endswith("alive [true]")  # the server was told of the interrupt
 
 
 # -- offering ----------------------------------------------------------------------------------------------

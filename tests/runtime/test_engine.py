@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -291,6 +291,34 @@ def test_an_interrupt_stops_the_job_under_way_and_tells_who_serves(main):
     with pytest.raises(CancelledError):
         serving(main.run(interrupted), lambda: told.append(True))
     assert told == [True]
+
+
+def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main, monkeypatch):
+    class Interrupted(threading.Condition):
+        armed = False
+
+        def __enter__(self):
+            taken = super().__enter__()
+            if Interrupted.armed and threading.current_thread() is threading.main_thread():
+                Interrupted.armed = False
+                signal.raise_signal(signal.SIGINT)
+            return taken
+
+    monkeypatch.setattr(main, "_changed", Interrupted())
+
+    async def never():
+        Interrupted.armed = True
+        await asyncio.Event().wait()
+
+    def job():
+        future = engine().submit(never())
+        main.serve(future, future.cancel)
+
+    with pytest.raises(CancelledError):
+        serving(main.run(job))
+    assert not Interrupted.armed
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(main._changed.acquire, timeout=PATIENCE).result()
 
 
 def test_the_handler_of_before_is_back_afterwards(main):
