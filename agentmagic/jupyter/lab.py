@@ -27,6 +27,10 @@ PAUSE = 0.05
 """Seconds in which changes are gathered before pages are told."""
 
 
+SPARE = f"{DEFAULT_SESSION}_2"
+"""The name of the panel's session if the variable of the default one holds another value."""
+
+
 class GreetKernel(PageMessage):
     """A page has found the kernel, or has lost what it knew."""
 
@@ -133,7 +137,8 @@ class LabLink:
 
     def _session(self) -> Session:
         sessions = self._namespace.sessions()
-        return sessions.get(self._name) or self._namespace.session(DEFAULT_SESSION)
+        known = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
+        return known or self._namespace.session(SPARE)
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):

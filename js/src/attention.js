@@ -76,6 +76,7 @@ export class Attention {
     const [first = -1] = this.#keys
     const place = this.log.asking(first)
     this.#going = !place && this.#keys.size > 0
+    if (this.#going) this.#plan()
     place?.scrollIntoView({ block: "nearest" })
     const target = place?.closest(".am-block")?.querySelector("summary, textarea")
     if (target instanceof HTMLElement) target.focus({ preventScroll: true })

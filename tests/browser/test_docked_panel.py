@@ -1,5 +1,7 @@
 """The JupyterLab extension: the panel beside the notebook, and what tells that something waits."""
 
+from contextlib import nullcontext
+
 import pytest
 from playwright.sync_api import expect
 
@@ -65,10 +67,11 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
     page = notebook.page
     notebook.start(2)
     notebook.output(2).get_by_role("button", name="Approve", exact=True).wait_for()
-    page.locator(".agentmagic-waits").wait_for(state="attached")
+    page.locator(".jp-Toolbar .agentmagic-waits").wait_for()
     if lab.front_end == "lab":
+        expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
         expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
-        expect(page.get_by_role("button", name="waits for you")).to_be_visible()
+        expect(page.get_by_role("button", name="(!) waits for you")).to_be_visible()
     page.keyboard.press(GO)
     dock = Dock(page)
     dock.button("Approve").wait_for()
@@ -78,5 +81,70 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
     page.keyboard.press("Enter")
     notebook.finish(2)
     assert "Well then." in notebook.text(2)
-    page.locator(".agentmagic-waits").wait_for(state="detached")
-    assert page.get_by_role("button", name="waits for you").count() == 0
+    expect(page.locator(".agentmagic-waits")).to_have_count(0)
+    expect(page.get_by_role("button", name="(!) waits for you")).to_have_count(0)
+
+
+@EVERYWHERE
+def test_the_line_that_docks_shows_the_named_session_beside_the_notebook(open_notebook):
+    notebook = open_notebook("play('one')\nother = agent.fork()", "%agent chat other --dock")
+    notebook.run(1)
+    notebook.run(2)
+    dock = Dock(notebook.page)
+    dock.message.wait_for()
+    expect(dock.box.locator(".am-head")).to_contain_text("other")
+    assert notebook.outputs(2) == []
+
+
+@EVERYWHERE
+def test_loading_is_offered_asked_about_and_done(lab):
+    notebook = lab.open(lab.write("unloaded.ipynb", ["1 + 1"]))
+    page = notebook.page
+    page.keyboard.press(PANEL)
+    dock = Dock(page)
+    load = dock.button("Load agentmagic")
+    load.click()
+    page.get_by_role("button", name="Cancel").click()
+    load.click()
+    expect(page.locator(".jp-Dialog")).to_contain_text("This runs %load_ext agentmagic in the kernel of unloaded.ipynb.")
+    page.get_by_role("button", name="Run it").click()
+    dock.message.wait_for()
+    assert notebook.outputs(0) == []
+    notebook.close()
+
+
+def is_kept(answer):
+    return "/workspaces" in answer.url and answer.request.method == "PUT"
+
+
+@EVERYWHERE
+def test_a_reload_in_a_running_cell_brings_the_panel_back_with_its_buttons(open_notebook, lab):
+    notebook = open_notebook("play(calls('order', what='tea'), 'Well then.')", "%%agent\ntea")
+    notebook.run(1)
+    kept = notebook.page.expect_response(is_kept) if lab.front_end == "lab" else nullcontext()
+    with kept:  # JupyterLab writes what it restores a moment after it has changed
+        dock = Dock(notebook.page).open()
+    notebook.save()
+    notebook.start(2)
+    dock.button("Approve").wait_for()
+    notebook.page.goto(notebook.page.url.replace("?reset", ""))
+    dock.button("Approve").click()
+    dock.turns(1)
+    assert dock.answers() == ["Well then."]
+
+
+def test_the_panel_turns_with_the_notebook_in_front(open_notebook):
+    first = open_notebook("play('one')")
+    first.run(1)
+    dock = Dock(first.page).open()
+    dock.send("to the first")
+    dock.turns(1)
+    second = open_notebook("play('two')")
+    expect(dock.box.locator(".am-said")).to_have_count(0)
+    second.run(1)
+    dock.message.wait_for()
+    dock.send("to the second")
+    dock.turns(1)
+    assert dock.answers() == ["two"]
+    first.page.get_by_role("tab", name=first.path.name).click()
+    expect(dock.box.locator(".am-text")).to_have_text("one")

@@ -1,6 +1,7 @@
 """What is kept of the view in the package is what its sources build."""
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 JS = ROOT / "js"
+LAB = JS / "lab"
+EXTENSION = ROOT / "agentmagic" / "labextension"
+LARGEST = 250_000
 STATIC = ROOT / "agentmagic" / "widgets" / "static"
 
 
@@ -23,12 +27,39 @@ def test_the_built_view_is_up_to_date(tmp_path):
     assert [name for name in built if built[name] != kept[name]] == [], "run npm run build in js/"
 
 
+@pytest.mark.slow
+def test_the_built_extension_of_jupyterlab_is_up_to_date(tmp_path):
+    if not shutil.which("npm") or not (LAB / "node_modules").is_dir():
+        pytest.skip("the extension cannot be built: it needs Node.js and npm ci in js/lab/")
+    sources, built = tmp_path / "js" / "lab", tmp_path / "agentmagic" / "labextension"
+    # Whole, since the names of modules in the build are paths; without the bytes, which are many.
+    shutil.copytree(LAB, sources, ignore=lambda folder, _: {"lib"} if folder == str(LAB) else (), symlinks=True, copy_function=linked)
+    subprocess.run(["npm", "run", "--silent", "build"], cwd=sources, check=True, timeout=100, capture_output=True)
+    assert contents(built) == contents(EXTENSION), "run npm run build in js/lab/"
+
+
+def linked(source, target):
+    try:
+        os.link(source, target)
+    except OSError:  # on another disk
+        shutil.copy2(source, target)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_extension_of_jupyterlab_is_small():
+    assert sum(map(len, contents(EXTENSION).values())) < LARGEST
+
+
 def test_the_style_loads_nothing_from_elsewhere():
     style = (STATIC / "view.css").read_text(encoding="utf-8")
     assert "url(" not in style
     assert "@import" not in style
 
 
-def test_the_lock_file_names_no_registry():
-    lock = json.loads((JS / "package-lock.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("folder", [JS, LAB])
+def test_the_lock_file_names_no_registry(folder):
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     assert not any("resolved" in package for package in lock["packages"].values())

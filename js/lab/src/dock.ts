@@ -1,9 +1,8 @@
 // Puts the docked panel into the right area, and the ways to it: a button, commands, keys, `%agent chat --dock`.
 import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { ICommandPalette } from '@jupyterlab/apputils'
-import { IStateDB } from '@jupyterlab/statedb'
 import { CommandRegistry } from '@lumino/commands'
-import { DockedPanel } from './docked_panel'
+import { DockedPanel, WAITS } from './docked_panel'
 import { agentIcon } from './icon'
 import { IKernelLinks, KernelLinks } from './kernel_links'
 
@@ -16,14 +15,13 @@ export const dock: JupyterFrontEndPlugin<void> = {
   description: 'The agent of a notebook, beside it.',
   autoStart: true,
   requires: [IKernelLinks],
-  optional: [ICommandPalette, ILabShell, ILayoutRestorer, IStateDB],
+  optional: [ICommandPalette, ILabShell, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     links: KernelLinks | null,
     palette: ICommandPalette | null,
     lab: ILabShell | null,
-    restorer: ILayoutRestorer | null,
-    memory: IStateDB | null
+    restorer: ILayoutRestorer | null
   ) => {
     if (!links) return
     const panel = new DockedPanel(links)
@@ -35,21 +33,27 @@ export const dock: JupyterFrontEndPlugin<void> = {
     /** Goes to the panel, or back to the notebook. */
     const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
     links.each(link => link.on('show', () => link === links.front && show()))
-    app.commands.addCommand(PANEL, { label: 'Agent Panel', caption: 'Show the agent beside the notebook', icon: agentIcon, execute: turn })
-    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: () => Boolean(links.front?.state?.waits) })
-    links.changed.connect(() => app.commands.notifyCommandChanged(GO))
+    const waits = () => Boolean(links.front?.state?.waits)
+    app.commands.addCommand(PANEL, {
+      label: 'Agent Panel',
+      caption: () => (waits() ? WAITS : 'Show the agent beside the notebook'),
+      className: () => (waits() ? 'agentmagic-waits' : ''),
+      icon: agentIcon,
+      execute: turn
+    })
+    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: waits })
+    links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)
-    else if (memory) void remember(memory, panel, show)
+    else void app.restored.then(() => remember(panel, show))
     hearKeys(app.commands)
   }
 }
 
 /** Shows the panel after a reload if it was open before: Notebook 7 does not remember what is in its right area. */
-async function remember(memory: IStateDB, panel: DockedPanel, show: () => void): Promise<void> {
-  const wasOpen = await memory.fetch(panel.id)
-  panel.shown.connect((_, isOpen) => void memory.save(panel.id, isOpen))
-  if (wasOpen === true) show()
+function remember(panel: DockedPanel, show: () => void): void {
+  if (localStorage.getItem(panel.id)) show()
+  panel.shown.connect((_, isOpen) => (isOpen ? localStorage.setItem(panel.id, 'open') : localStorage.removeItem(panel.id)))
 }
 
 /** Has the keys of our commands work in views too, where JupyterLab's are kept out. */

@@ -9,6 +9,7 @@ import { KernelLink } from './kernel_link'
 import { KernelLinks } from './kernel_links'
 import { isTrusted } from './trust'
 
+export const WAITS = 'The agent waits for you'
 const LOAD = '%load_ext agentmagic'
 
 export class DockedPanel extends Widget {
@@ -53,7 +54,7 @@ export class DockedPanel extends Widget {
   private draw(): void {
     const waits = this.link?.state?.waits
     this.title.className = waits ? 'agentmagic-waits' : ''
-    this.title.caption = waits ? 'Agent: waits for you' : 'Agent'
+    this.title.caption = waits ? WAITS : 'Agent'
     if (!this.isVisible) return
     const { link } = this
     const [words, view] = this.found()
@@ -82,8 +83,8 @@ export class DockedPanel extends Widget {
     if (!isTrusted(link.context.model)) {
       return ['This notebook is not trusted, so nothing is offered for it. Run its cells, or choose “Trust Notebook” in the command palette.', '']
     }
-    if (!link.state) return ['agentmagic is not loaded in the kernel of this notebook.', '']
-    return ['', link.state.view]
+    if (!link.isLoaded) return ['agentmagic is not loaded in the kernel of this notebook.', '']
+    return ['', link.state?.view ?? '']
   }
 
   private content(words: string, view: string): HTMLElement[] {
@@ -93,7 +94,7 @@ export class DockedPanel extends Widget {
     line.textContent = words || 'The panel is on its way.'
     note.append(line)
     const { link } = this
-    if (link?.kernel && isTrusted(link.context.model) && !link.state) note.append(this.loader(link))
+    if (link?.kernel && isTrusted(link.context.model) && !link.isLoaded) note.append(this.loader(link))
     if (!view) return [note]
     const place = document.createElement('agentmagic-view')
     place.setAttribute('view', view)

@@ -14,7 +14,7 @@ type Handler<T extends keyof FromKernel> = (message: FromKernel[T]) => void
 
 /** The link of a notebook; there is one for each, whether its kernel has loaded agentmagic or not. */
 export class KernelLink {
-  /** What the kernel has told last, or null while agentmagic is not loaded in it. */
+  /** What the kernel has told last, or null if it has told nothing yet. */
   state: State | null = null
   /** Emitted when the kernel, or its state, is another one. */
   readonly changed = new Signal<this, void>(this)
@@ -32,6 +32,11 @@ export class KernelLink {
     sessionContext.iopubMessage.connect(this.followCells, this)
     sessionContext.disposed.connect(() => this.lose())
     this.begin()
+  }
+
+  /** Whether agentmagic is loaded in the kernel, whose state may still be on its way. */
+  get isLoaded(): boolean {
+    return this.comm !== null
   }
 
   get kernel(): Kernel.IKernelConnection | null {
@@ -93,6 +98,7 @@ export class KernelLink {
       if (this.comm === comm) this.begin()
     }
     this.greet(FIRST_WAIT)
+    this.changed.emit()
   }
 
   private greet(wait: number): void {
