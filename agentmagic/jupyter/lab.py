@@ -114,15 +114,18 @@ class LabLink:
         """Whether a page with the extension has found this kernel, which can stage proposed cells."""
         return self._greeted
 
-    def _greet(self, _: GreetKernel) -> None:
+    def greet(self, _: GreetKernel) -> None:
+        """Tell a page the state."""
         self._greeted = True
         self._tell(anew=True)
 
-    def _draw(self, _: DockPanel) -> None:
+    def draw(self, _: DockPanel) -> None:
+        """Tell a page the view to draw."""
         self._dock()
         self._tell(anew=True)
 
-    def _settle(self, message: SettleProposals) -> None:
+    def settle(self, message: SettleProposals) -> None:
+        """Note what the user decided on staged cells, each in the session that proposed it."""
         for one in message.settled:
             any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
         self._update()
@@ -137,7 +140,7 @@ class LabLink:
         if self._chat.session is not session:
             self._chat.turn_to(session)
 
-    def _ask_about(self, asked: AskAboutOutput) -> None:
+    def ask_about(self, asked: AskAboutOutput) -> None:
         self._dock()
         session = self._chat.session
 
@@ -199,9 +202,9 @@ STAGED = ("id", "action", "kind", "source", "why", "cell", "number", "before")
 """What a page is told of a staged cell: names of fields of `CellProposed`."""
 
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
-    "hello": (GreetKernel, LabLink._greet),  # noqa: SLF001  (of this module)
-    "dock": (DockPanel, LabLink._draw),  # noqa: SLF001
-    "output": (AskAboutOutput, LabLink._ask_about),  # noqa: SLF001
-    "settle": (SettleProposals, LabLink._settle),  # noqa: SLF001
+    "hello": (GreetKernel, LabLink.greet),
+    "dock": (DockPanel, LabLink.draw),
+    "output": (AskAboutOutput, LabLink.ask_about),
+    "settle": (SettleProposals, LabLink.settle),
 }
-"""What pages may send; js/lab/src/messages.ts has the same table, and what the kernel sends."""
+"""What pages may send, by type; js/lab/src/messages.ts has the same table, and that of what the kernel sends."""
