@@ -202,7 +202,8 @@ def _find_pages(
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)
     answer_pages_anytime(shell.kernel)
-    first, links = threading.Lock(), []
+    first = threading.Lock()
+    links: list[Any] = []
 
     def receive(message: Mapping[str, Any]) -> None:
         with first:

@@ -106,7 +106,9 @@ def test_loading_is_offered_asked_about_and_done(lab):
     load.click()
     page.get_by_role("button", name="Cancel").click()
     load.click()
-    expect(page.locator(".jp-Dialog")).to_contain_text("This runs %load_ext agentmagic in the kernel of unloaded.ipynb.")
+    expect(page.locator(".jp-Dialog")).to_contain_text(
+        "This runs %load_ext agentmagic in the kernel of unloaded.ipynb."
+    )
     page.get_by_role("button", name="Run it").click()
     dock.message.wait_for()
     assert notebook.outputs(0) == []
