@@ -34,6 +34,7 @@ from agentmagic.errors import UsageError as UsageError
 from agentmagic.events import ApprovalAsked as ApprovalAsked
 from agentmagic.events import ApprovalGiven as ApprovalGiven
 from agentmagic.events import Approve as Approve
+from agentmagic.events import CellProposed as CellProposed
 from agentmagic.events import Compacted as Compacted
 from agentmagic.events import Deny as Deny
 from agentmagic.events import Event as Event
@@ -44,6 +45,7 @@ from agentmagic.events import PartDelta as PartDelta
 from agentmagic.events import PartFinished as PartFinished
 from agentmagic.events import PartStarted as PartStarted
 from agentmagic.events import PromptAdded as PromptAdded
+from agentmagic.events import ProposalSettled as ProposalSettled
 from agentmagic.events import QuestionAnswered as QuestionAnswered
 from agentmagic.events import QuestionAsked as QuestionAsked
 from agentmagic.events import Reply as Reply

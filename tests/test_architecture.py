@@ -85,10 +85,10 @@ def test_an_sdk_is_imported_in_one_package_only(sdk):
 def test_the_public_names_are_these():
     names = """
         Agent AgentMagicError ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
-        BadRequest CassetteError Compacted ConfigError Context ContextTooLong Deny Done EmptyAnswer Event Example
-        HistoryCut Intent InvalidOutput JournalError Limits MalformedCall Media Message MissingExtra Model
+        BadRequest CassetteError CellProposed Compacted ConfigError Context ContextTooLong Deny Done EmptyAnswer Event
+        Example HistoryCut Intent InvalidOutput JournalError Limits MalformedCall Media Message MissingExtra Model
         ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta PartFinished PartStarted Policy
-        Prompt PromptAdded ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning
+        Prompt PromptAdded ProposalSettled ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning
         ReplayMismatch Reply Request Resource RetrySettings Rule Run RunResult Sampled ScriptedModel ServerError
         Session SessionBusy StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete Text Tool ToolCall
         ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset TurnFinished

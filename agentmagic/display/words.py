@@ -162,12 +162,11 @@ def all_arguments(card: ToolCard) -> str:
 
 def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
     """Return the arguments of a call that hold code, by name, each with its language; hidden characters are escaped."""
-    given = card.call.arguments if card.call else {}
-    found = {name: value for name, value in given.items() if name in CODE and isinstance(value, str)}
+    given = card.call.arguments.items() if card.call else ()
     return {
         name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
-        for name, value in found.items()
-        if len(value) > SHORTEST_CODE
+        for name, value in given
+        if name in CODE and isinstance(value, str) and len(value) > SHORTEST_CODE
     }
 
 

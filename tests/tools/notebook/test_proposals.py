@@ -98,7 +98,9 @@ def test_every_output_draws_a_settled_proposal_alike_live_and_loaded(loaded, tmp
         session.settle(one.id, fate, "x = 4")
     assert isinstance(session.turns[-1].events[-2], ProposalSettled)
     session.close()
-    changed = [change for _, change in feed.frame()["ops"]]
+    frame = feed.frame()
+    assert frame is not None
+    changed = [change for _, change in frame["ops"]]
     assert [one["state"] for one in changed] == ["kept", "kept with changes", "discarded"]
     saved = read(tmp_path / "saved.jsonl")
     assert saved.problems == ()
