@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand
@@ -30,6 +30,9 @@ from agentmagic.providers.registry import preload
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.notebook.base import attach
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
+
+if TYPE_CHECKING:
+    from agentmagic.jupyter.lab import LabLink
 
 LAB = "agentmagic.lab"
 """The target of the comm by which the JupyterLab extension finds a kernel."""
@@ -199,7 +202,7 @@ def _find_pages(shell: Shell, namespace: Namespace, at_unload: Callable[..., obj
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)
     answer_pages_anytime(shell.kernel)
-    first, links = threading.Lock(), []
+    first, links = threading.Lock(), list["LabLink"]()
 
     def receive(message: Mapping[str, Any]) -> None:
         with first:

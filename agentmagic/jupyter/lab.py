@@ -90,11 +90,13 @@ class LabLink:
         self._comm.send({"type": "show"})
         return True
 
-    def _greet(self, _: GreetKernel) -> None:
+    def greet(self, _: GreetKernel) -> None:
+        """Tell a page the state."""
         self._greeted = True
         self._tell(anew=True)
 
-    def _draw(self, _: DockPanel) -> None:
+    def draw(self, _: DockPanel) -> None:
+        """Tell a page the view to draw."""
         self._dock()
         self._tell(anew=True)
 
@@ -108,7 +110,8 @@ class LabLink:
         if self._chat.session is not session:
             self._chat.turn_to(session)
 
-    def _ask_about(self, asked: AskAboutOutput) -> None:
+    def ask_about(self, asked: AskAboutOutput) -> None:
+        """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
         self._dock()
         session = self._chat.session
 
@@ -158,8 +161,8 @@ class LabLink:
 
 
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {
-    "hello": (GreetKernel, LabLink._greet),  # noqa: SLF001  (of this module)
-    "dock": (DockPanel, LabLink._draw),  # noqa: SLF001
-    "output": (AskAboutOutput, LabLink._ask_about),  # noqa: SLF001
+    "hello": (GreetKernel, LabLink.greet),
+    "dock": (DockPanel, LabLink.draw),
+    "output": (AskAboutOutput, LabLink.ask_about),
 }
-"""What pages may send; js/lab/src/messages.ts has the same table, and what the kernel sends."""
+"""What pages may send, by type; js/lab/src/messages.ts has the same table, and that of what the kernel sends."""

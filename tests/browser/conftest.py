@@ -61,6 +61,14 @@ def lab(server: Lab, request: pytest.FixtureRequest) -> Lab:
 
 
 @pytest.fixture
+def closed_dock(lab: Lab) -> Iterator[None]:
+    """Closes the docked panel after the test: a reload would bring it back."""
+    yield
+    lab.page.evaluate("() => localStorage.clear()")
+    lab.reload()
+
+
+@pytest.fixture
 def open_notebook(lab: Lab) -> Iterator[OpenNotebook]:
     """Opens a notebook of the given cells behind `SETUP`, which has been run."""
     opened: list[Notebook] = []

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.browser.axe import serious
 from tests.browser.cells import EVERYWHERE
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
 PANEL = "ControlOrMeta+Shift+A"
 GO = "ControlOrMeta+Shift+Y"
@@ -72,6 +72,7 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
         expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
         expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
         expect(page.get_by_role("button", name="(!) waits for you")).to_be_visible()
+        assert serious(page, ".agentmagic-status") == []
     page.keyboard.press(GO)
     dock = Dock(page)
     dock.button("Approve").wait_for()
@@ -106,7 +107,9 @@ def test_loading_is_offered_asked_about_and_done(lab):
     load.click()
     page.get_by_role("button", name="Cancel").click()
     load.click()
-    expect(page.locator(".jp-Dialog")).to_contain_text("This runs %load_ext agentmagic in the kernel of unloaded.ipynb.")
+    expect(page.locator(".jp-Dialog")).to_contain_text(
+        "This runs %load_ext agentmagic in the kernel of unloaded.ipynb."
+    )
     page.get_by_role("button", name="Run it").click()
     dock.message.wait_for()
     assert notebook.outputs(0) == []

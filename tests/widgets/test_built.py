@@ -33,7 +33,13 @@ def test_the_built_extension_of_jupyterlab_is_up_to_date(tmp_path):
         pytest.skip("the extension cannot be built: it needs Node.js and npm ci in js/lab/")
     sources, built = tmp_path / "js" / "lab", tmp_path / "agentmagic" / "labextension"
     # Whole, since the names of modules in the build are paths; without the bytes, which are many.
-    shutil.copytree(LAB, sources, ignore=lambda folder, _: {"lib"} if folder == str(LAB) else (), symlinks=True, copy_function=linked)
+    shutil.copytree(
+        LAB,
+        sources,
+        ignore=lambda folder, _: {"lib"} if folder == str(LAB) else (),
+        symlinks=True,
+        copy_function=linked,
+    )
     subprocess.run(["npm", "run", "--silent", "build"], cwd=sources, check=True, timeout=100, capture_output=True)
     assert contents(built) == contents(EXTENSION), "run npm run build in js/lab/"
 

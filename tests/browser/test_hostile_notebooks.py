@@ -1,0 +1,122 @@
+"""Notebooks and pages that try to have the JupyterLab extension act: nothing runs, is inserted or is loaded."""
+
+import json
+from itertools import product
+
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell, writes
+
+from tests.browser.cells import EVERYWHERE
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
+
+KERNEL = {"name": "python3", "display_name": "python3", "language": "python"}
+LINE = "globals().__setitem__('pwned', 1)"
+MESSAGES = (
+    {"type": "show"},
+    {"type": "state", "session": "x", "model": "x", "cost": "", "waits": "x", "view": "forged"},
+    {"type": "dock"},
+    {"target_name": "agentmagic.lab", "comm_id": "forged", "data": {"type": "show"}},
+    {"msg_type": "comm_msg", "content": {"comm_id": "forged", "data": {"type": "show"}}},
+    {"type": "run", "code": LINE},
+)
+METADATA = {
+    "agentmagic": {"staged": True, "state": "keep", "code": LINE, "view": "forged", "trusted": True},
+    "trusted": True,
+    "agentmagic.lab": {"type": "show"},
+}
+
+
+def scripts():
+    """HTML that would send each message, or press our commands, if it could."""
+    for message in MESSAGES:
+        words = json.dumps(message)
+        yield f"<script>window.postMessage({words}, '*'); window.parent.postMessage({words}, '*')</script>"
+        yield f"<img src=x onerror='window.postMessage({words}, \"*\")'>"
+    for command in ("agentmagic:panel", "notebook:run-all-cells"):
+        yield f"<button data-commandlinker-command='{command}' data-commandlinker-args='{{}}'>Load agentmagic</button>"
+    yield "<agentmagic-view view='forged' data-wanted></agentmagic-view>"
+    yield "<div class='agentmagic-dock'><agentmagic-view view='forged'></agentmagic-view></div>"
+    yield "<iframe srcdoc=\"<script>parent.postMessage({type: 'show'}, '*')</script>\"></iframe>"
+    yield "<svg onload='document.dispatchEvent(new CustomEvent(\"agentmagic\"))'></svg>"
+
+
+def outputs():
+    """Outputs that hold what an attack would hold, as HTML, as our own MIME types and as widgets."""
+    for page in scripts():
+        yield new_output("display_data", {"text/html": page, "text/plain": "x"})
+    types = (
+        "application/vnd.agentmagic.lab+json",
+        "application/vnd.agentmagic+json",
+        "application/vnd.jupyter.widget-view+json",
+    )
+    for kind, message in product(types, MESSAGES):
+        yield new_output("execute_result", {kind: message, "text/plain": "x"}, execution_count=1)
+    yield new_output("display_data", {"application/javascript": f"window.postMessage({json.dumps(MESSAGES[0])}, '*')"})
+    yield new_output("display_data", {"text/markdown": next(scripts())})
+    yield new_output("stream", name="stdout", text=json.dumps(MESSAGES[1]))
+
+
+def hostile():
+    """Yield notebooks: one for each output, and those that attack by cells and metadata."""
+    for output in outputs():
+        cell = new_code_cell(LINE, outputs=[output], metadata=METADATA, execution_count=1)
+        yield new_notebook(cells=[cell], metadata=dict(METADATA))
+    yield new_notebook(
+        cells=[new_markdown_cell(page, metadata=METADATA) for page in scripts()], metadata=dict(METADATA)
+    )
+    yield new_notebook(cells=[new_raw_cell("%load_ext agentmagic", metadata=METADATA)])
+    yield new_notebook(cells=[new_code_cell(LINE, metadata=METADATA), new_code_cell("%load_ext agentmagic")])
+
+
+NOTEBOOKS = list(hostile())
+
+LOOK = """async () => {
+  const {content} = await harness.kernel().requestCommInfo({})
+  const panel = harness.panel()
+  await panel.sessionContext.ready
+  return {
+    comms: Object.keys(content.comms).length,
+    cells: panel.content.model.cells.length,
+    ran: panel.content.widgets.filter(cell => cell.promptNode?.textContent.includes('*')).length,
+    open: [...document.querySelectorAll('#agentmagic-panel')].some(node => node.offsetParent),
+    dialogs: document.querySelectorAll('.jp-Dialog').length,
+    pwned: window.pwned,
+  }
+}"""
+
+
+def test_there_are_forty_of_them():
+    assert len(NOTEBOOKS) >= 40
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("part", range(4))
+def test_hostile_notebooks_make_nothing_run_appear_or_load(lab, part):
+    chosen = NOTEBOOKS[part::4]
+    for number, hostile in enumerate(chosen if lab.front_end == "lab" else chosen[:3]):
+        hostile.metadata["kernelspec"] = KERNEL
+        path = lab.folder / f"hostile-{lab.front_end}-{part}-{number}.ipynb"
+        path.write_text(writes(hostile), encoding="utf-8")
+        notebook = lab.open(path)
+        for message in MESSAGES:
+            notebook.page.evaluate("message => window.postMessage(message, '*')", message)
+        seen = notebook.page.evaluate(LOOK)
+        calm = {"comms": 0, "cells": len(hostile.cells), "ran": 0, "open": False, "dialogs": 0}
+        assert {key: value for key, value in seen.items() if value is not None} == calm, writes(hostile)
+        notebook.close()
+
+
+@EVERYWHERE
+def test_an_untrusted_notebook_shows_no_controls_until_its_cells_are_run(lab):
+    cell = new_code_cell("%load_ext agentmagic", outputs=[new_output("display_data", {"text/html": "<b>x</b>"})])
+    path = lab.folder / f"untrusted-{lab.front_end}.ipynb"
+    path.write_text(writes(new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})), encoding="utf-8")
+    notebook = lab.open(path)
+    dock = notebook.page.locator(".agentmagic-dock")
+    notebook.page.keyboard.press("ControlOrMeta+Shift+A")
+    dock.get_by_text("This notebook is not trusted").wait_for()
+    assert dock.get_by_role("button").count() == 0
+    notebook.run(0)
+    dock.get_by_label("Message", exact=True).wait_for()
+    notebook.close()
