@@ -141,6 +141,7 @@ class LabLink:
             self._chat.turn_to(session)
 
     def ask_about(self, asked: AskAboutOutput) -> None:
+        """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
         self._dock()
         session = self._chat.session
 
