@@ -563,7 +563,10 @@ class Session:
             self.history.cut(keep)
             self._tell_cut()
         outcome = await self._connections.with_loop(run_turn(turn, channel))
-        if tape is not None and outcome.error is None and (error := tape.left_over()) is not None:
+        ended = (
+            outcome.error is None and outcome.result.stop_reason != "cancelled"
+        )  # who stops a replay leaves some over
+        if tape is not None and ended and (error := tape.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
         self.history.add(channel.events, outcome.result.history_delta)
