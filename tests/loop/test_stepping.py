@@ -2,7 +2,10 @@
 
 import json
 
+import pytest
+
 from agentmagic import Agent, ModelSettings, Policy, Rule, Session
+from agentmagic.errors import ReplayMismatch
 from agentmagic.events import ApprovalAsked, Approve, Deny, PromptEdited, QuestionAsked, Reply, Stop, fold
 from agentmagic.export import to_markdown
 from agentmagic.messages import Media, Text, user
@@ -199,3 +202,27 @@ def test_the_requests_of_a_plan_pause_too():
     whats = [event.text.partition(",")[0] for event in person.asked if isinstance(event, QuestionAsked)]
     assert whats == ["The route", "The plan", "Step 2"]
     assert [event.call.name for event in person.asked if isinstance(event, ApprovalAsked)] == ["add"]
+
+
+def on_tape(path, mode, **options):
+    """A session on a cassette; the script is played while it is recorded, and nothing answers later."""
+    steps = (ADD, "3") if mode == "record" else ()
+    return Session(Agent(ScriptedModel(steps), tools=[add]), cassette=path, replay=mode, **options)
+
+
+def test_a_replayed_turn_can_be_stepped_through_and_stopped(tmp_path):
+    path = tmp_path / "x.cassette.yaml"
+    recorded = run(on_tape(path, "record"), "How much is it?")
+    person = Person(go)
+    result = person.step(on_tape(path, "replay"))
+    assert [event.type for event in person.asked] == ["question_asked", "approval_asked", "question_asked"]
+    assert (result.final_text, result.usage) == (recorded.final_text, recorded.usage)
+    stopped = Person(go, lambda _event: Stop())
+    assert stopped.step(on_tape(path, "replay")).stop_reason == "cancelled"
+
+
+def test_a_call_that_is_skipped_in_a_replay_ends_it_with_the_cause(tmp_path):
+    path = tmp_path / "x.cassette.yaml"
+    run(on_tape(path, "record"), "How much is it?")
+    with pytest.raises(ReplayMismatch, match="skipped"):
+        Person(go, skip, go).step(on_tape(path, "replay"))
