@@ -6,7 +6,7 @@ has clicked; nothing that they send runs code.
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from pydantic import ValidationError
@@ -20,6 +20,9 @@ from agentmagic.session import Session
 from agentmagic.text import shown
 from agentmagic.widgets.page_messages import PageMessage
 from agentmagic.widgets.static_html import OutputUpdates
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.chat import Chat
 
 PAUSE = 0.05
 """Seconds in which changes are gathered before pages are told."""
@@ -51,7 +54,7 @@ class LabLink:
         self._comm = comm
         self._shell = shell
         self._namespace = namespace
-        self._chat: Any = None
+        self._chat: "Chat | None" = None
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
@@ -120,7 +123,8 @@ class LabLink:
     def _look(self, _result: object) -> None:
         """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
         if self._chat is not None:
-            bound = (name for name, one in self._namespace.sessions().items() if one is self._chat.session)
+            docked = self._chat.session
+            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
             self._name = next(bound, self._name)
             self._dock()
         self._update()
