@@ -54,7 +54,7 @@ class LabLink:
         self._comm = comm
         self._shell = shell
         self._namespace = namespace
-        self._chat: "Chat | None" = None
+        self._chat: Chat | None = None
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
