@@ -6,7 +6,7 @@ has clicked; nothing that they send runs code.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from pydantic import Field, ValidationError
@@ -22,6 +22,9 @@ from agentmagic.text import shown
 from agentmagic.widgets.commands import Attachment
 from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
 from agentmagic.widgets.static_html import OutputUpdates
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.chat import Chat
 
 MOST_SETTLED = 10_000
 """Staged cells in one message."""
@@ -71,7 +74,7 @@ class LabLink:
         self._comm = comm
         self._shell = shell
         self._namespace = namespace
-        self._chat: Any = None
+        self._chat: Chat | None = None
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
@@ -163,7 +166,8 @@ class LabLink:
     def _look(self, _result: object) -> None:
         """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
         if self._chat is not None:
-            bound = (name for name, one in self._namespace.sessions().items() if one is self._chat.session)
+            docked = self._chat.session
+            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
             self._name = next(bound, self._name)
             self._dock()
         self._update()

@@ -98,11 +98,6 @@ class Chat:
         if not self.session.running:
             engine().submit(self._turn_to(lambda: session))
 
-    @property
-    def model(self) -> str:
-        """The name of the model that the next turn asks, or "" before it is known."""
-        return self._model
-
     def refresh(self) -> None:
         """Send the panel's state to the pages; on the engine."""
         for group in self._groups():
