@@ -488,13 +488,18 @@ class Session:
             turn = self._context(recipe, real() if tape is None else tape.model, sources, message, options)
             turn = replace(turn, plan=plan, tape=None if tape is None else tape.heard)
             play, attended = partial(self._play, turn, keep, tape), options.get("attended", False)
-            self._run = Run(play, self._listeners, attended=attended, abort=options.get("abort"))
             if tape is not None and tape.player is not None:
-                tape.player.halt = self._run.cancel
+                tape.player.halt = self._halt  # before the run, which may come to its recorded stop at once
+            self._run = Run(play, self._listeners, attended=attended, abort=options.get("abort"))
         if view is not None:
             self._run.view = view
             view.begin(self._run)
         return self._run
+
+    def _halt(self) -> None:
+        """Cancel the running turn, from any thread."""
+        if (run := self.running) is not None:
+            run.cancel()
 
     def _context(
         self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, options: TurnOptions
