@@ -549,7 +549,7 @@ class Session:
             turn = replace(turn, plan=plan, tape=None if tape is None else tape.heard)
             play, attended = partial(self._play, turn, keep, tape), options.get("attended", False)
             if tape is not None and tape.player is not None:
-                tape.player.halt = self._halt  # before the run is made: it begins at once
+                tape.player.halt = self._halt  # before the run, which may come to its recorded stop at once
             self._run = Run(play, self._listeners, attended=attended, abort=options.get("abort"))
         if view is not None:
             self._run.view = view
@@ -557,7 +557,7 @@ class Session:
         return self._run
 
     def _halt(self) -> None:
-        """Stop the running turn, as the recorded one was stopped."""
+        """Cancel the running turn, from any thread."""
         if (run := self.running) is not None:
             run.cancel()
 
