@@ -133,8 +133,8 @@ class LabLink:
             any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
         self._update()
 
-    def _dock(self) -> None:
-        """Have the docked panel show the session of the chosen name."""
+    def _dock(self) -> "Chat":
+        """Return the docked panel, which from now on shows the session of the chosen name."""
         session = self._session()
         with self._lock:
             if self._chat is None:
@@ -142,16 +142,17 @@ class LabLink:
                 self._chat.look()
         if self._chat.session is not session:
             self._chat.turn_to(session)
+        return self._chat
 
     def ask_about(self, asked: AskAboutOutput) -> None:
         """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
-        self._dock()
-        session = self._chat.session
+        chat = self._dock()
+        session = chat.session
 
         def make() -> Sequence[Attachment]:
             return attached_output(asked, self._namespace.attachables(session, session.agent))
 
-        self._chat.attach(make, asked.prompt)
+        chat.attach(make, asked.prompt)
         self._tell(anew=True)
 
     def _session(self) -> Session:
