@@ -88,10 +88,10 @@ def test_the_public_names_are_these():
         BadRequest CassetteError CellProposed Compacted ConfigError Context ContextTooLong Deny Done EmptyAnswer Event
         Example HistoryCut Intent InvalidOutput JournalError Limits MalformedCall Media Message MissingExtra Model
         ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta PartFinished PartStarted Policy
-        Prompt PromptAdded ProposalSettled ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning
-        ReplayMismatch Reply Request Resource RetrySettings Rule Run RunResult Sampled ScriptedModel ServerError
-        Session SessionBusy StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete Text Tool ToolCall
-        ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset TurnFinished
+        Prompt PromptAdded ProposalSettled ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited
+        Reasoning ReplayMismatch Reply Request Resource RetrySettings Rule Run RunResult Sampled ScriptedModel
+        ServerError Session SessionBusy StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete Text Tool
+        ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset TurnFinished
         TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError Working call_tool decode_log
         info preview priced reader register_model register_secret result tool user
     """
