@@ -416,7 +416,7 @@ def test_keys_alone_approve_a_program_that_is_read_as_code_and_has_a_figure_and_
 
 def test_without_the_extension_a_proposed_cell_is_inserted_and_runs_when_the_person_runs_it(begun):
     proposal = "calls('propose_cell', source='later = 1', why='Sets a number.')"
-    blocked = "from agentmagic.tools.notebook.base import attached\nattached().can_stage = lambda: False"
+    blocked = "from agentmagic.tools.notebook.base import attached\nattached().can_stage = lambda: False\n"
     cell = begun(
         f"{proposal}, 'It is below.'", "print('later' in globals())", line="%%agent --notebook", prepare=blocked
     )
