@@ -98,7 +98,7 @@ class ProviderData:
 
 @value_class
 class Text:
-    """Words, from anybody."""
+    """Words of a user, a model or a tool."""
 
     type: ClassVar[str] = "text"
     text: str
