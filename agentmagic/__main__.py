@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from agentmagic import doctor, settings
+from agentmagic import doctor, kit, settings
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
@@ -31,6 +31,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_cassette(commands)
     command = commands.add_parser("doctor", help="name what is missing here, with the command that mends it")
     command.set_defaults(carry_out=_doctor)
+    command = commands.add_parser("kit", help="gather packages and notebooks in a folder, for a room without a network")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--source", type=Path, default=Path(), help="a clone of agentmagic (the current folder)")
+    command.add_argument("--model", action="store_true", help="with the weights of the local model (1.1 GB)")
+    command.set_defaults(carry_out=_kit)
     command = commands.add_parser(
         "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; sum them up"
     )
@@ -86,6 +91,14 @@ def _doctor(_options: Any) -> int:
     findings = list(doctor.examine())
     _print(map(str, findings))
     return int(any(one.health == "missing" for one in findings))
+
+
+def _kit(options: Any) -> int:
+    kit.pack(options.folder, options.source, model=options.model)
+    _print(
+        [f"The kit is in {options.folder}. On a machine without a network: python3 {options.folder.name}/install.py"]
+    )
+    return 0
 
 
 def _handed_in(options: Any) -> int:

@@ -407,7 +407,7 @@ def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
     seen = session.preview("How much is it?")
     assert [message.text for message in seen.request.messages] == ["How much is it?"]
     assert (seen.request.instructions, [tool.name for tool in seen.request.tools]) == ("Be brief.", ["pay"])
-    assert list(seen.tokens) == ["instructions", "tools", "history", "prompt"]
+    assert list(seen.tokens) == ["instructions", "tools", "history", "results", "prompt"]
     assert (seen.tokens["history"], seen.tokens["prompt"]) == (0, 8)
     assert (model.requests, session.messages, seen.unlisted) == ([], (), ())
     session.ask("How much is it?")
