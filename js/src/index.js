@@ -107,8 +107,8 @@ export class View {
     this.running = [above, bar]
     const end = toTheEnd(this.log.element, () => this.log.follow())
     const chat = h("div", { class: "am-chat" }, h("div", { class: "am-scroll" }, this.log.element, end))
-    const servers = h("div", { class: "am-servers" })
-    const inspector = h("div", { class: "am-servers am-inspector" })
+    const servers = h("div", { class: "am-tab-page am-servers" })
+    const inspector = h("div", { class: "am-tab-page am-inspector" })
     this.head = new Head(this.#desk(), [chat, servers, inspector], name)
     chat.append(above.element, this.#note, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
