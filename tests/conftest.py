@@ -28,6 +28,7 @@ NEEDS = {
     "providers/test_strict.py": "openai",
     "providers/openai": "openai",
     "tools/mcp": "mcp",
+    "replay/test_models_and_servers.py": "mcp",
     "tools/notebook": "numpy",
     "tools/test_values.py": "pandas",
     "tools/test_descriptions.py": "polars",
