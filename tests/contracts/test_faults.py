@@ -98,7 +98,8 @@ def passing(names="fault kind"):
 def test_a_whole_turn_without_a_fault_is_accepted(conversation, api):
     with conversation(api, call(UTC, CET, think="Hm.", says="Let me look."), call(UTC), say(ANSWER)) as talk:
         result, error = talk.ask()
-        assert (error, result.final_text, talk.ran) == (None, ANSWER, ["UTC", "CET", "UTC"])
+        assert (error, result.final_text) == (None, ANSWER)
+        assert (set(talk.ran[:2]), talk.ran[2:]) == ({"UTC", "CET"}, ["UTC"])  # calls of one step run side by side
         check_events(result)
         talk.goes_on()
 
