@@ -225,9 +225,11 @@ export class View {
     return !this.#lost.hidden
   }
 
-  /** Names the panel's session in the page. */
+  /** Names the panel's session and place in the page: what was typed in a cell is not for the docked panel. */
   get #key() {
-    return `${this.model.widget_manager?.context?.path}/${this.#known.state.title}`
+    const root = this.element?.getRootNode()
+    const isDocked = root instanceof ShadowRoot && root.host.closest(".agentmagic-dock") !== null
+    return `${isDocked}/${this.model.widget_manager?.context?.path}/${this.#known.state.title}`
   }
 
   /** Takes over what was typed in an earlier panel of the session. */
