@@ -20,6 +20,8 @@ HERE = Path(__file__).parent
 NEEDS = {
     "browser": "playwright",
     "jupyter": "ipykernel",
+    "test_class_settings.py": "openai",
+    "test_doctor.py": "ipykernel",
     "test_main.py": "nbclient",
     "test_properties.py": "openai",
     "providers/anthropic": "anthropic",
