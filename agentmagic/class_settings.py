@@ -11,12 +11,13 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from agentmagic.errors import UsageError
 
 VARIABLE = "AGENTMAGIC_CLASS"
-MODES = ("live", "record", "replay", "replay-model", "replay-tools", "auto")
+Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
+MODES: tuple[Replay, ...] = get_args(Replay)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class ClassSettings:
     session_max_tokens: int | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
-    replay: str | None = None
+    replay: Replay | None = None
 
     def check_model(self, name: str) -> None:
         """Raise UsageError for a model that is not among those of the class."""

@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from agentmagic import secrets
-from agentmagic.class_settings import class_settings
+from agentmagic.class_settings import MODES, Replay, class_settings
 from agentmagic.errors import AuthenticationMissing, UsageError
 from agentmagic.text import cut_middle
 
@@ -28,8 +28,6 @@ HINTS = "AGENTMAGIC_HINTS"
 KEYRING_SERVICE = "agentmagic"
 
 Permission = Literal["allow", "ask", "deny"]
-Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
-MODES: tuple[Replay, ...] = get_args(Replay)
 PERMISSIONS: tuple[Permission, ...] = ("allow", "ask", "deny")
 
 _typed: dict[str, str] = {}
@@ -72,7 +70,7 @@ def replay_override() -> Replay | None:
     bounds = class_settings()
     value = variable(REPLAY)
     if value is None:
-        return cast("Replay | None", bounds.replay)
+        return bounds.replay
     if value not in MODES:
         message = f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}."
         raise UsageError(message)
@@ -102,9 +100,8 @@ def overrides(model: str) -> list[str]:
         said.append(f"{MODEL} is set: {model} is asked in this turn.")
     if permission := permission_override():
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
-    if (
-        variable(REPLAY) and (mode := replay_override()) and mode not in ("live", "replay")
-    ):  # the output of a replay is the recorded one
+    mode = replay_override() if variable(REPLAY) else None
+    if mode not in (None, "live", "replay"):  # the output of a replay is the recorded one
         said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return said
 
