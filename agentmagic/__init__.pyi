@@ -61,6 +61,7 @@ from agentmagic.events import ToolStarted as ToolStarted
 from agentmagic.events import TurnFinished as TurnFinished
 from agentmagic.events import TurnStarted as TurnStarted
 from agentmagic.events import Working as Working
+from agentmagic.loop.turn_options import TurnOptions as TurnOptions
 from agentmagic.messages import Example as Example
 from agentmagic.messages import Media as Media
 from agentmagic.messages import Message as Message
@@ -88,7 +89,6 @@ from agentmagic.run import Run as Run
 from agentmagic.secrets import register_secret as register_secret
 from agentmagic.serialization import decode_log as decode_log
 from agentmagic.session import Session as Session
-from agentmagic.session import TurnOptions as TurnOptions
 from agentmagic.tools.base import Done as Done
 from agentmagic.tools.base import TaskComplete as TaskComplete
 from agentmagic.tools.base import Tool as Tool

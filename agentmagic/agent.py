@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema
 from agentmagic.messages import Message
-from agentmagic.providers.base import Advising, Model, ModelSettings, OutputSchema, honoured
+from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
 from agentmagic.tools.base import Tool, Toolset
@@ -44,14 +44,12 @@ Output = type[Any] | Mapping[str, Any]
 def check_limit(name: str, value: object, unit: str) -> None:
     """Raise UsageError for a limit that is neither a number above 0 nor None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-        message = f"{name} is {value!r}. Give {unit} above 0, or None for no limit."
-        raise UsageError(message)
+        raise UsageError(f"{name} is {value!r}. Give {unit} above 0, or None for no limit.")
 
 
 def _check_whole(name: str, value: object, least: int, advice: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        message = f"{name} is {value!r}. {advice}"
-        raise UsageError(message)
+        raise UsageError(f"{name} is {value!r}. {advice}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +75,7 @@ class RetrySettings:
         for name in ("first_wait", "longest_wait", "longest_retry_after"):
             seconds = getattr(self, name)
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0:
-                message = f"{name} is {seconds!r}. Give seconds, 0 or more."
-                raise UsageError(message)
+                raise UsageError(f"{name} is {seconds!r}. Give seconds, 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -127,17 +124,16 @@ class Agent:
     retry: RetrySettings = RetrySettings()
 
     def __post_init__(self) -> None:
-        if callable(self.tools) or isinstance(self.tools, (Tool, Toolset)):
-            message = f"tools is {self.tools!r}. Put it into a list: tools=[...]."
-            raise UsageError(message)
+        if not isinstance(cast("object", self.tools), Iterable) or isinstance(self.tools, (Tool, Toolset)):
+            raise UsageError(f"tools is {self.tools!r}. Put it into a list: tools=[...].")
+        _check_kinds(self)
         object.__setattr__(self, "tools", tuple(self.tools))
         for source in self.tools:
             _check_source(source)
         if self.mcp:
             _check_servers(self.mcp)
         if not isinstance(cast("object", self.model), (str, Model, type(None))):
-            message = f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".'
-            raise UsageError(message)
+            raise UsageError(f'model is {self.model!r}. Write "provider:model", for example "openai:gpt-5.4".')
         _check_whole("max_iterations", self.max_iterations, 1, "A turn needs a whole number of steps, at least 1.")
         _check_whole("max_repeats", self.max_repeats, 2, "Give a whole number, at least 2.")
         _ = self.output_schema  # raises UsageError
@@ -148,12 +144,10 @@ class Agent:
         check_limit("compact_at", self.compact_at, "a share of the model's window, 0.8 for example,")
         for name, kind in (("settings", ModelSettings), ("retry", RetrySettings)):
             if not isinstance(getattr(self, name), kind):
-                message = f"{name} is {getattr(self, name)!r:.80}. Write {name}={kind.__name__}(...)."
-                raise UsageError(message)
+                raise UsageError(f"{name} is {getattr(self, name)!r:.80}. Write {name}={kind.__name__}(...).")
         policy_of(self.permission)
         if self.on_limit not in ("answer", "stop"):
-            message = f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".'
-            raise UsageError(message)
+            raise UsageError(f'on_limit is {self.on_limit!r}. Choose "answer" or "stop".')
 
     @cached_property
     def output_schema(self) -> OutputSchema | None:
@@ -164,6 +158,16 @@ class Agent:
         """Return the functions and `Tool`s of the recipe as tools; toolsets and servers are not among them."""
         single = [source for source in self.tools if not isinstance(source, Toolset)]
         return [source if isinstance(source, Tool) else function_tool(source) for source in single]
+
+
+def _check_kinds(agent: Agent) -> None:
+    for name in ("instructions", "tool_choice"):
+        if not isinstance(value := getattr(agent, name), str):
+            message = f"{name} is {value!r:.80}. Give a text, or leave it out."
+            raise UsageError(message)
+    if agent.before_finish is not None and not callable(agent.before_finish):
+        message = f"before_finish is {agent.before_finish!r:.80}. Give a function of the answer, or None."
+        raise UsageError(message)
 
 
 def _check_source(source: object) -> None:
@@ -186,8 +190,6 @@ def _check_servers(mcp: Any) -> None:
 
 # -- the schema of answers -------------------------------------------------------------------------------
 
-_WRAPPED = "value"
-"""Providers take objects only. Any other type is asked for as this one property of an object."""
 _SHARED = ("$defs", "definitions")
 """The definitions of a schema, which stay at its root, where `$ref` looks for them."""
 
@@ -215,7 +217,7 @@ def output_schema(output: Any) -> OutputSchema:
     if problem := check_schema("output", whole):
         raise UsageError(problem)
     legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI's rule for names, the strictest
-    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped), _WRAPPED if wrapped else "")
+    return OutputSchema(legal, whole, partial(_convert, adapter, wrapped), WRAPPED if wrapped else "")
 
 
 def _adapter(output: Any) -> "TypeAdapter[Any]":
@@ -227,15 +229,14 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
         adapter.json_schema()
     except PydanticUserError as error:
         reason = str(error).splitlines()[0]
-        message = f"output is {output!r:.80}, of which no JSON Schema can be made: {reason}"
-        raise UsageError(message) from None
+        raise UsageError(f"output is {output!r:.80}, of which no JSON Schema can be made: {reason}") from None
     return adapter
 
 
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
     """Put a schema below the one property of an object; its definitions stay at the root."""
     inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
-    whole = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], "additionalProperties": False}
+    whole = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], "additionalProperties": False}
     return cast("dict[str, Any]", _moved(whole | {key: schema[key] for key in _SHARED if key in schema}))
 
 
@@ -247,12 +248,12 @@ def _moved(schema: Any) -> Any:
         return schema
     entries = cast("dict[str, Any]", schema)
     moved = {key: _moved(item) for key, item in entries.items()}
-    return moved | {"$ref": f"#/properties/{_WRAPPED}"} if entries.get("$ref") == "#" else moved
+    return moved | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else moved
 
 
 def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> Any:
     """Return the value of an answer's data. Raises ValueError if the type's own validation refuses it."""
-    inner = data[_WRAPPED] if wrapped else data
+    inner = data[WRAPPED] if wrapped else data
     if adapter is None:
         return inner
     from pydantic import ValidationError
@@ -263,8 +264,7 @@ def _convert(adapter: "TypeAdapter[Any] | None", wrapped: bool, data: Any) -> An
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(step) for step in first["loc"])
-        message = f"{where or 'the value'}: {first['msg']}"
-        raise ValueError(message) from None
+        raise ValueError(f"{where or 'the value'}: {first['msg']}") from None
 
 
 # -- what sessions open ----------------------------------------------------------------------------------

@@ -25,7 +25,8 @@ class ClassSettings:
     """The bounds of a class; None leaves a thing to the notebook.
 
     `models` are patterns of "provider:model", and `servers` patterns of an MCP server's command line or address.
-    `max_cost` (US dollars) and `max_tokens` bound each turn, `session_max_cost` and `session_max_tokens` each session.
+    `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
+    `session_max_cost` and `session_max_tokens` each session.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
     `code` is the same for programs. `replay` is the one mode of every cassette. `file` is where they were read.
     """
@@ -37,6 +38,8 @@ class ClassSettings:
     max_tokens: int | None = None
     session_max_cost: float | None = None
     session_max_tokens: int | None = None
+    max_iterations: int | None = None
+    timeout: float | None = None
     permission: Literal["ask", "deny"] | None = None
     code: Literal["ask", "deny"] | None = None
     replay: Replay | None = None
@@ -53,12 +56,25 @@ class ClassSettings:
         return f"it is not among those of this class: {self._words('servers')}."
 
     def capped(self, name: str, asked: float | None, *, session: bool = False) -> float | None:
-        """Return the cap that holds for `max_cost` or `max_tokens`. Raises UsageError if the notebook asks for more."""
+        """Return the cap that holds for a limit of a turn or a session. Raises UsageError if a notebook asks for more.
+
+        `asked` is None if the notebook does not name the limit.
+        """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
         if most is None or asked is None or asked <= most:
             return most if asked is None else asked
         raise UsageError(f"{name} is {asked:g}, which is more than this class allows: {self._words(own)}.")
+
+    def limit(self, name: str, asked: float | None, usual: float) -> float | None:
+        """Return the limit of a turn that holds for `max_iterations` or `timeout`; None is no limit.
+
+        The usual limit counts as one that the notebook does not name. Raises UsageError if the notebook asks for more.
+        """
+        most = cast("float | None", getattr(self, name))
+        if most is None or asked == usual:
+            return asked if most is None else min(usual, most)
+        return self.capped(name, float("inf") if asked is None else asked)
 
     def bound(self, *, asks: bool, code: bool) -> Literal["ask", "deny"] | None:
         """Return what at least becomes of a call, of code or of a tool that `asks`; None if nothing is said of it."""
@@ -123,6 +139,7 @@ def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
 _FORMS = {
     "list": 'a list of patterns, as in ["local:*"]',
     "number": "a number above 0",
+    "whole": "a whole number above 0",
     "permission": '"ask" or "deny"',
     "mode": f"one of {', '.join(MODES)}",
 }
@@ -133,7 +150,7 @@ def _kind(name: str) -> str:
         return "list"
     if name in ("permission", "code"):
         return "permission"
-    return "mode" if name == "replay" else "number"
+    return {"replay": "mode", "max-iterations": "whole"}.get(name, "number")
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -144,5 +161,7 @@ def _fits(name: str, value: Any) -> bool:
             return value in ("ask", "deny")
         case "mode":
             return value in MODES
+        case "whole":
+            return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:
             return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")

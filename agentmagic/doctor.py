@@ -19,7 +19,7 @@ from typing import Literal
 
 from agentmagic import settings
 from agentmagic.class_settings import VARIABLE, class_settings
-from agentmagic.errors import AgentMagicError
+from agentmagic.errors import AgentMagicError, MissingExtra
 from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import Provider, providers
 
@@ -29,7 +29,7 @@ Health = Literal["ok", "note", "missing"]
 OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
-_PIP = "python -m pip install"
+_PIP = f"{shlex.quote(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
 
@@ -127,8 +127,8 @@ def _extensions() -> Iterator[Finding]:
 def _keys() -> Iterator[Finding]:
     keyed = [row for row in providers().values() if row.keys]
     yield from map(_provider, keyed)
-    servers = "MCP servers"
-    yield Finding("ok", f"{servers}: mcp {_installed('mcp')}.") if _installed("mcp") else _extra(servers, "mcp")
+    found = _installed("mcp")
+    yield Finding("ok", f"MCP servers: mcp {found}.") if found else _extra("MCP servers: the package mcp", "mcp")
     default = next((f"{row.name}:{row.default}" for row in keyed if _has_key(row)), None)
     if (model := settings.model_override() or default) is None:
         about = "No key is set: cells need local:, a scripted: model or a cassette."
@@ -141,7 +141,7 @@ def _provider(row: Provider) -> Finding:
     """Return whether a provider with a key can be used."""
     key = _has_key(row)
     if row.package and not _can_import(row.package):
-        return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}:", row.extra)
+        return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {' or '.join(row.keys)}, if you mean to use it")
     return Finding("ok", f"{row.name}: has a key.")
@@ -168,6 +168,9 @@ def _local() -> Iterator[Finding]:
     try:
         llama.require()
         weights = downloads.find()
+    except MissingExtra:
+        yield _extra("local: the package xllamacpp", "local")
+        return
     except AgentMagicError as error:
         yield Finding("note", f"local: {error}")
         return
@@ -182,7 +185,8 @@ def _class() -> Iterator[Finding]:
     try:
         bounds = class_settings()
     except AgentMagicError as error:
-        yield Finding("missing", str(error), f"correct the file, or unset {VARIABLE}")
+        unset = f", or unset {VARIABLE}" if os.environ.get(VARIABLE) else ""
+        yield Finding("missing", str(error), f"correct the file{unset}")
         return
     if bounds.file is not None:
         yield Finding("ok", f"The settings of the class: {bounds.file}.")
@@ -209,7 +213,7 @@ def _server(about: str, file: Path, name: str, transport: object) -> Finding:
 
     match transport:
         case Unreadable(problem=problem):
-            return Finding("note", f"{about} cannot be read: {problem}", f"correct {file}")
+            return Finding("note", problem, f"correct {file}")
         case Stdio(command=command) if shutil.which(command) is None:
             return Finding(
                 "note", f"{about}: there is no program {command!r}.", f"install {command}, or correct {file}"

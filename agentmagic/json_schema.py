@@ -49,7 +49,11 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
     from docstring_parser import parse
 
     text = inspect.getdoc(function) or ""
-    examples, prose = _split_examples(function.__name__, text)
+    try:
+        examples, prose = split_examples(text)
+    except ValueError as error:
+        message = f"The Example line of {function.__name__} does not end in JSON: {error}"
+        raise UsageError(message) from None
     doc = parse(prose)
     told = {entry.arg_name: (entry.description or "").strip() for entry in doc.params}
     hints, context = _hints(function, context_type)
@@ -66,14 +70,17 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
     return Signature(function.__name__, description, parameters, model, context, examples, by_name)
 
 
-def _split_examples(name: str, text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
+def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
+    """Return the `Example:` lines of a description, as questions and arguments, and the description without them.
+
+    Raises ValueError, with the arguments, for a line that does not end in JSON.
+    """
     examples: list[tuple[str, dict[str, Any]]] = []
     for match in _EXAMPLE.finditer(text):
         try:
             arguments = json.loads(match["arguments"])
         except ValueError:
-            message = f"The Example line of {name} does not end in JSON: {match['arguments']}"
-            raise UsageError(message) from None
+            raise ValueError(match["arguments"]) from None
         examples.append((match["question"], arguments))
     return tuple(examples), _EXAMPLE.sub("", text)
 
@@ -119,12 +126,9 @@ def _beyond_json(hint: Any) -> tuple[type, ...]:
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
-    return classes if all(_is_named(one) for one in classes) else ()
-
-
-def _is_named(kind: Any) -> bool:
     # Python's own types are too wide: for Callable or object, every function of the notebook would be offered.
-    return isinstance(kind, type) and kind.__module__ not in _TOO_WIDE and not _fits_json(kind)
+    named = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
+    return classes if all(named) else ()
 
 
 def any_of(classes: Iterable[type]) -> str:
@@ -209,7 +213,7 @@ def _subschemas(keyword: str, value: Any) -> list[dict[str, Any]]:
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Convert JSON arguments to what the function's hints ask for.
 
-    Raises ToolError, in a sentence for the model, where they cannot be converted.
+    Raises ToolError, in a sentence for the model, if they cannot be converted.
     """
     from pydantic import ValidationError
 
@@ -223,13 +227,13 @@ def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[st
 
 
 def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """Say in a sentence how the arguments of a tool break its schema, or return None."""
+    """Return in a sentence how the arguments of a tool break its schema, or None if they fit."""
     wrong = misfit(parameters, dict(arguments))
     return wrong and f"The arguments of {name} do not fit its schema: {wrong}."
 
 
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Say how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or return None."""
+    """Return how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or None if it fits."""
     error = next(iter(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value)), None)
     if error is None:
         return None
@@ -238,7 +242,7 @@ def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
-    """Say in a sentence why a schema cannot be used, or return None."""
+    """Return in a sentence why a schema cannot be used, or None if it can."""
     try:
         _validator(json.dumps(parameters, sort_keys=True))
     except (ValueError, TypeError) as error:
@@ -258,5 +262,4 @@ def _validator(parameters: str) -> Any:
 
 
 def _no_network(uri: str) -> Any:
-    message = f"it refers to {uri}, which is not fetched"
-    raise ValueError(message)
+    raise ValueError(f"it refers to {uri}, which is not fetched")

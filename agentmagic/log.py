@@ -47,7 +47,7 @@ class Redacting(logging.Filter):
     """Blanks the secrets of a record before any handler sees it: its message, its exception and its stack."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take a record, which every handler behind sees in words only."""
+        """Replace the message, the exception and the stack of a record by text without secrets."""
         record.msg = shown(_message(record))
         record.args = None
         if record.exc_info and not record.exc_text:
@@ -59,7 +59,7 @@ class Redacting(logging.Filter):
 
 
 class Tap(logging.Handler):
-    """Takes the records of a logger from a level on, and passes on those that would have been heard without it."""
+    """Keeps log records at or above `level`, without changing what other handlers receive."""
 
     def __init__(self, logger: logging.Logger, level: int, lines: "deque[LogEntry]") -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Tap(logging.Handler):
             parent.callHandlers(record)
 
     def close(self) -> None:
-        """Leave the logger as it was found."""
+        """Give the logger its level and its handlers back."""
         self._logger.removeHandler(self)
         if self._logger.level == self._set:
             self._logger.setLevel(self._before[0])
@@ -119,7 +119,7 @@ def stop() -> None:
 
 
 def is_detailed() -> bool:
-    """Whether records are kept from DEBUG on."""
+    """Return whether records are kept from DEBUG on."""
     return len(_taps) > 1
 
 
@@ -208,7 +208,7 @@ def _part(part: Part) -> str:
 
 
 def _short(text: str) -> str:
-    """Bring text to a short line; secrets are blanked before it is cut, for half of a key is no key any more."""
+    """Return a text as a short line. Secrets are blanked first: half of a key would not be recognized."""
     return one_line(redact(text), EXCERPT)
 
 

@@ -107,7 +107,7 @@ class Text:
 
 @value_class
 class Reasoning:
-    """What a reasoning model thought aloud; `text` may be empty where only opaque data came."""
+    """The reasoning that a model wrote; `text` is empty if the provider sent only opaque data."""
 
     type: ClassVar[str] = "reasoning"
     text: str
@@ -127,7 +127,7 @@ class Media:
 
 @value_class
 class Resource:
-    """Something a server names by URI, with its text where the server sent it along."""
+    """Something that a server names by URI, with its text if the server sent one."""
 
     type: ClassVar[str] = "resource"
     uri: str
@@ -153,7 +153,7 @@ class ToolResult:
 
     `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None.
     `structured` is the JSON value of a result that has one beside its content. `server` is the alias of the
-    MCP server that wrote the content, "" where no server did.
+    MCP server that wrote the content, "" if no server did.
     """
 
     type: ClassVar[str] = "tool_result"
@@ -248,7 +248,7 @@ class ToolDef:
     """A tool as a model sees it: `parameters` is a JSON Schema of type object.
 
     `server` says where the tool lives, for people: "notebook" or the user's alias of an MCP server. `own_name` is
-    what that server calls it, where the model has to know it by another name.
+    its name on that server, if the model has to know it by another name.
     """
 
     name: str
@@ -260,7 +260,7 @@ class ToolDef:
 
 
 def as_text(part: Content) -> str:
-    """Say a part in words, for models and screens that cannot take it as it is."""
+    """Return a part in words, for models and screens that cannot take it as it is."""
     match part:
         case Text():
             return part.text
@@ -299,20 +299,16 @@ def as_prompt(prompt: Prompt) -> Message:
             words = f"A prompt cannot be {prompt!r:.80}. Give a string, a user message, or a list of strings and parts."
             raise UsageError(words)
     if not all(isinstance(cast("object", part), (Text, Media, Resource)) for part in message.parts):
-        words = "The prompt holds something else than text, media and resources. Give strings and parts."
-        raise UsageError(words)
+        raise UsageError("The prompt holds something else than text, media and resources. Give strings and parts.")
     if message.role != "user":
-        words = f"The prompt is a message of the {message.role}. Give one of the user."
-        raise UsageError(words)
+        raise UsageError(f"The prompt is a message of the {message.role}. Give one of the user.")
     if len(message.text) > LONGEST_PROMPT:
-        words = (
+        raise UsageError(
             f"The prompt has {len(message.text):,} characters; no model takes more than {LONGEST_PROMPT:,}. "
             "Put the data into a variable and give the agent a tool that reads it."
         )
-        raise UsageError(words)
     if not message.text.strip() and all(isinstance(part, Text) for part in message.parts):
-        words = "The prompt is empty. Write what the agent should do."
-        raise UsageError(words)
+        raise UsageError("The prompt is empty. Write what the agent should do.")
     return message
 
 

@@ -168,8 +168,7 @@ class PlanOptions:
 
     def __post_init__(self) -> None:
         if self.judge not in JUDGING:
-            message = f"judge is {self.judge!r}. Choose one of {', '.join(JUDGING)}."
-            raise UsageError(message)
+            raise UsageError(f"judge is {self.judge!r}. Choose one of {', '.join(JUDGING)}.")
 
 
 def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
@@ -200,8 +199,7 @@ def read_plan(text: str) -> list[dict[str, Any]]:
     """Read what `written_plan` wrote, after a person changed it. Raises ValueError for a line that is no task."""
     tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
     if not tasks:
-        message = "It has no tasks."
-        raise ValueError(message)
+        raise ValueError("It has no tasks.")
     return tasks
 
 

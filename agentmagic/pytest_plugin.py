@@ -38,8 +38,10 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
     It takes an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml beside the test;
     --agentmagic-replay=record records it. The sessions are closed at the end of the test.
     """
+    from agentmagic.replay.deck import begin_run
     from agentmagic.session import Session
 
+    begin_run()
     made: list[Session] = []
     place: Path = request.path.parent / FOLDER / request.path.stem / _file_of(request.node.name)
 
@@ -47,7 +49,6 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
         mode: Any = request.config.getoption("--agentmagic-replay")
         given: dict[str, Any] = {"cassette": place, "replay": mode, **options}
         one = Session(agent, **given)
-        one.deck.name = f"session {len(made) + 1}" if made else ""  # else two sessions would share their turns
         made.append(one)
         return one
 

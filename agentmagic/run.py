@@ -14,6 +14,7 @@ from agentmagic.events import (
     Deny,
     Event,
     Intent,
+    PartDelta,
     QuestionAsked,
     Reply,
     RunResult,
@@ -22,21 +23,17 @@ from agentmagic.events import (
 )
 from agentmagic.loop.retry import words_of
 from agentmagic.loop.turn import Channel, Outcome
+from agentmagic.loop.turn_options import AbortEvent
 from agentmagic.runtime.engine import Listeners, engine
 
 ABORT_POLL = 0.05
 """Seconds between two checks of an abort event."""
 
+TOGETHER = 0.002
+"""Seconds that an event may wait for further ones: waking the loop of another thread costs more than many events."""
+
 Play = Callable[[Channel], Awaitable[Outcome]]
 """Plays the turn through a channel and returns its outcome. It never raises."""
-
-
-class AbortEvent(Protocol):
-    """What `start(abort=...)` takes: a `threading.Event` or an `asyncio.Event`."""
-
-    def is_set(self) -> bool:
-        """Whether to end the run."""
-        ...
 
 
 class RunView(Protocol):
@@ -49,7 +46,7 @@ class RunView(Protocol):
         ...
 
     def finish(self) -> None:
-        """Leave what stays, once the run is over; called by the code that waits for the run."""
+        """Show what is to stay after the run; called by the code that waits for the run."""
         ...
 
 
@@ -73,16 +70,15 @@ class Run:
         attended: bool = False,
         abort: AbortEvent | None = None,
     ) -> None:
-        self.settled: Future[None] = Future()
+        self.settled: Future[Outcome] = Future()
         self.view: RunView | None = None
         self._attended = attended
         self._session_listeners = session_listeners or Listeners()
         self._events: list[Event] = []
-        self._outcome: Outcome | None = None
         self._listeners = Listeners[Event]()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._lock = threading.Lock()
-        self._waking = False
+        self._alarm: asyncio.Handle | None = None
         self._open: dict[str, asyncio.Future[Intent]] = {}
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
@@ -151,13 +147,11 @@ class Run:
     def result(self) -> RunResult:
         """Return the result of a turn that is over, or raise the error that ended it."""
         if not self.done:
-            message = "The turn is not over. Await the run first."
-            raise UsageError(message)
-        self.settled.result()  # raises if the engine could not play the turn at all
-        assert self._outcome is not None  # noqa: S101  (set before settled)
-        if self._outcome.error is not None:
-            raise self._outcome.error
-        return self._outcome.result
+            raise UsageError("The turn is not over. Await the run first.")
+        outcome = self.settled.result()  # raises if the engine could not play the turn at all
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result
 
     def __await__(self) -> Generator[Any, None, RunResult]:
         return self._join().__await__()
@@ -184,13 +178,13 @@ class Run:
     async def _join(self) -> RunResult:
         try:
             await asyncio.shield(asyncio.wrap_future(self.settled))
-            self._finish_view()
         except asyncio.CancelledError:
             self.cancel()
             # The caller goes on when the turn is settled, so that its history is whole.
             await asyncio.shield(asyncio.wrap_future(self.settled))
-            self._finish_view()
             raise
+        finally:
+            self._finish_view()
         return self.result()
 
     async def _more(self, position: int) -> None:
@@ -210,8 +204,7 @@ class Run:
         if self._cancelled or (abort is not None and abort.is_set()):
             self._cancel_task()
         try:
-            self._outcome = await play(Channel(self._events, self._emit, self._ask))
-            self.settled.set_result(None)
+            self.settled.set_result(await play(Channel(self._events, self._emit, self._ask)))
         except BaseException as error:  # else callers would wait for ever after a defect of ours
             self.settled.set_exception(error)
             raise
@@ -233,16 +226,27 @@ class Run:
 
     def _emit(self, event: Event) -> None:
         self._events.append(event)
-        self._deny_unshown(event, [*self._listeners.tell(event), *self._session_listeners.tell(event)])
-        if self._waiters and not self._waking:
-            self._waking = True  # one wake for all events of this pass of the loop
-            engine().loop.call_soon(self._wake)
+        self._deny_unshown(event, self._listeners.tell(event) + self._session_listeners.tell(event))
+        if self._waiters:
+            self._wake_for(event)
+
+    def _wake_for(self, event: Event) -> None:
+        """Have all iterators woken: after this pass of the loop for a piece of an answer, soon for other events."""
+        at_once, alarm = isinstance(event, PartDelta), self._alarm
+        if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
+            return
+        if alarm is not None:
+            alarm.cancel()
+        loop = engine().loop
+        self._alarm = loop.call_soon(self._wake) if at_once else loop.call_later(TOGETHER, self._wake)
 
     def _wake(self) -> None:
         """Wake all iterators."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
         with self._lock:
             waiters, self._waiters = self._waiters, []
-            self._waking = False
         for loop, waiter in waiters:
             with suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(_release, waiter)

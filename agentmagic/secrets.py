@@ -146,10 +146,9 @@ def register_secret(value: str) -> None:
     Raises UsageError for a value of fewer than 8 characters.
     """
     if len(value) < SHORTEST:
-        message = (
+        raise UsageError(
             f"A secret of fewer than {SHORTEST} characters would blank too much other text. Register a longer one."
         )
-        raise UsageError(message)
     _registry.add(value, certain=True)
 
 

@@ -107,8 +107,7 @@ def decode(line: str) -> Any:
     try:
         return from_json(json.loads(line))
     except ValueError as error:
-        message = f"This line was not written by agentmagic: {line[:80]!r}."
-        raise UsageError(message) from error
+        raise UsageError(f"This line was not written by agentmagic: {line[:80]!r}.") from error
 
 
 def decode_log(lines: Iterable[str]) -> list[Event]:
@@ -278,14 +277,12 @@ def begins_journal(path: Path, line: bytes) -> bool:
         case {"type": "journal", "version": int() as number} if number >= 1 and number is not True:
             pass
         case _:
-            message = f"{path} is no conversation of agentmagic, and was left as it is. Name another file."
-            raise JournalError(message)
+            raise JournalError(f"{path} is no conversation of agentmagic, and was left as it is. Name another file.")
     if number > VERSION:
-        message = (
+        raise JournalError(
             f"{path} has the format {number} of a newer agentmagic, and was left as it is; this one reads format "
             f"{VERSION}. Run: pip install -U agentmagic"
         )
-        raise JournalError(message)
     return True
 
 
@@ -304,8 +301,7 @@ def encode_record(record: Record) -> bytes:
     if not line:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels")
     if len(line) > LONGEST_LINE:
-        message = f"it has {len(line):,} bytes, and {LONGEST_LINE:,} is the most"
-        raise ValueError(message)
+        raise ValueError(f"it has {len(line):,} bytes, and {LONGEST_LINE:,} is the most")
     return line
 
 

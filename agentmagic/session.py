@@ -1,21 +1,19 @@
 """A conversation: its history, its connections, its totals."""
 
 import asyncio
-import inspect
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from inspect import Parameter
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 from uuid import uuid4
 
-from agentmagic.agent import Agent, Connections, Output, check_limit
+from agentmagic.agent import Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.class_settings import class_settings
 from agentmagic.context.request_view import RequestView
@@ -25,7 +23,6 @@ from agentmagic.events import (
     Event,
     HistoryCut,
     Notice,
-    PromptValue,
     ProposalFate,
     ProposalSettled,
     RunResult,
@@ -38,18 +35,17 @@ from agentmagic.history.undo_stack import Undone, put_back
 from agentmagic.loop.step import Budget, Preview, TurnContext, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.messages import Message, Prompt, Role, ToolCall, ToolDef, ToolResult, Usage, as_prompt
-from agentmagic.plan import Judging, PlanOptions, open_plan
-from agentmagic.providers.base import Model, ModelSettings
+from agentmagic.loop.turn_options import TurnOptions, TurnSettings, spelled_out
+from agentmagic.messages import Message, Prompt, ToolCall, ToolDef, ToolKey, ToolResult, Usage, as_prompt
+from agentmagic.providers.base import Model
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck, owners
-from agentmagic.replay.tape import TurnTape
-from agentmagic.run import AbortEvent, Run, viewers
+from agentmagic.run import Run, viewers
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
 from agentmagic.text import clip
-from agentmagic.tools.base import Toolset, as_of_now, list_connected, list_sources
+from agentmagic.tools.base import Toolset, list_sources
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 
 if TYPE_CHECKING:
@@ -57,42 +53,9 @@ if TYPE_CHECKING:
     from agentmagic.tools.notebook.snapshots import VariableKeeper
 
 
+PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
+"""Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
-
-
-class TurnOptions(TypedDict, total=False):
-    """How one turn may differ from the session's other turns.
-
-    `abort` ends the run when it is set. `agent` replaces the session's agent, and `toolsets` all of its sources of
-    tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
-    result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
-    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied. Left out in a
-    cell of a notebook, the run is shown in the cell, and the user answers there.
-
-    With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
-    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
-    last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
-
-    `step` pauses the turn before each request and each tool call: it goes on when the user says so. It needs a run
-    that is `attended`. `replay` is the mode of the session's cassette in this turn.
-    `values` tell the user what the values that the prompt names became, and `notices` what was odd about them.
-    """
-
-    abort: AbortEvent | None
-    agent: Agent | None
-    toolsets: Sequence[Toolset] | None
-    output: Output | None
-    settings: ModelSettings | None
-    attended: bool
-    plan: bool
-    judge: Judging
-    confirm: bool
-    resume: bool
-    drop: bool
-    step: bool
-    replay: Replay | None
-    values: Sequence[PromptValue]
-    notices: Sequence[str]
 
 
 class Session:
@@ -104,9 +67,9 @@ class Session:
     those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
     earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
     notebook before tools run, and `undone` says what the last undo or redo came to. `traffic` has what the models of
-    the last turns were sent, for the inspector. `cassette` is the file of a
-    recording, which is used as `replay` says: "record", "replay", "auto", "replay-model", "replay-tools", or "live",
-    not at all. A `timed` replay takes as long as the recording did.
+    the last turns were sent, for the inspector. `cassette` is the file of a recording, and `replay` says how it is
+    used: "record", "replay", "auto", "replay-model", "replay-tools", or "live", which is not at all. A `timed` replay
+    takes as long as the recording did.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -130,14 +93,11 @@ class Session:
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
-        self.in_doubt: set[tuple[str, str]] = set()
+        self.in_doubt: set[ToolKey] = set()
         self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
         self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
-        if strange := next((message.role for message in messages if message.role not in get_args(Role)), None):
-            words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
-            raise UsageError(words)
         mended, notes = repair(messages)
         self._notices.extend(Notice("warning", words) for words in notes)
         self.history = History.of_messages(mended, journal=None if path is None else self._journal(path))
@@ -200,8 +160,7 @@ class Session:
     @agent.setter
     def agent(self, agent: Agent) -> None:
         if not isinstance(cast("object", agent), Agent):
-            message = f"agent is {agent!r:.80}. Assign an Agent: session.agent = Agent(...)."
-            raise UsageError(message)
+            raise UsageError(f"agent is {agent!r:.80}. Assign an Agent: session.agent = Agent(...).")
         self._agent = agent
 
     @property
@@ -246,7 +205,7 @@ class Session:
     def proposals(self) -> tuple[CellProposed, ...]:
         """The proposed cells that the user has neither kept nor discarded, oldest first."""
         running = self.running
-        return open_proposals((*self.events, *(running.events if running else ())))
+        return open_proposals((*self.history.proposals, *(running.events if running else ())))
 
     def settle(self, proposal: str, fate: ProposalFate, source: str = "", *, ran: bool = False) -> bool:
         """Note what became of a proposed cell, by its id; the model is told when the next turn begins. Thread-safe.
@@ -283,17 +242,19 @@ class Session:
             for settled in looked_up(self.proposals):
                 self._settle(settled)
         turns = self.turns[:keep]
-        return told(prompt, [event for turn in turns for event in turn.events], turns[-1].events if turns else ())
+        return told(prompt, (event for turn in turns for event in turn.events), turns[-1].events if turns else ())
 
     # -- turns ---------------------------------------------------------------------------------
 
+    @spelled_out
     def start(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn and return its run at once; `TurnOptions` has the options.
 
         Raises SessionBusy while a turn is running, and UsageError for an invalid prompt or model.
         """
-        return self._start(prompt, None, options)
+        return self._start(prompt, options)
 
+    @spelled_out
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
         """Run a turn and wait for its result; for synchronous code, in a cell and in a script.
 
@@ -301,39 +262,36 @@ class Session:
         """
         engine().refuse_own_thread()
         with engine().main.held():
-            return self._start(prompt, None, options).wait()
+            return self._start(prompt, options).wait()
 
+    @spelled_out
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
         """Return what a turn would send first, with estimated tokens by part; nothing is called, and nothing is kept.
 
         No server is connected for it. Takes the options of `start`, and raises UsageError for an invalid prompt.
         """
-        recipe = self._recipe(options)
-        sources, model = self._sources(recipe, options), self.model(recipe)
+        chosen = TurnSettings.of(options)
+        recipe = chosen.recipe(self.agent)
+        sources, model = self._sources(recipe, chosen), self.model(recipe)
         learn_secrets()
         facts = info(model.name, address_of(model))
         turn = TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+        return engine().call(preview(turn))
 
-        async def look() -> Preview:
-            listed = [await list_connected(source) for source in sources]
-            tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
-            offered, _ = as_of_now(tools.values())
-            return preview(turn, list(offered.values()), [name for _, left in listed for name in left])
-
-        return engine().call(look())
-
+    @spelled_out
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Begin a turn again, with another prompt or the same one; that turn and later ones are forgotten.
 
         `turn` is an index of `turns`, -1 for the last. Takes the options of `start` and raises what it raises.
         """
         if not -len(self.turns) <= turn < len(self.turns):
-            message = f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0."
-            raise UsageError(message)
+            raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         place = turn % len(self.turns)
         if prompt is None and isinstance(begun := self.turns[place].events[0], TurnStarted):
             options = {"values": begun.values, **options}
-        return self._start(prompt or self.turns[place].prompt, place, options)
+        return self._start(prompt or self.turns[place].prompt, options, place)
+
+    # -- tools, model and listeners ------------------------------------------------------------
 
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
         """Carry out one tool of the session, without a model and without a turn; nothing is kept.
@@ -374,7 +332,7 @@ class Session:
         return self._connections.model(agent or self.agent)
 
     def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
-        """Call a function with what happens in the session from now on. Returns a function that ends that.
+        """Call a function with the events of the session from now on. Returns a function that removes the listener.
 
         Events of turns, with deltas, come on the engine's thread. A `HistoryCut` comes on any thread, after turns
         were forgotten or a saved conversation was loaded: `events` is then another log.
@@ -410,17 +368,22 @@ class Session:
         Return the prompt of the turn that is forgotten; None if cleared turns come back, or nothing can be undone.
         `undone` has what became of the variables. Call it where the notebook's code runs, in its main thread.
         """
-        with self._between_turns():
-            prompt = self.history.undo()
-            self._put_back(prompt, redone=False)
-        self._tell_cut()
-        return prompt
+        return self._step(self.history.undo, redone=False)
 
     def redo(self) -> Message | None:
-        """Do again what was undone last; return the prompt of the turn that comes back, or None."""
+        """Redo what was undone last; return the prompt of the turn that comes back, or None."""
+        return self._step(self.history.redo, redone=True)
+
+    def _step(self, step: Callable[[], Message | None], *, redone: bool) -> Message | None:
+        """Undo or redo a change of the history, and put the variables back that go with it."""
         with self._between_turns():
-            prompt = self.history.redo()
-            self._put_back(prompt, redone=True)
+            prompt, change = step(), self.history.changes.moved
+            self.undone = None
+            if change is not None:
+                tools = change.after[-1].tools if change.kind != "clear" and change.after else ()
+                outcome = Undone(change.kind, redone, len(self.turns), prompt, tools=tuple(dict.fromkeys(tools)))
+                namespace = self.keeper.namespace if self.keeper is not None else None
+                self.undone, change.variables = put_back(change.variables, namespace, outcome)
         self._tell_cut()
         return prompt
 
@@ -429,17 +392,6 @@ class Session:
         """How many turns were forgotten by a clear that is the last change."""
         last = self.history.changes.done[-1:]
         return len(last[0].before) if last and last[0].kind == "clear" else 0
-
-    def _put_back(self, prompt: Message | None, *, redone: bool) -> None:
-        """Put the variables back that go with the change of the history that was just undone or redone."""
-        change = self.history.changes.moved
-        if change is None:
-            self.undone = None
-            return
-        tools = tuple(dict.fromkeys(change.after[-1].tools)) if change.kind != "clear" and change.after else ()
-        outcome = Undone(change.kind, redone, len(self.turns), prompt, tools=tools)
-        namespace = self.keeper.namespace if self.keeper is not None else None
-        self.undone, change.variables = put_back(change.variables, namespace, outcome)
 
     def fork(self, turns: int | None = None) -> "Session":
         """Return a new session that begins with the first `turns` turns of this one, by default all.
@@ -486,183 +438,36 @@ class Session:
         Raises UsageError if the file exists or cannot be written.
         """
         if Path(path).exists():
-            message = f"{path} is there already, and was left as it is. Name another file."
-            raise UsageError(message)
+            raise UsageError(f"{path} is there already, and was left as it is. Name another file.")
         with self._between_turns():
             self.history.save(self._journal(path), self.in_doubt)
 
     def restore(self, path: str | Path | None = None) -> None:
-        """Take up the conversation saved at `path`, by default the session's own, and go on saving there.
+        """Load the conversation saved at `path`, by default the session's own, and go on saving there.
 
         Raises JournalError if there is no file that can be read, and UsageError if an unsaved conversation would be
         lost.
         """
         place = self.path if path is None else Path(path)
         if place is None:
-            message = "This session is saved nowhere. Name the file to take up."
-            raise UsageError(message)
+            raise UsageError("This session is saved nowhere. Name the file to take up.")
         with self._between_turns():
-            self._restore(place)
+            if self.turns and not self.history.is_saved:
+                raise UsageError(
+                    "This session has a conversation that is saved nowhere, and would be lost. Save it with save(FILE) "
+                    "(%agent save FILE), or clear it with clear() (%agent reset)."
+                )
+            self.history.close()
+            journal = self._journal(place)
+            saved = journal.resume()
+            self.history = History.of_saved(saved, journal)
+            self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
+            self.in_doubt.update(saved.in_doubt)
+            self._spent = saved.spent
+            self._notices.extend(Notice("warning", problem) for problem in saved.problems)
         self._tell_cut()
 
-    def _restore(self, path: Path) -> None:
-        if self.turns and not self.history.is_saved:
-            message = (
-                "This session has a conversation that is saved nowhere, and would be lost. Save it with save(FILE) "
-                "(%agent save FILE), or clear it with clear() (%agent reset)."
-            )
-            raise UsageError(message)
-        self.history.close()
-        journal = self._journal(path)
-        saved = journal.resume()
-        self.history = History.of_saved(saved, journal)
-        self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
-        self.in_doubt.update(saved.in_doubt)
-        self._spent = saved.spent
-        self._notices.extend(Notice("warning", problem) for problem in saved.problems)
-
-    # -- on the engine -------------------------------------------------------------------------
-
-    def _start(self, prompt: Prompt, keep: int | None, options: TurnOptions) -> Run:
-        """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
-        if unknown := options.keys() - _DEFAULTS.keys():
-            message = f"A turn has no option {min(unknown)!r}. Its options: {', '.join(_DEFAULTS)}."
-            raise TypeError(message)
-        view = None if "attended" in options else next(filter(None, (make(self) for make in viewers)), None)
-        if view is not None:
-            options = {**options, "attended": view.attended}
-        recipe, message = self._recipe(options), as_prompt(prompt)
-        sources = self._sources(recipe, options)
-        learn_secrets()
-        with self._starting:
-            self._refuse_while_busy()
-            message = self._told(message, keep)
-            plan = self._plan(options, keep)
-            real, values = partial(self.model, recipe), tuple(options.get("values", ()))
-            for join in owners:
-                join(self)
-            mode = options.get("replay")
-            tape = self.deck.turn(message, recipe, real, mode=mode, values=values, notices=self._notices)
-            if tape is not None:
-                message, sources = tape.told(message), tape.toolsets(sources)
-            turn = self._context(recipe, real() if tape is None else tape.model, sources, message, options)
-            turn = replace(turn, plan=plan, tape=None if tape is None else tape.heard)
-            play, attended = partial(self._play, turn, keep, tape), options.get("attended", False)
-            if tape is not None and tape.player is not None:
-                tape.player.halt = self._halt  # before the run, which may come to its recorded stop at once
-            self._run = Run(play, self._listeners, attended=attended, abort=options.get("abort"))
-        if view is not None:
-            self._run.view = view
-            view.begin(self._run)
-        return self._run
-
-    def _halt(self) -> None:
-        """Cancel the running turn, from any thread."""
-        if (run := self.running) is not None:
-            run.cancel()
-
-    def _context(
-        self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, options: TurnOptions
-    ) -> TurnContext:
-        """Return what a turn needs, and queue the notices that it begins with."""
-        facts = info(model.name, address_of(model))
-        if (known := self._facts) is not None and known == facts:
-            facts = known  # the view is made anew for another object, an equal one too
-        self._facts = facts
-        step = options.get("step", False)
-        attended = options.get("attended", False)
-        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
-        warnings = (*options.get("notices", ()), *((UNATTENDED,) if step and not attended else ()))
-        self._notices.extend(Notice("info", words) for words in infos)
-        self._notices.extend(Notice("warning", words) for words in warnings)
-        budgets = (
-            _budget("turn", recipe.max_cost, recipe.max_tokens),
-            _budget("session", self.max_cost, self.max_tokens, self._spent),
-        )
-        return TurnContext(
-            recipe,
-            model,
-            sources,
-            prompt,
-            history=self.history,
-            approvals=self._approvals,
-            facts=facts,
-            view=self._view,
-            budgets=budgets,
-            notices=self._notices,
-            step=step and attended,
-            values=tuple(options.get("values", ())),
-        )
-
-    def _sources(self, recipe: Agent, options: TurnOptions) -> Sequence[Toolset]:
-        """Return the sources of tools of a turn."""
-        toolsets = options.get("toolsets")
-        return self.toolsets(recipe) if toolsets is None else tuple(toolsets)
-
-    def _recipe(self, options: TurnOptions) -> Agent:
-        """Return the agent of a turn."""
-        recipe = options.get("agent") or self.agent
-        if (output := options.get("output")) is not None:
-            recipe = replace(recipe, output=output)
-        if (settings := options.get("settings")) is not None:
-            recipe = replace(recipe, settings=recipe.settings | settings)
-        return recipe
-
-    def _plan(self, options: TurnOptions, keep: int | None) -> PlanOptions | None:
-        """Return how a turn is planned, or None. Raises UsageError if it resumes a plan and there is none."""
-        new, resume = options.get("plan", False), options.get("resume", False)
-        left = None if options.get("drop") else open_plan([turn.events for turn in self.turns[:keep]])
-        if resume and left is None:
-            message = "The last turn left no plan that could be resumed."
-            raise UsageError(message)
-        if left is not None and not resume and not options.get("attended"):
-            raise UsageError(left.in_the_way)
-        plan = PlanOptions(options.get("judge", "odd"), options.get("confirm", False), left, resume, new)
-        return plan if new or left is not None else None
-
-    async def _play(self, turn: TurnContext, keep: int | None, tape: TurnTape | None, channel: Channel) -> Outcome:
-        """Run a turn and add it to the history."""
-        if tape is not None:
-            channel = replace(channel, ask=tape.ask(channel.ask))
-        if keep is not None:
-            self.history.cut(keep)
-            self._tell_cut()
-        outcome = await self._connections.with_loop(run_turn(turn, channel))
-        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
-        if tape is not None and whole and (error := tape.left_over()) is not None:
-            error.result = outcome.result
-            outcome = replace(outcome, error=error)
-        self.history.add(channel.events, outcome.result.history_delta)
-        self.traffic.keep(self.turns[-1], turn.traffic)
-        if self.keeper is not None:
-            self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))
-        self._spent += outcome.result.usage
-        self._listed = outcome.tools or self._listed
-        return outcome
-
-    @contextmanager
-    def _between_turns(self) -> Generator[None]:
-        """Let no turn begin while the history is changed or read, possibly for seconds. Raises SessionBusy."""
-        with self._starting:
-            self._refuse_while_busy()
-            self._changing = True
-        try:
-            yield
-        finally:
-            self._changing = False
-
-    def _refuse_while_busy(self) -> None:
-        if self.running or self._changing:
-            what = "The history is being changed" if self._changing else "A turn is running"
-            message = f"{what}. Wait for it, or cancel it, and try again."
-            raise SessionBusy(message)
-
-    def _tell_cut(self) -> None:
-        self._listeners.tell(HistoryCut(len(self.turns)))
-
-    def _journal(self, path: str | Path) -> Journal:
-        notices = self._notices  # not the session itself, which the journal would keep alive
-        return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
+    # -- closing -----------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Cancel the running turn and close models and servers, from any event loop; safe to call twice."""
@@ -690,44 +495,111 @@ class Session:
         turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
         return f"<Session {clip(str(model or 'default model'), 100)}: {turns}, {len(self.messages)} messages{state}>"
 
+    # -- beginning and playing a turn ----------------------------------------------------------
+
+    def _start(self, prompt: Prompt, options: TurnOptions, keep: int | None = None) -> Run:
+        """Begin a turn after the first `keep` turns, or after all. Nothing is changed if the options are invalid."""
+        chosen = TurnSettings.of(options)
+        view = None if "attended" in options else next(filter(None, (make(self) for make in viewers)), None)
+        if view is not None:
+            chosen = replace(chosen, attended=view.attended)
+        recipe, message = chosen.recipe(self.agent), as_prompt(prompt)
+        sources, real = self._sources(recipe, chosen), partial(self.model, recipe)
+        learn_secrets()
+        with self._starting:
+            self._refuse_while_busy()
+            message = self._told(message, keep)
+            plan = chosen.planning([turn.events for turn in self.turns[:keep]])
+            for join in owners:
+                join(self)
+            tape = self.deck.turn(
+                message, recipe, real, mode=chosen.replay, values=tuple(chosen.values), notices=self._notices
+            )
+            if tape is not None:
+                message, sources = tape.told(message), tape.toolsets(sources)
+            turn = self._context(recipe, real() if tape is None else tape.model, sources, message, chosen)
+            turn = replace(turn, plan=plan)
+            play = partial(self._play, turn, keep, run_turn if tape is None else tape.play)
+            self._run = Run(play, self._listeners, attended=chosen.attended, abort=chosen.abort)
+        if view is not None:
+            self._run.view = view
+            view.begin(self._run)
+        return self._run
+
+    def _context(
+        self, recipe: Agent, model: Model, sources: Sequence[Toolset], prompt: Message, chosen: TurnSettings
+    ) -> TurnContext:
+        """Return what a turn needs, and queue the notices that it begins with."""
+        facts = info(model.name, address_of(model))
+        if self._facts is None or self._facts != facts:  # the view is made anew for another object, an equal one too
+            self._facts = facts
+        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
+        warnings = (*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ()))
+        self._notices.extend(Notice("info", words) for words in infos)
+        self._notices.extend(Notice("warning", words) for words in warnings)
+        budgets = (
+            _budget("turn", recipe.max_cost, recipe.max_tokens),
+            _budget("session", self.max_cost, self.max_tokens, self._spent),
+        )
+        return TurnContext(
+            recipe,
+            model,
+            sources,
+            prompt,
+            history=self.history,
+            approvals=self._approvals,
+            facts=self._facts,
+            view=self._view,
+            budgets=budgets,
+            notices=self._notices,
+            step=chosen.step and chosen.attended,
+            values=tuple(chosen.values),
+        )
+
+    def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:
+        """Return the sources of tools of a turn."""
+        return self.toolsets(recipe) if chosen.toolsets is None else tuple(chosen.toolsets)
+
+    async def _play(self, turn: TurnContext, keep: int | None, run: PlayTurn, channel: Channel) -> Outcome:
+        """Run a turn and add it to the history."""
+        if keep is not None:
+            self.history.cut(keep)
+            self._tell_cut()
+        outcome = await self._connections.with_loop(run(turn, channel))
+        self.history.add(channel.events, outcome.result.history_delta)
+        self.traffic.keep(self.turns[-1], turn.traffic)
+        if self.keeper is not None:
+            self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))
+        self._spent += outcome.result.usage
+        self._listed = outcome.tools or self._listed
+        return outcome
+
+    @contextmanager
+    def _between_turns(self) -> Generator[None]:
+        """Keep turns from beginning in the block, which changes or reads the history. Raises SessionBusy."""
+        with self._starting:
+            self._refuse_while_busy()
+            self._changing = True
+        try:
+            yield
+        finally:
+            self._changing = False
+
+    def _refuse_while_busy(self) -> None:
+        if self.running or self._changing:
+            what = "The history is being changed" if self._changing else "A turn is running"
+            raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
+
+    def _tell_cut(self) -> None:
+        self._listeners.tell(HistoryCut(len(self.turns)))
+
+    def _journal(self, path: str | Path) -> Journal:
+        notices = self._notices  # not the session itself, which the journal would keep alive
+        return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
+
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
     """Return a budget within that of the class. Raises UsageError if it is wider."""
     capped = partial(class_settings().capped, session=of == "session")
     tokens = capped("max_tokens", max_tokens)
     return Budget(of, capped("max_cost", max_cost), None if tokens is None else int(tokens), before)
-
-
-_DEFAULTS: TurnOptions = {
-    "abort": None,
-    "agent": None,
-    "toolsets": None,
-    "output": None,
-    "settings": None,
-    "attended": False,
-    "plan": False,
-    "judge": "odd",
-    "confirm": False,
-    "resume": False,
-    "drop": False,
-    "step": False,
-    "replay": None,
-    "values": (),
-    "notices": (),
-}
-
-
-def _spell_out_options() -> None:
-    """Give the methods that take TurnOptions a signature with each option, for help and completion in a notebook."""
-    hints = TurnOptions.__annotations__
-    options = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
-        for name, default in _DEFAULTS.items()
-    ]
-    for method in (Session.start, Session.ask, Session.edit, Session.preview):
-        signature = inspect.signature(method)
-        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        method.__signature__ = signature.replace(parameters=[*own, *options])  # pyright: ignore[reportFunctionMemberAccess]
-
-
-_spell_out_options()

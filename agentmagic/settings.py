@@ -1,4 +1,4 @@
-"""What the environment says: the model to use, permission, keys, secrets and base URLs.
+"""Settings from the environment: the model to use, permission, keys, secrets and base URLs.
 
 Nothing is read at import. A variable that is set but empty counts as unset.
 """
@@ -34,7 +34,7 @@ _typed: dict[str, str] = {}
 
 
 def variable(name: str) -> str | None:
-    """Return an environment variable, or None where it is unset or empty."""
+    """Return an environment variable, or None if it is unset or empty."""
     return os.environ.get(name) or None
 
 
@@ -49,31 +49,29 @@ def hints() -> bool:
 
 
 def permission_override() -> Permission | None:
-    """Return what `AGENTMAGIC_PERMISSION` says.
+    """Return the value of `AGENTMAGIC_PERMISSION`.
 
-    Raises UsageError where it is none of allow, ask and deny.
+    Raises UsageError if it is none of allow, ask and deny.
     """
     value = variable(PERMISSION)
     if value is None:
         return None
     if value not in PERMISSIONS:
-        message = f"{PERMISSION} is {value!r}. Set it to allow, ask or deny."
-        raise UsageError(message)
+        raise UsageError(f"{PERMISSION} is {value!r}. Set it to allow, ask or deny.")
     return value
 
 
 def replay_override() -> Replay | None:
     """Return the mode that `AGENTMAGIC_REPLAY`, or the class, puts in place of every other, if any.
 
-    Raises UsageError where it is no mode, or not that of the class.
+    Raises UsageError if it is no mode, or not that of the class.
     """
     bounds = class_settings()
     value = variable(REPLAY)
     if value is None:
         return bounds.replay
     if value not in MODES:
-        message = f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}."
-        raise UsageError(message)
+        raise UsageError(f"{REPLAY} is {value!r}. Set it to one of {', '.join(MODES)}.")
     bounds.check_mode(value)
     return value
 
@@ -91,9 +89,9 @@ def schema_only() -> bool:
 
 
 def overrides(model: str) -> list[str]:
-    """Say in a sentence each which variables stand in for what cell and code chose; `model` is the one asked.
+    """Return a sentence for each variable that replaces a choice of the cell or of the code.
 
-    Raises UsageError where one of them cannot be.
+    `model` is the model that is asked. Raises UsageError if a variable has an invalid value.
     """
     said: list[str] = []
     if model_override():
@@ -101,13 +99,13 @@ def overrides(model: str) -> list[str]:
     if permission := permission_override():
         said.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
-    if mode not in (None, "live", "replay"):  # the output of a replay is the recorded one
+    if mode not in (None, "replay"):  # the output of a replay is the recorded one
         said.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return said
 
 
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what a file says, read again after each change; nothing for one that is missing or cannot be read."""
+    """Return the content of a file, read again after each change; {} if the file is missing or cannot be read."""
     try:
         return _parsed(path, reader, path.stat().st_mtime_ns)
     except (OSError, ValueError):  # no such file, no text, or no TOML
@@ -126,7 +124,7 @@ def _dotenv() -> Mapping[str, str | None]:
 
 
 def _from_dotenv(name: str) -> str | None:
-    return _dotenv().get(name) or None
+    return _dotenv().get(name)
 
 
 def _project() -> Mapping[str, Any]:
@@ -164,14 +162,13 @@ def learn_secrets() -> None:
 
 def _from_keyring(name: str) -> str | None:
     try:
-        keyring = import_module("keyring")
-        return keyring.get_password(KEYRING_SERVICE, name) or None
+        return import_module("keyring").get_password(KEYRING_SERVICE, name)
     except Exception:  # noqa: BLE001  (no keyring installed, or no backend that works: then there is no key in it)
         return None
 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
-    """Look a key up in the environment, what was typed, `.env` and the OS keyring, in that order.
+    """Return a key from the environment, from what was typed, from `.env` or from the OS keyring, in that order.
 
     Every place is asked for every name before the next place; the keyring may ask the user. A key that is found is
     never written by agentmagic again.
@@ -208,16 +205,15 @@ def path_of(written: str | os.PathLike[str]) -> Path:
     has a NUL in it, its user is unknown, or a folder on the way cannot be entered.
     """
     if not os.fspath(written):
-        message = "The name of the file is empty. Write its name, or its path."
-        raise UsageError(message)
+        raise UsageError("The name of the file is empty. Write its name, or its path.")
     try:
         path = Path(written).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
     except (OSError, RuntimeError, ValueError) as error:  # of the look-up, of an unknown user, of a NUL
         why = error.strerror if isinstance(error, OSError) else error
-        message = f"{_shown(written)} cannot be used as a path: {str(why).rstrip('.')}. Write another one."
-        raise UsageError(message) from error
+        name = cut_middle(repr(os.fspath(written)), 80, lambda _start, _end: "…")
+        raise UsageError(f"{name} cannot be used as a path: {str(why).rstrip('.')}. Write another one.") from error
     return path
 
 
@@ -225,11 +221,5 @@ def file_of(written: str | os.PathLike[str]) -> Path:
     """Return the path of a file to write; raises UsageError for a folder too."""
     path = path_of(written)
     if path.is_dir():
-        message = f"{path} is a folder. Name a file, in that folder or elsewhere."
-        raise UsageError(message)
+        raise UsageError(f"{path} is a folder. Name a file, in that folder or elsewhere.")
     return path
-
-
-def _shown(written: str | os.PathLike[str]) -> str:
-    """Return a path fit for one line of a message."""
-    return cut_middle(repr(os.fspath(written)), 80, lambda _start, _end: "…")

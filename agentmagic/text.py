@@ -68,14 +68,10 @@ def reveal(text: str, *, strictly: bool = False) -> str:
 
     With `strictly` line breaks, tabs and unusual spaces are escaped too: the text stays on one line.
     """
-    text = _REVEALED.sub(_escape, text)
+    text = _REVEALED.sub(lambda hidden: hidden[0].encode("unicode_escape").decode(), text)
     if strictly and not text.isprintable():
         text = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
     return text
-
-
-def _escape(hidden: re.Match[str]) -> str:
-    return hidden[0].encode("unicode_escape").decode()
 
 
 def shown(text: str) -> str:
@@ -149,8 +145,13 @@ def encodable(text: str) -> str:
     return text
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun: "1 row", "2,000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def one_line(text: str, most: int) -> str:
-    """Return the text clean and on one line of at most `most` characters, with an ellipsis where it is cut."""
+    """Return the text clean and on one line of at most `most` characters, with an ellipsis if it is cut."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
 

@@ -1,6 +1,8 @@
 """Class settings: what a notebook cannot widen, and what is said of it."""
 
+import asyncio
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +35,14 @@ def bounds(tmp_path, monkeypatch):
 def delete(name: str) -> str:
     """Delete a file."""
     return f"deleted {name}"
+
+
+@tool
+async def pause(forever: bool = False) -> str:
+    """Wait."""
+    if forever:
+        await asyncio.Event().wait()
+    return "waited"
 
 
 DELETES = calls(("delete", {"name": "a"}))
@@ -73,6 +83,35 @@ def test_a_cap_holds_that_the_notebook_does_not_name(bounds):
     bounds("max-tokens = 8")
     result = run(scripted(DELETES, "done", tools=[delete], permission="allow"), "a prompt of several words")
     assert result.stop_reason == "budget"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"max_iterations": 3}, "max_iterations is 3, which is more than this class allows: max-iterations = 2 in "),
+        ({"timeout": 31}, "timeout is 31, which is more than this class allows: timeout = 30 in "),
+        ({"timeout": None}, "timeout is inf, which is more than this class allows: timeout = 30 in "),
+    ],
+)
+def test_a_wider_limit_of_steps_or_seconds_is_refused(bounds, asked, words):
+    bounds("max-iterations = 2", "timeout = 30")
+    assert words in refused(scripted("hi", **asked))
+    session = scripted("hi")
+    assert words in refused(session, agent=replace(session.agent, **asked))
+    assert run(scripted("hi", max_iterations=1, timeout=9), "hello").final_text == "hi"
+
+
+def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class(bounds):
+    bounds("max-iterations = 2", "timeout = 0.2")
+    result = run(scripted(*[calls("pause")] * 3, "done", tools=[pause]), "go")
+    assert (result.stop_reason, result.iterations_used) == ("limit", 2)
+    result = run(scripted(calls(("pause", {"forever": True})), "done", tools=[pause]), "go")
+    assert "The turn took longer than 0.2 s" in result.error
+
+
+def test_a_limit_of_the_class_above_the_usual_one_widens_nothing(bounds):
+    bounds("max-iterations = 99")
+    assert run(scripted(*[calls("pause")] * 11, "done", tools=[pause]), "go").iterations_used == 10
 
 
 def test_the_cap_of_a_session_counts_all_turns(bounds):
@@ -150,6 +189,7 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
         ('modles = ["x"]', "'modles' is no setting of a class"),
         ('models = "x"', 'Write a list of patterns, as in ["local:*"].'),
         ("max-cost = -1", "Write a number above 0."),
+        ("max-iterations = 2.5", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
         ('replay = "often"', "Write one of live, record,"),
     ],

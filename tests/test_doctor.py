@@ -8,6 +8,7 @@ import pytest
 
 from agentmagic import doctor
 from agentmagic.__main__ import main
+from agentmagic.errors import MissingExtra
 from agentmagic.providers.local import downloads
 
 KEY = "sk-of-nobody-0123456789abcdef"
@@ -56,7 +57,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
     without(monkeypatch, "tenacity", "nh3")
     (finding,) = [one for one in doctor.examine() if one.health == "missing"]
     assert "nh3, tenacity" in finding.about
-    assert finding.command == "python -m pip install nh3 tenacity"
+    assert finding.command == f"{sys.executable} -m pip install nh3 tenacity"  # of this Python, whatever `python` is
 
 
 def test_a_key_is_found_and_never_shown(monkeypatch, capsys):
@@ -66,6 +67,18 @@ def test_a_key_is_found_and_never_shown(monkeypatch, capsys):
     assert KEY not in shown
     assert "openai: has a key" in shown
     assert "The model of a cell that names none: openai:" in shown
+
+
+def test_an_extra_that_is_missing_comes_with_its_command(monkeypatch):
+    def require():
+        raise MissingExtra("The local model", "local")
+
+    monkeypatch.setattr("agentmagic.providers.local.llama.require", require)
+    (finding,) = said("local: ")
+    assert str(finding) == (
+        "note     local: the package xllamacpp is not installed. "
+        f'To mend it: {sys.executable} -m pip install "agentmagic[local]"'
+    )
 
 
 def test_weights_that_are_not_there_come_with_the_command(monkeypatch):
@@ -78,7 +91,7 @@ def test_weights_that_are_not_there_come_with_the_command(monkeypatch):
 def test_servers_of_the_project_are_read_and_not_started(place):
     servers = {"files": {"command": "no-such-program"}, "clock": {"command": sys.executable}, "odd": {"command": 5}}
     (place / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    health = {name: said(f"The server {name} ")[0] for name in servers}
+    health = {name: said(f"server {name!r} in " if name == "odd" else f"The server {name} ")[0] for name in servers}
     assert [one.health for one in health.values()] == ["note", "ok", "note"]
     assert "no program 'no-such-program'" in health["files"].about
 

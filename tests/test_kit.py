@@ -44,6 +44,18 @@ def test_what_a_kit_gathers_is_installed_without_an_index(index, tmp_path, monke
     assert said.stdout == "installed\n"
 
 
+@pytest.mark.slow
+def test_the_script_of_a_kit_says_for_which_machines_its_packages_are(index, tmp_path):
+    folder = tmp_path / "kit"
+    folder.mkdir()
+    kit.gather(folder, "toy", "toy>1")  # as if the packages were for another Python
+    ended = subprocess.run([sys.executable, folder / "install.py"], check=False, capture_output=True, text=True)
+    this = ".".join(map(str, sys.version_info[:3]))
+    assert ended.returncode == 1
+    assert "The packages are for Python 3." in ended.stderr
+    assert f"({this} or newer) on {sys.platform}" in ended.stderr
+
+
 def test_a_kit_is_made_in_a_clone_only(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["kit", "there"]) == 2
@@ -57,14 +69,21 @@ def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path
     monkeypatch.setenv(downloads.GIVEN, "")
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    for name in ("pyproject.toml", "notebooks/1.ipynb", "notebooks/1.out.ipynb", "notebooks/.agentmagic/a.jsonl"):
+    for name in (
+        "pyproject.toml",
+        "docs/lessons.md",
+        "notebooks/1.ipynb",
+        "notebooks/1.out.ipynb",
+        "notebooks/.agentmagic/a.jsonl",
+    ):
         (tmp_path / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "clone" / name).write_text("{}")
     downloads.cache().mkdir(parents=True)
     (downloads.cache() / downloads.FILE).write_bytes(b"weights")
     kit.pack(tmp_path / "kit", tmp_path / "clone", model=True)
     held = sorted(str(path.relative_to(tmp_path / "kit")) for path in (tmp_path / "kit").rglob("*") if path.is_file())
-    assert held == [f"models/{downloads.FILE}", "notebooks/1.ipynb"]
+    assert held == ["README.md", "docs/lessons.md", f"models/{downloads.FILE}", "notebooks/1.ipynb"]
+    assert "python3 install.py" in (tmp_path / "kit" / "README.md").read_text()
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "another machine"))
     kit.place(str(tmp_path / "kit" / "models"))
     assert (downloads.cache() / downloads.FILE).read_bytes() == b"weights"

@@ -416,9 +416,10 @@ def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
     assert session.preview("And now?").tokens["history"] > 0
 
 
-def test_an_option_that_there_is_not_is_refused():
+@pytest.mark.parametrize("method", [Session.ask, Session.preview])
+def test_an_option_that_there_is_not_is_refused(method):
     with pytest.raises(TypeError, match="'urgent'"):
-        spoken().ask("Hello", urgent=True)  # pyright: ignore[reportCallIssue]
+        method(spoken(), "Hello", urgent=True)
 
 
 def test_a_tool_that_is_not_there_cannot_be_called_by_hand():

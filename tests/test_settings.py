@@ -28,9 +28,11 @@ def test_what_the_environment_overrides_is_said(monkeypatch):
     assert settings.overrides("local:small") == []
     monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "live")
     assert settings.overrides("local:small") == [
         "AGENTMAGIC_MODEL is set: local:small is asked in this turn.",
         "AGENTMAGIC_PERMISSION=deny is set, and holds for this turn.",
+        "AGENTMAGIC_REPLAY=live is set, and holds for this turn.",
     ]
 
 

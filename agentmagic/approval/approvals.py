@@ -51,7 +51,7 @@ Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
 
 
 async def ask_no_one(_question: ApprovalAsked | QuestionAsked) -> None:
-    """Answer like a run that no user watches."""
+    """Return None, the answer of a run that no user watches."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Approvals:
     _allowed: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
 
     def holds(self, tool: ToolDef, question: str) -> bool:
-        """Whether the user said "always" to this question about the tool as it is now."""
+        """Return whether the user said "always" to this question about the tool as it is now."""
         key = _key(tool)
         return (key, question) in self._always and self._approved[key] == _written(tool)
 
@@ -100,7 +100,7 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the policy and earlier answers say of a call.
+    """The verdict of the policy and of earlier answers on a call.
 
     `why` says, in sentences, why the user is asked, or why the call is denied. An "always" is bound to
     `questions`, one of each rule that asks. `default` says that no rule and no hook spoke.
@@ -233,15 +233,18 @@ class Gate:
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
+        return replace(self._remembered(tool, voices, code=code), default=default)
+
+    def _remembered(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool) -> Decision:
+        """Return what is left to ask of these voices, none of which denies, after what the user has approved."""
         asking = [one for one in voices if one.verdict == "ask" and not self.approvals.holds(tool, one.question)]
         doubt = DOUBT if _key(tool) in self.approvals.in_doubt else ""
         questions = tuple(one.question for one in asking or voices)
         if not (asking or doubt):
-            return Decision("allow", questions=questions, default=default)
+            return Decision("allow", questions=questions)
         change = "" if code else self.approvals.change(tool)  # it lists the other tools, which come and go
         changed = f"{CHANGED}\n{change}" if change else ""
-        why = " ".join(filter(None, (doubt, *(one.why for one in asking), changed)))
-        return Decision("ask", why, questions, default=default)
+        return Decision("ask", " ".join(filter(None, (doubt, *(one.why for one in asking), changed))), questions)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides a call, now and again after more was approved; the policy is asked once."""
@@ -259,8 +262,7 @@ class Gate:
             async with asyncio.timeout(TEST_SECONDS):
                 return await engine().in_pool(listen)  # the user's functions may block
         except TimeoutError:
-            message = f"the test of a rule took longer than {TEST_SECONDS:g} s."
-            raise _HookFailed(message) from None
+            raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
 
     async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
         """Return what the policy's hook says. Raises _HookFailed for any failure, so that nothing runs by it."""

@@ -47,17 +47,15 @@ class Rule:
         _check_word("verdict", self.verdict)
         for name, pattern in (("tool", self.tool), ("server", self.server)):
             if not isinstance(cast("object", pattern), str):
-                message = f'{name} is {pattern!r:.80}. Give a name or a pattern of names: "delete_*".'
-                raise UsageError(message)
+                raise UsageError(f'{name} is {pattern!r:.80}. Give a name or a pattern of names: "delete_*".')
         if not _is_test(self.when):
-            message = (
+            raise UsageError(
                 f'when is {self.when!r:.80}. Give patterns by argument, all of them text, {{"path": "/etc/*"}}, '
                 "or a function of the arguments, which is not async."
             )
-            raise UsageError(message)
 
     def fits(self, tool: ToolDef, arguments: Mapping[str, Any]) -> bool:
-        """Whether the rule fits a call. Raises what its test raises."""
+        """Return whether the rule fits a call. Raises what its test raises."""
         names = {tool.name, tool.own_name or tool.name}
         if not _matches(tool.server, self.server) or not any(_matches(name, self.tool) for name in names):
             return False
@@ -68,7 +66,7 @@ class Rule:
         return all(self._is_like(arguments.get(name), pattern) for name, pattern in self.when.items())
 
     def voice(self, tool: ToolDef, arguments: Mapping[str, Any]) -> "Voice | None":
-        """Return what the rule says of a call, or None. If its test fails, it says no."""
+        """Return the rule's voice on a call, or None if the rule does not fit. A test that fails denies the call."""
         try:
             return Voice(self.verdict, repr(self), _by_rule(self)) if self.fits(tool, arguments) else None
         except BaseException as error:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
@@ -76,14 +74,14 @@ class Rule:
             return Voice("deny", repr(self), f"{clip(why, 300)}.")
 
     def _is_like(self, value: Any, pattern: str) -> bool:
-        """Whether an argument fits a pattern. A missing argument and an empty list fit none."""
-        fitting = [_matches(_text(one), pattern) for one in _flat(value)]
+        """Return whether an argument fits a pattern. A missing argument and an empty list fit none."""
+        fitting = [_matches(text, pattern) for text in _texts(value)]
         return bool(fitting) and (all(fitting) if self.verdict == "allow" else any(fitting))
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What one rule, or the hook, says of a call: a verdict, the question that an "always" answers, and the reason."""
+    """The voice of one rule, or of the hook: a verdict, the question that an "always" answers, and the reason."""
 
     verdict: Permission
     question: str
@@ -110,8 +108,7 @@ class Policy:
         given = cast("object", self.rules)
         rules = tuple(cast("Sequence[object]", given)) if isinstance(given, list | tuple) else (given,)
         if not all(isinstance(rule, Rule) for rule in rules):
-            message = f'rules is {given!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].'
-            raise UsageError(message)
+            raise UsageError(f'rules is {given!r:.80}. Give a list of rules: [Rule("deny", "delete_*")].')
         object.__setattr__(self, "rules", rules)
 
     def strictest(
@@ -156,8 +153,7 @@ def checked(answer: object) -> Permission | None:
 
 def _check_word(name: str, word: object) -> None:
     if word not in PERMISSIONS:
-        message = f"{name} is {word!r:.80}. Choose one of {', '.join(PERMISSIONS)}."
-        raise UsageError(message)
+        raise UsageError(f"{name} is {word!r:.80}. Choose one of {', '.join(PERMISSIONS)}.")
 
 
 def _is_test(when: object) -> bool:
@@ -173,17 +169,15 @@ def _by_rule(rule: Rule) -> str:
 
 
 def _matches(text: str, pattern: str) -> bool:
-    """Whether a text fits a pattern or equals it."""
+    """Return whether a text fits a pattern or equals it."""
     # A name may hold characters that mean something in a pattern, such as "[".
     return text == pattern or fnmatchcase(text, pattern)
 
 
-def _flat(value: Any) -> list[Any]:
-    """Return the values of an argument, of lists within lists too, without None."""
+def _texts(value: Any) -> list[str]:
+    """Return the values of an argument as text, of lists within lists too, without None."""
     if isinstance(value, list):
-        return [one for item in cast("list[Any]", value) for one in _flat(item)]
-    return [] if value is None else [value]
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return [text for item in cast("list[Any]", value) for text in _texts(item)]
+    if value is None:
+        return []
+    return [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)]

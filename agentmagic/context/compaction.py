@@ -134,7 +134,7 @@ class Context:
         return round(view.scale * (self._beside + view.tokens_from(0)))
 
     def due(self, messages: Sequence[Message]) -> bool:
-        """Whether the next request would pass the share of the window at which older turns are summarised."""
+        """Return whether the next request would pass the share of the window at which older turns are summarised."""
         due = self._limits.due
         return due is not None and self.estimate(messages) > due
 
@@ -205,7 +205,7 @@ class Context:
     async def _summarised(
         self, messages: Sequence[Message], plan: Compacted, window: float, complete: Complete
     ) -> Compacted:
-        """Have the summary of a plan written, if it covers more than the last one."""
+        """Ask the model for the summary of a plan, if the plan covers more than the last one."""
         now = self._view.compacted
         if (plan.covers, plan.prompt) == (now.covers, now.prompt):
             return plan

@@ -178,7 +178,7 @@ def untrusted(server: str) -> str:
 
 
 def _fits(compacted: Compacted, messages: Sequence[Message]) -> bool:
-    """Whether a compaction belongs to this history: a journal may be old, or have been edited."""
+    """Return whether a compaction belongs to this history: a journal may be old, or have been edited."""
     covers, prompt = compacted.covers, compacted.prompt
     if not compacted.summary:
         return covers == 0

@@ -1,7 +1,5 @@
 """Blocks as the plain JSON that a view draws; all text in it is blanked, cleaned and cut here."""
 
-import json
-import math
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import Any
@@ -20,16 +18,12 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, forms, value_form
-from agentmagic.events import ToolProgress
+from agentmagic.display.rich_values import Form, Image, PlainText, RichHtml, Table, answer_form, forms, value_form
 from agentmagic.plan import TaskProgress
 from agentmagic.text import exact, in_json, shown
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view; what a person approves should be seen whole."""
-
-ONE_LINE = 80
-"""A nested argument of up to this many characters is not spread over lines."""
 
 Fields = dict[str, Any]
 """A block's fields, as JSON; `kind` says which block it is."""
@@ -63,8 +57,11 @@ class JsonRenderer:
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> Fields:
-        """Return whether more comes."""
-        return {"kind": "text", "open": block.open}
+        """Return whether more comes, and the form of a value."""
+        fields: Fields = {"kind": "text", "open": block.open}
+        if block.is_value and (form := answer_form(block.text)):
+            fields["form"] = _form(form)
+        return fields
 
     def reasoning(self, block: ReasoningBlock) -> Fields:
         """Return whether more comes."""
@@ -73,6 +70,7 @@ class JsonRenderer:
     def card(self, card: ToolCard) -> Fields:
         """Return the call, how far it has come, and what can be edited; `more` is the key to ask for a whole result."""
         rows, note = _arguments(card)
+        progress = card.progress
         result = _result(card, whole=self.whole)
         cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
@@ -88,7 +86,7 @@ class JsonRenderer:
             "edit": _editable(card) if card.state == "waiting" else [],
             "since": self.since if card.state == "running" else None,
             "time": words.duration(card.seconds) if card.seconds else "",
-            "progress": _progress(card.progress),
+            "progress": progress and {"text": words.progress(progress), "share": words.share(progress)},
             "reason": shown(card.reason),
             "result": result,
             "more": card.key if cut else None,
@@ -160,11 +158,7 @@ def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments to be edited: name, text, and whether the text is the value or JSON of it."""
     arguments: Fields = in_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
-    return [(name, value if plain[name] else _json(value), plain[name]) for name, value in arguments.items()]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return [(name, value if plain[name] else words.indented(value), plain[name]) for name, value in arguments.items()]
 
 
 def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
@@ -181,16 +175,7 @@ def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
 
 def _spread(value: Any) -> str:
     line = words.compact(value)
-    if isinstance(value, str) or len(line) <= ONE_LINE:
-        return line
-    return _json(value)
-
-
-def _progress(event: ToolProgress | None) -> Fields | None:
-    if event is None:
-        return None
-    share = event.progress / event.total if event.total else math.nan
-    return {"text": words.progress(event), "share": min(max(share, 0), 1) if math.isfinite(share) else None}
+    return line if isinstance(value, str) or len(line) <= words.ONE_LINE else words.indented(value)
 
 
 def _result(card: ToolCard, *, whole: bool) -> Fields | None:

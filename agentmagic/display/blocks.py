@@ -153,10 +153,11 @@ class GrowingBlock(Block):
         return self.pieces.text
 
 
+@dataclass(slots=True)
 class TextBlock(GrowingBlock):
-    """What the model wrote."""
+    """What the model wrote; `is_value` says that it is JSON, and was checked against the type that was asked for."""
 
-    __slots__ = ()
+    is_value: bool = False
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.text`."""

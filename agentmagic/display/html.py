@@ -31,7 +31,17 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.display.markdown import Growing, code_html, to_html
-from agentmagic.display.rich_values import Form, Image, JsonTree, PlainText, RichHtml, Table, forms, value_form
+from agentmagic.display.rich_values import (
+    Form,
+    Image,
+    JsonTree,
+    PlainText,
+    RichHtml,
+    Table,
+    answer_form,
+    forms,
+    value_form,
+)
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import PromptValue
 from agentmagic.messages import Media, ToolResult
@@ -85,6 +95,12 @@ def element(tag: LiteralString, *content: str, style: str = "", more: LiteralStr
     styled = f' style="{escape(style)}"' if style else ""
     inner = "".join(map(escape, content))
     return Markup(f"<{tag}{styled}{more}>{inner}</{tag}>")  # noqa: S704  (all that is not ours is escaped)
+
+
+def fold(summary: str, *content: str, style: str = "", look: str = "cursor:pointer", is_open: bool = False) -> Markup:
+    """Return content that opens below its summary, whose style is `look`."""
+    head = element("summary", summary, style=look)
+    return element("details", head, *content, style=style, more=" open" if is_open else "")
 
 
 CARET = element("span", "▌", style=MUTED)
@@ -171,23 +187,19 @@ class _BlockHtml:
             return Markup()
         parts = words.stretches(shown(block.prompt.text))
         said = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
-        more = (
-            element("details", element("summary", name, style=SUMMARY), element("pre", text, style=PRE))
-            for name, text in words.attached(block)
-        )
+        attached = words.attached(block)
+        more = (fold(name, element("pre", text, style=PRE), look=SUMMARY) for name, text in attached)
         return element("blockquote", *said, *more)
 
     def values(self, block: ValuesBlock) -> Markup:
-        summary = element("summary", element("small", words.values_line(block)), style=f"cursor:pointer;{MUTED}")
+        line = element("small", words.values_line(block))
         parts = [_heading(shown(value.written)) + _value(value, content) for value, content in words.values(block)]
         inside = element("div", *parts, style=f"border-left:2px solid {BORDER};padding-left:10px;overflow-x:auto")
-        return element("details", summary, inside, style="margin:4px 0")
+        return fold(line, inside, look=f"cursor:pointer;{MUTED}", style="margin:4px 0")
 
     def checklist(self, block: ChecklistBlock) -> Markup:
-        heading = element("b", words.plan_heading(block))
-        return element(
-            "div", element("p", heading, style=HEADING), *map(_task, block.rows), style=f"{CARD};padding:4px 12px"
-        )
+        heading = element("p", element("b", words.plan_heading(block)), style=HEADING)
+        return element("div", heading, *map(_task, block.rows), style=f"{CARD};padding:4px 12px")
 
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"
@@ -200,11 +212,10 @@ class _BlockHtml:
     def proposal(self, block: ProposalBlock) -> Markup:
         state = words.proposal_state(block)
         head = [element("b", words.proposal_title(block), style=NAME), *([element("small", state)] if state else [])]
-        summary = element("summary", Markup(" · ").join(head), style=SUMMARY)
         parts = [_paragraph(line, style="") for line in (words.proposal_why(block), words.proposal_hint(block)) if line]
         code = element("pre", code_html(*words.proposal_code(block)), style=PRE)
         inside = element("div", *parts, code, style=BODY)
-        return element("details", summary, inside, style=CARD, more="" if block.folded else " open")
+        return fold(Markup(" · ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
 
     def notice(self, block: NoticeBlock) -> Markup:
         text = shown(block.text)
@@ -224,6 +235,8 @@ class _BlockHtml:
     # -- what the model wrote ------------------------------------------------------------------
 
     def text(self, block: TextBlock) -> Markup:
+        if block.is_value and (form := answer_form(block.text)):
+            return element("div", _form(form), style="margin:8px 0;overflow-x:auto")
         html = self._markdown(block)
         return Markup('<div class="mathjax_process">{}</div>').format(html) if html else html
 
@@ -232,9 +245,9 @@ class _BlockHtml:
         html = self._markdown(block)
         if not block.text.strip():
             return _paragraph("Thinking…", style=MUTED) if thinking else Markup()
-        summary = element("summary", "Thinking…" if thinking else "Thought", style=f"cursor:pointer;{MUTED}")
         thought = element("div", html, style=f"border-left:2px solid {BORDER};padding-left:10px;{MUTED}")
-        return element("details", summary, thought, style="margin:8px 0")
+        summary = "Thinking…" if thinking else "Thought"
+        return fold(summary, thought, look=f"cursor:pointer;{MUTED}", style="margin:8px 0")
 
     def _markdown(self, block: GrowingBlock) -> Markup:
         if not block.open:
@@ -253,14 +266,11 @@ class _BlockHtml:
         made = tuple(forms(card.result, card.rich)) if card.result else ()
         pictures = [_form(form) for form in made if isinstance(form, Image)]
         body = _body(card, [form for form in made if not isinstance(form, Image)], len(pictures))
-        details = element("details", self._summary(card), body, more=" open" if card.state == "waiting" else "")
+        row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
+        details = fold(row, body, look=SUMMARY, is_open=card.state == "waiting")
         # Pictures stand open below the call: a card that is closed would hide them, and its body would clip them.
         shown_below = [element("div", *pictures, style=PICTURES)] if pictures else []
         return element("div", details, *shown_below, _bar(card), style=CARD + edge + inner)
-
-    def _summary(self, card: ToolCard) -> Markup:
-        row = Markup(" ").join(self._heading(card))
-        return element("summary", element("span", row, style=ROW), style=SUMMARY)
 
     def _heading(self, card: ToolCard) -> Iterator[Markup]:
         colour = f"color:{COLOURS[card.state]}"
@@ -311,8 +321,7 @@ def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
     )
     names = ", ".join(shown(name) for name in dict.fromkeys(card.name for card in cards))
     row = Markup(" ").join((element("b", f"{len(cards)} calls", style=NAME), *counts, element("small", names)))
-    waits = " open" if "waiting" in states else ""
-    return element("details", element("summary", row, style=SUMMARY), *html, style=CARD, more=waits)
+    return fold(row, *html, look=SUMMARY, style=CARD, is_open="waiting" in states)
 
 
 def _paragraph(*content: str, style: str) -> Markup:
@@ -328,9 +337,8 @@ def _with_caret(html: Markup) -> Markup:
 
 def _bar(card: ToolCard) -> Markup:
     """Draw how far a call has come, where it says so."""
-    if not card.progress or not card.progress.total:
+    if not card.progress or (share := words.share(card.progress)) is None:
         return Markup()
-    share = min(max(card.progress.progress / card.progress.total, 0), 1)
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
 
 
@@ -371,9 +379,7 @@ def _task(row: TaskProgress) -> Markup:
         *_section("Summary", shown(row.summary)),
     ]
     tool = element("p", element("samp", shown(row.task.tool)), style=HEADING)
-    return element(
-        "details", element("summary", Markup(" ").join(line), style=SUMMARY), element("div", tool, *inside, style=BODY)
-    )
+    return fold(Markup(" ").join(line), element("div", tool, *inside, style=BODY), look=SUMMARY)
 
 
 def _section(heading: str, text: str) -> Iterator[Markup]:
@@ -392,8 +398,8 @@ def _result(result: ToolResult, made: Sequence[Form], pictures: int) -> Iterator
 
 def _traceback(card: ToolCard) -> Iterator[Markup]:
     if card.traceback:
-        summary = element("summary", element("small", element("b", "Traceback")), style="cursor:pointer")
-        yield element("details", summary, element("pre", shown(card.traceback), style=PRE), style=HEADING)
+        trace = element("pre", shown(card.traceback), style=PRE)
+        yield fold(element("small", element("b", "Traceback")), trace, style=HEADING)
 
 
 def _heading(text: str) -> Markup:
@@ -440,10 +446,8 @@ def _branches(value: Any, left: list[int]) -> Iterator[Markup]:
         if isinstance(inner, dict | list) and inner:
             size = len(cast("dict[str, Any] | list[Any]", inner))
             count = f"{{{size}}}" if isinstance(inner, dict) else f"[{size}]"
-            summary = element("summary", name, " ", element("small", count), style="cursor:pointer")
-            yield element(
-                "details", summary, *_branches(inner, left), style=BRANCH, more=" open" if size <= MOST_OPEN else ""
-            )
+            summary = Markup(" ").join((name, element("small", count)))
+            yield fold(summary, *_branches(inner, left), style=BRANCH, is_open=size <= MOST_OPEN)
         else:
             yield element("div", name, ": ", words.compact(inner), style=f"{BRANCH};overflow-wrap:anywhere")
 

@@ -1,4 +1,4 @@
-"""What a tool sent back, sorted into the forms a card can show: a table, JSON, text, an image."""
+"""What a tool sent back, or an answer that is a value, in the forms that are shown: a table, JSON, text, an image."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,8 +9,9 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from agentmagic.display.markdown import rich_html
-from agentmagic.display.words import LONGEST_RESULT, compact
+from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented
 from agentmagic.messages import Content, Media, Text, ToolResult, as_text
+from agentmagic.providers.base import WRAPPED, answer_data
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -22,9 +23,6 @@ LONGEST_SECRET = 1000
 
 LARGEST_JSON = 1_000_000
 """Characters of text that are tried as JSON."""
-
-ONE_LINE = 80
-"""JSON up to this many characters is not spread over lines."""
 
 MOST_ROWS = 50
 LONGEST_WHOLE = 2_000_000
@@ -105,6 +103,25 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
 
 
+def answer_form(text: str) -> Form | None:
+    """Return the form of an answer that is a value, in JSON: a table, a tree or text; None if it is no JSON.
+
+    An object of single values is a table of its fields.
+    """
+    try:
+        value = answer_data(text)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and value.keys() == {WRAPPED}:
+        value = cast("dict[str, Any]", value)[WRAPPED]
+    if _is_flat(value):
+        fields = cast("dict[str, Scalar]", in_json(value)).items()
+        return Table(("field", "value"), tuple(((name, False), (_cell(one)[0], False)) for name, one in fields))
+    if isinstance(value, str):
+        return PlainText(*cut_apart(shown(value), LONGEST_RESULT))
+    return _json(value, LONGEST_RESULT)
+
+
 def value_form(value: str | Media) -> PlainText | Image:
     """Return the form of what a model gets of a value in a prompt."""
     if isinstance(value, str):
@@ -115,15 +132,11 @@ def value_form(value: str | Media) -> PlainText | Image:
 
 
 def _text(text: str, most: int) -> Iterator[Form]:
-    if not text.strip():
-        return
-    value = _parsed(text)
-    yield _start(text, most) if value is None else _json(value, most)
-
-
-def _start(text: str, most: int) -> PlainText:
-    """Return the start of a text, fit to be shown, with a note on the rest, whose size costs no time."""
-    return PlainText(shown(text[: most + LONGEST_SECRET])[:most], cut_apart(text, most)[1])
+    if (value := _parsed(text)) is not None:
+        yield _json(value, most)
+    elif text.strip():
+        # Of a long text only the start is made fit to be shown, so that the rest costs no time.
+        yield PlainText(shown(text[: most + LONGEST_SECRET])[:most], cut_apart(text, most)[1])
 
 
 def _parsed(text: str) -> Any:
@@ -141,7 +154,7 @@ def _json(value: Any, most: int) -> Form:
     if records := _records(value):
         return _table(records, MOST_ROWS if most == LONGEST_RESULT else MOST_ROWS_WHOLE)
     line = compact(value)
-    text = line if len(line) <= ONE_LINE else json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    text = line if len(line) <= ONE_LINE else indented(value)
     if "\n" in text and len(text) <= most:
         return JsonTree(text, value=value)
     return PlainText(*cut_apart(text, most))

@@ -21,9 +21,8 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.rich_values import Form, Image, Table, forms
+from agentmagic.display.rich_values import Form, Image, Table, answer_form, forms
 from agentmagic.display.transcript import Snapshot, Transcript
-from agentmagic.messages import ToolResult
 from agentmagic.plan import TaskProgress
 from agentmagic.text import one_line, shown
 
@@ -72,7 +71,9 @@ class TextRenderer:
         return words.values_line(block).replace(" · ", "\n")
 
     def text(self, block: TextBlock) -> str:
-        """Return the text as it is."""
+        """Return the text as it is, a value as a table or as JSON in lines."""
+        if block.is_value and (form := answer_form(block.text)):
+            return "\n".join(filter(None, _form(form)))
         return shown(block.text).strip()
 
     def reasoning(self, block: ReasoningBlock) -> str:
@@ -156,7 +157,11 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
         yield _indented(words.all_arguments(card))
         yield _indented(words.effects(card))
     if card.result:
-        yield from _result(card.result)
+        for text, note in map(_form, forms(card.result)):
+            if text:
+                yield _indented(_start(text))
+            if note:
+                yield _indented(note)
         if card.traceback:
             yield _indented("%tb shows where it was raised.")
     elif card.reason:
@@ -183,15 +188,6 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     return " ".join(
         filter(None, (inner, words.GLYPHS[card.state], name, server, arguments, f"[{tail}]" if tail else ""))
     )
-
-
-def _result(result: ToolResult) -> Iterator[str]:
-    for form in forms(result):
-        text, note = _form(form)
-        if text:
-            yield _indented(_start(text))
-        if note:
-            yield _indented(note)
 
 
 def _form(form: Form) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from agentmagic.display.blocks import (
 from agentmagic.events import Event, PartKind
 from agentmagic.messages import Reasoning, ResultStatus, Text, ToolCall, Usage
 from agentmagic.plan import Checklist
+from agentmagic.text import one_line, shown
 
 _ENDS: dict[ResultStatus, State] = {
     "ok": "done",
@@ -43,6 +44,9 @@ _ENDS: dict[ResultStatus, State] = {
 }
 
 _KINDS: dict[type, PartKind] = {Text: "text", Reasoning: "reasoning", ToolCall: "tool_call"}
+
+LONGEST_LINE = 400
+"""Characters that are shown of a prompt that is sent back to the model."""
 
 _Part = TextBlock | ReasoningBlock | ToolCard
 _AnyBlock = TypeVar("_AnyBlock", bound=Block)
@@ -87,6 +91,7 @@ class Transcript:
             self._proposals: dict[str, ProposalBlock] = {}
             self._checklist = Checklist()
             self._plan: ChecklistBlock | None = None
+            self._sent_back = False
             for event in log:
                 self.feed(event)
 
@@ -142,7 +147,12 @@ class Transcript:
                 case events.Notice():
                     self._add(NoticeBlock(event.level, event.text))
                 case events.PromptAdded():
-                    self._add(PromptBlock(event.prompt))
+                    self._sent_back = True
+                    self._add(
+                        NoticeBlock(
+                            "info", f"Sent back to the model: {one_line(shown(event.prompt.text), LONGEST_LINE)}"
+                        )
+                    )
                 case events.PromptEdited():
                     self._edit_prompt(event)
                 case events.Sampled():
@@ -182,6 +192,7 @@ class Transcript:
     def _start_turn(self, event: events.TurnStarted) -> None:
         self._turn = len(self.blocks)
         self._plan = None
+        self._sent_back = False
         self._add(PromptBlock(event.prompt, self._turns, told=bool(event.values)))
         if event.values:
             self._add(ValuesBlock(event.values, event.prompt))
@@ -219,6 +230,8 @@ class Transcript:
             if block.open:
                 self._give_up(block)
         self._show_final_text(result.final_text)
+        if result.value is not None:
+            self._show_value()
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
             tries = self._withdraw_retry()
@@ -240,6 +253,14 @@ class Transcript:
         written = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
         if not written.rstrip().endswith(text.strip()):
             self._add(TextBlock(Pieces(text)))
+
+    def _show_value(self) -> None:
+        """Mark the answer as a value; the value itself may be an object of the user's, which no log has."""
+        for block in reversed(self.blocks[self._turn :]):
+            if isinstance(block, TextBlock):
+                block.is_value = True
+                block.version += 1
+                return
 
     def _give_up(self, block: Block) -> None:
         """Close a block that nothing more will come for."""
@@ -362,7 +383,7 @@ class Transcript:
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
-        if block:
+        if block and not self._sent_back:  # else it is the prompt that was sent back
             block.prompt = event.prompt
             block.version += 1
         self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))  # a cell shows no prompt

@@ -1,6 +1,7 @@
 """The words and figures that every renderer shows alike."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
-from agentmagic.text import cut_middle, exact, in_json, one_line, reveal, shown
+from agentmagic.text import counted, cut_middle, exact, in_json, one_line, reveal, shown
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -81,6 +82,9 @@ PLACES: dict[CellPlace, str] = {
     "below": "It was inserted below the cell that ran, and was not run.",
     "shown": "Copy it if you want it: it could not be put into the notebook from here.",
 }
+
+ONE_LINE = 80
+"""JSON up to this many characters is not spread over lines."""
 
 LONGEST_RESULT = 20_000
 """Characters of a result, or of arguments, that a card shows."""
@@ -138,6 +142,11 @@ def compact(value: Any) -> str:
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def indented(value: Any) -> str:
+    """Write a JSON value over several lines."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def short_arguments(card: ToolCard) -> str:
@@ -244,7 +253,7 @@ def attached(block: PromptBlock) -> list[tuple[str, str]]:
 def values_line(block: ValuesBlock) -> str:
     """Say on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
     return " · ".join(
-        f"{_short(value.written)}: {_short(value.shown)} ({_count(value.tokens, 'token')})" for value in block.values
+        f"{_short(value.written)}: {_short(value.shown)} ({counted(value.tokens, 'token')})" for value in block.values
     )
 
 
@@ -260,10 +269,6 @@ def _short(text: str) -> str:
     return one_line(shown(text), SHORT_ARGUMENTS)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Say a duration as a person would."""
     if seconds < 1:
@@ -277,6 +282,12 @@ def progress(event: ToolProgress) -> str:
     """Say how far a call has come."""
     figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
     return " ".join(filter(None, (figures, one_line(shown(event.message), SHORT_ARGUMENTS))))
+
+
+def share(event: ToolProgress) -> float | None:
+    """Return how far a call has come, from 0 to 1, or None if that cannot be told."""
+    done = event.progress / event.total if event.total else math.nan
+    return min(max(done, 0), 1) if math.isfinite(done) else None
 
 
 def retry(block: RetryBlock, *, times: bool) -> str:
@@ -378,7 +389,7 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     if block.model:
         yield shown(block.model)
     if block.usage.requests:
-        yield f"{block.usage.requests:,} request{'s' if block.usage.requests > 1 else ''}"
+        yield counted(block.usage.requests, "request")
     if block.usage.input_tokens or block.usage.output_tokens:
         yield _tokens(block.usage)
         if block.usage.cost is not None or not block.price_told:

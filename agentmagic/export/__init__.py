@@ -21,6 +21,8 @@ __all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_ope
 
 FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
 """The endings of file names; the first that fits decides the form."""
+_MESSAGES = {".openai.json": to_openai, ".responses.json": to_responses, ".gemini.json": to_gemini}
+"""The forms that are lists of messages."""
 
 
 def save(
@@ -38,8 +40,7 @@ def save(
     form = form_of(target)
     try:
         if target.exists() and not overwrite:
-            message = f"{target} is there already. Choose another name, or replace it with overwrite=True."
-            raise UsageError(message)
+            raise UsageError(f"{target} is there already. Choose another name, or replace it with overwrite=True.")
         text = _written(form, tuple(turns), tools)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text)
@@ -58,20 +59,11 @@ def form_of(target: Path) -> str:
 
 
 def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
-    messages = [message for turn in turns for message in turn.messages]
-    match form:
-        case ".md":
-            return to_markdown(turns)
-        case ".ipynb":
-            return write(to_notebook(turns, tools))
-        case ".openai.json":
-            return write(to_openai(messages))
-        case ".responses.json":
-            return write(to_responses(messages))
-        case ".gemini.json":
-            return write(to_gemini(messages))
-        case _:
-            return to_json(turns)
+    if form in _MESSAGES:
+        return write(_MESSAGES[form]([message for turn in turns for message in turn.messages]))
+    if form == ".ipynb":
+        return write(to_notebook(turns, tools))
+    return to_markdown(turns) if form == ".md" else to_json(turns)
 
 
 def replace_file(target: Path, text: str) -> None:

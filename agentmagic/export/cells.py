@@ -77,13 +77,10 @@ class _Function:
             converted = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
-        own = self.signature.context is None and not self.signature.by_name
-        return own and all(_alike(converted[key], arguments[key]) for key in converted)
-
-
-def _alike(converted: Any, given: Any) -> bool:
-    # A member of a string enumeration equals its string but has another type.
-    return converted == given and type(converted) in (type(given), float)
+        # A member of a string enumeration equals its string but has another type.
+        pairs = ((value, arguments[key]) for key, value in converted.items())
+        alike = all(value == given and type(value) in (type(given), float) for value, given in pairs)
+        return alike and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,10 @@ def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
     own = card.server in ("", NOTEBOOK) and is_name(name)
     plain = own and (function is None or function.takes(call.arguments))
     try:
-        source = function_call(name, call.arguments) if plain else session_call(call.name, call.arguments)
+        if plain:
+            source = function_call(name, call.arguments)
+        else:
+            source = _written("session.call", [_literal(call.name)], call.arguments)
     except ValueError as error:
         return _Cell("code", comment(f"{call.name} is not called here: {error}."))
     if card.state != "done":
@@ -174,11 +174,6 @@ def _numbered(cell: _Cell, number: int) -> Json:
 def function_call(function: str, arguments: Mapping[str, Any]) -> str:
     """Write the call of a function, secrets blanked; raises ValueError if an argument has no literal in Python."""
     return _written(function, [], arguments)
-
-
-def session_call(tool: str, arguments: Mapping[str, Any]) -> str:
-    """Write the call of a tool through `session`; raises ValueError as `function_call` does."""
-    return _written("session.call", [_literal(tool)], arguments)
 
 
 def comment(text: str) -> str:

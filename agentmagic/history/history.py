@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from agentmagic.events import (
+    CellProposed,
     Compacted,
     Event,
     HistoryCut,
@@ -38,6 +39,7 @@ from agentmagic.messages import (
 from agentmagic.secrets import redact
 from agentmagic.serialization import InDoubt
 from agentmagic.text import one_line
+from agentmagic.tools.notebook.proposals import open_proposals
 
 _AROUND = 60
 """Characters shown on each side of what was found."""
@@ -110,8 +112,8 @@ class History:
 
     `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
     messages of all turns, `usage` their tokens and cost, and `call_ids` the ids of all calls. `compacted` is the
-    last Compacted event of the turns, or None: it says how the next request is compacted. `changes` are what `undo` and
-    `redo` go through.
+    last Compacted event of the turns, or None: it says how the next request is compacted. `proposals` are the proposed
+    cells that are open. `changes` are what `undo` and `redo` go through.
 
     Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
     that the journal does not hold, are written first. The messages are a valid history after every turn.
@@ -189,6 +191,7 @@ class History:
         new = Turn(amended(old.events, event), old.messages)
         self.changes = self.changes.mapped(lambda turn: new if turn is old else turn)
         self.turns = (*self.turns[:-1], new)
+        self.proposals = open_proposals((*self.proposals, event))
 
     def cut(self, turns: int) -> None:
         """Keep only the first turns."""
@@ -269,6 +272,7 @@ class History:
         self.messages: tuple[Message, ...] = ()
         self.usage = Usage()
         self.compacted: Compacted | None = None
+        self.proposals: tuple[CellProposed, ...] = ()
         # Grows in place: a session asks at every call whether an id is new.
         self._call_ids: set[str] = set()
         self.call_ids: AbstractSet[str] = self._call_ids
@@ -280,7 +284,9 @@ class History:
         self.messages += tuple(added)
         self._call_ids.update(call.id for message in added for call in message.calls)
         self.usage = sum((turn.usage for turn in turns), self.usage)
-        for event in (event for turn in turns for event in turn.events):
+        events = [event for turn in turns for event in turn.events]
+        self.proposals = open_proposals((*self.proposals, *events))
+        for event in events:
             # The numbers of a damaged file can point behind its last message.
             if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self.messages):
                 self.compacted = event

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -172,8 +173,7 @@ class Journal:
         file = self._open_file()
         size = file.size()
         if self.begun and size != self._left_at:
-            message = f"Another kernel or session went on with {self.path}. Load it again to go on from there."
-            raise _Taken(message)
+            raise _Taken(f"Another kernel or session went on with {self.path}. Load it again to go on from there.")
         self.begun = True
         if not size:
             file.append(header())
@@ -196,10 +196,9 @@ class Journal:
         except Timeout as error:
             if not Path(lock.lock_file).exists():  # a folder that cannot be written looks like a timeout too
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
-            message = (
+            raise _Taken(
                 f"{self.path} is being written by another kernel or session; load it again when that one is closed."
-            )
-            raise _Taken(message) from error
+            ) from error
         self._lock = lock
 
     def _line(self, record: Record) -> bytes:
@@ -347,11 +346,5 @@ def _set_aside(path: Path) -> None:
     except FileNotFoundError:
         return
     if not empty:
-        path.rename(_free_name(path))
-
-
-def _free_name(path: Path) -> Path:
-    number = 1
-    while (free := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
-        number += 1
-    return free
+        names = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(1))
+        path.rename(next(name for name in names if not name.exists()))

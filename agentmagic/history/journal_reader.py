@@ -9,15 +9,12 @@ from agentmagic.errors import JournalError
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
-    Compacted,
     Event,
     Fold,
     HistoryCut,
     Notice,
     ProposalSettled,
     RunResult,
-    Sampled,
-    StepFinished,
     StepStarted,
     ToolFinished,
     ToolStarted,
@@ -131,7 +128,7 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
 
 
 def _is_cleared(path: Path) -> bool:
-    """Whether the last line of a file forgets every turn."""
+    """Return whether the last line of a file forgets every turn."""
     with path.open("rb") as file:
         file.seek(-min(LONGEST_HEADER, path.stat().st_size), os.SEEK_END)
         lines = file.read().splitlines()
@@ -151,8 +148,7 @@ def _lines(path: Path) -> Iterator[bytes]:
                 while line and len(line) == LONGEST_LINE and not line.endswith(b"\n"):
                     line = file.readline(LONGEST_LINE)
     except FileNotFoundError as error:
-        message = f"No conversation is saved at {path}. %agent sessions lists those there are."
-        raise JournalError(message) from error
+        raise JournalError(f"No conversation is saved at {path}. %agent sessions lists those there are.") from error
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -317,26 +313,20 @@ def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
 
 
 def _used(events: Iterable[Event]) -> Usage:
-    """Return the usage of a turn whose end is not known: of its steps, summaries, and answers for tools."""
-    return sum((event.usage for event in events if isinstance(event, (StepFinished, Compacted, Sampled))), Usage())
+    """Return the usage of a turn whose end is not known: of each request that an event tells of."""
+    return sum((getattr(event, "usage", Usage()) for event in events), Usage())
 
 
-def _cut_off(events: Iterable[Event]) -> str:
+def _cut_off(events: Sequence[Event]) -> str:
     """Return the notice that a turn was cut off, with the names of the calls that were running."""
-    names: dict[str, str] = {}
-    for event in events:
-        match event:
-            case ToolStarted(call=call):
-                names[call.id] = call.name
-            case ToolFinished(result=result):
-                names.pop(result.call_id, None)
-            case _:
-                pass
+    ended = {event.result.call_id for event in events if isinstance(event, ToolFinished)}
+    calls = [event.call for event in events if isinstance(event, ToolStarted)]
+    names = [call.name for call in calls if call.id not in ended]
     words = "This turn was cut off when its kernel ended."
     if not names:
         return words
-    calls = "The call of {} was" if len(names) == 1 else "The calls of {} were"
+    which = "The call of {} was" if len(names) == 1 else "The calls of {} were"
     return (
-        f"{words} {calls.format(', '.join(names.values()))} under way and may have run in part, or wholly; "
+        f"{words} {which.format(', '.join(names))} under way and may have run in part, or wholly; "
         "look before it is repeated."
     )

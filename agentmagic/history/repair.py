@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from agentmagic.errors import UsageError
 from agentmagic.events import (
     INTERRUPTED,
     Event,
@@ -42,7 +43,13 @@ def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """Do what `repaired` does, and say in sentences what was lost or made up."""
+    """Do what `repaired` does, and say in sentences what was lost or made up.
+
+    Raises UsageError for a message of a role that there is not.
+    """
+    if strange := next((message.role for message in messages if message.role not in _PARTS), None):
+        words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."
+        raise UsageError(words)
     repairing = _Repair()
     for message in messages:
         repairing.take(message)
@@ -82,9 +89,8 @@ class _Repair:
         )
         self._orphans += len(results)
         if answers:
-            first = self._replies[0] if self._replies else None
-            same = first is not None and first.role == "tool" and _same(first.parts, answers)
-            self.out.append(first if first is not None and same else Message("tool", answers))
+            valid = [reply for reply in self._replies[:1] if reply.role == "tool" and reply.parts == answers]
+            self.out += valid or [Message("tool", answers)]
         for reply in self._replies:
             rest = self._without_misplaced(reply)
             if rest.parts:
@@ -124,29 +130,19 @@ class _Repair:
         self.out.append(message)
 
 
-def _same(parts: Sequence[Part], others: Sequence[Part]) -> bool:
-    return len(parts) == len(others) and all(part is other for part, other in zip(parts, others, strict=True))
-
-
 def _with_own_ids(message: Message) -> Message:
     ids = [call.id for call in message.calls]
     if len(set(ids)) == len(ids):
         return message
-    taken = set(ids)
-    seen: set[str] = set()
-    parts: list[Part] = []
-    for part in message.parts:
+    taken, seen, parts = set(ids), set[str](), list(message.parts)
+    for place, part in enumerate(parts):
         if isinstance(part, ToolCall) and part.id in seen:
-            part = replace(part, id=_free(part.id, taken), provider_data=None)  # noqa: PLW2901  (the same part)
-            taken.add(part.id)
-        if isinstance(part, ToolCall):
+            free = next(name for number in count(2) if (name := f"{part.id}_{number}") not in taken)
+            taken.add(free)
+            parts[place] = replace(part, id=free, provider_data=None)
+        elif isinstance(part, ToolCall):
             seen.add(part.id)
-        parts.append(part)
     return replace(message, parts=tuple(parts))
-
-
-def _free(call_id: str, taken: set[str]) -> str:
-    return next(name for number in count(2) if (name := f"{call_id}_{number}") not in taken)
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:

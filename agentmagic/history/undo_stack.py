@@ -46,18 +46,18 @@ class UndoStack(Generic[T]):
         self._cut: tuple[T, ...] | None = None
 
     def add(self, before: tuple[T, ...], turn: T) -> tuple[T, ...]:
-        """Take notice of a new turn, which replaces those that were cut just before."""
+        """Add a new turn, which replaces those that were cut just before."""
         after = (*before, turn)
         self._push(Change("turn" if self._cut is None else "edit", before if self._cut is None else self._cut, after))
         return after
 
     def clear(self, turns: tuple[T, ...]) -> tuple[T, ...]:
-        """Take notice that all turns are forgotten."""
+        """Forget all turns."""
         self._push(Change("clear", turns, ()))
         return ()
 
     def cut(self, turns: tuple[T, ...], number: int) -> tuple[T, ...]:
-        """Take notice that only the first turns are left; the turn that comes next replaces the others."""
+        """Keep only the first turns; the turn that comes next replaces the others."""
         self._cut = turns if self._cut is None else self._cut
         return turns[:number]
 
@@ -97,7 +97,7 @@ class UndoStack(Generic[T]):
                 change.variables = None
 
     def saved(self) -> None:
-        """Forget what a file that is begun with the turns of now does not hold."""
+        """Forget the changes that a new file, which holds only the present turns, does not contain."""
         last = max((place for place, one in enumerate(self.done) if one.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 

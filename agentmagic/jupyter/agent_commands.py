@@ -24,8 +24,9 @@ from agentmagic.jupyter.options import Arg, Ask, Command, LineMagic, SessionName
 from agentmagic.run_log import hand_in
 from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
+from agentmagic.text import counted
 from agentmagic.widgets import commands
-from agentmagic.widgets.commands import count_turns, relative_path
+from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import inspect_turn
 
 RECORDS = 100
@@ -35,10 +36,12 @@ GLANCE = 2**20
 """Bytes of each saved conversation that loading the extension reads."""
 
 
+Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
+
+
 def _check_turns(turns: int | None) -> None:
     if turns is not None and turns < 0:
-        message = f"--turns is {turns}. Give how many of the first turns to take."
-        raise UsageError(message)
+        raise UsageError(f"--turns is {turns}. Give how many of the first turns to take.")
 
 
 class CellTurns(Protocol):
@@ -89,8 +92,7 @@ class AgentCommands:
     ) -> object:
         """Ask, and return the answer: x = %agent ask "How many rows?"."""
         if not prompt:
-            message = f'The prompt is empty. Write it in quotes: x = %{self._magic} ask "How many rows?"'
-            raise UsageError(message)
+            raise UsageError(f'The prompt is empty. Write it in quotes: x = %{self._magic} ask "How many rows?"')
         return self._turns.answer(Ask(session, as_type=as_type), " ".join(prompt))
 
     def history(
@@ -239,13 +241,12 @@ class AgentCommands:
         known = self._namespace.known(session)
         file = file_of(target)
         if file.name.lower().endswith(FORMS):
-            message = (
+            raise UsageError(
                 f"save writes a conversation to be loaded again: name a {SUFFIX} file. "
                 f"%{self._magic} export writes {', '.join(FORMS)}."
             )
-            raise UsageError(message)
         known.save(file)
-        return f"Saved {count_turns(len(known.turns))} in {relative_path(file)}."
+        return f"Saved {counted(len(known.turns), 'turn')} in {relative_path(file)}."
 
     def fork(
         self,
@@ -258,7 +259,7 @@ class AgentCommands:
         known = self._namespace.known(session)
         missing = commands.missing_turn(known)  # asked first: the turn may end during the copy
         forked = self._namespace.fork(known, name, turns)
-        return f"{name} begins with {count_turns(len(forked.turns))} of {session}.{missing}"
+        return f"{name} begins with {counted(len(forked.turns), 'turn')} of {session}.{missing}"
 
     def export(
         self,
@@ -268,18 +269,21 @@ class AgentCommands:
             str,
             Arg("FILE", "ends in .md, .ipynb, .json, .openai.json, .responses.json or .gemini.json", complete=folders),
         ],
-        overwrite: Annotated[bool, Arg("--overwrite", "replace the file if it is there")] = False,
+        overwrite: Overwrite = False,
     ) -> str:
         """Write the conversation to a file; its name decides in which form."""
-        known = self._namespace.known(session)
-        file = self._export_file(target, overwrite=overwrite)
+        from agentmagic.export import form_of
+
+        known, file = self._namespace.known(session), file_of(target)
+        form_of(file)  # refuses an unknown form before it speaks of the file
+        file = self._new_file(file, target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
 
     def hand_in(
         self,
         *,
         target: Annotated[str, Arg("FILE", "the file to hand in; .yaml by custom", complete=folders)],
-        overwrite: Annotated[bool, Arg("--overwrite", "replace the file if it is there")] = False,
+        overwrite: Overwrite = False,
     ) -> str:
         """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
         file = self._new_file(file_of(target), target, overwrite=overwrite)
@@ -378,32 +382,23 @@ class AgentCommands:
             f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
         )
 
-    def _export_file(self, written: str, *, overwrite: bool) -> Path:
-        """Return the file to export to. Raises UsageError for an unknown form, and for a file that must stay."""
-        from agentmagic.export import form_of
-
-        target = file_of(written)
-        form_of(target)  # refuses an unknown form before it speaks of the file
-        return self._new_file(target, written, overwrite=overwrite)
-
     def _new_file(self, target: Path, written: str, *, overwrite: bool) -> Path:
         """Return a file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
         if not target.exists():
             return target
         notebook = self._namespace.place().notebook
         if notebook is not None and target.samefile(notebook):
-            message = f"{written} is this notebook itself, which is not written over. Choose another name."
-            raise UsageError(message)
+            raise UsageError(f"{written} is this notebook itself, which is not written over. Choose another name.")
         if not overwrite:
-            message = f"{written} is there already. Choose another name, or replace it with --overwrite."
-            raise UsageError(message)
+            raise UsageError(f"{written} is there already. Choose another name, or replace it with --overwrite.")
         return target
 
     def _own_file(self, session: Session) -> Path:
         if session.path is None:
             why = self._namespace.place().why_not
-            message = f"This session is saved nowhere{why and ': '}{why}. Name the conversation or file to load."
-            raise UsageError(message)
+            raise UsageError(
+                f"This session is saved nowhere{why and ': '}{why}. Name the conversation or file to load."
+            )
         return path_of(session.path)
 
     def _saved_file(self, written: str) -> Path:
@@ -415,8 +410,9 @@ class AgentCommands:
             if file.is_file():
                 return file
         known = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
-        message = f"There is no saved conversation {written!r}, nor a file. Saved: {', '.join(known) or 'none'}."
-        raise UsageError(message)
+        raise UsageError(
+            f"There is no saved conversation {written!r}, nor a file. Saved: {', '.join(known) or 'none'}."
+        )
 
 
 def _how_to_load(name: str) -> str:

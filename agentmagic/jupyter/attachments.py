@@ -21,7 +21,7 @@ from agentmagic.messages import Content, Media, Resource, Text, user
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
 from agentmagic.session import Session
-from agentmagic.text import cut, one_line, shown
+from agentmagic.text import counted, cut, one_line, shown
 from agentmagic.tools import frames
 from agentmagic.tools.base import traceback_text
 from agentmagic.tools.pictures import NoPicture, fitted, in_words, is_picture, picture
@@ -101,14 +101,14 @@ class Attacher:
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
         """Return what the text of a cell, or of its output, became."""
-        line = frames.counted(text.rstrip().count("\n") + 1, "line")
+        line = counted(text.rstrip().count("\n") + 1, "line")
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
 
     def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
         """Return what an image that an output shows became. Raises UsageError."""
-        line = f"{kind}, {frames.counted(len(data), 'byte')}"
+        line = f"{kind}, {counted(len(data), 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         if not data.startswith((b"\x89PNG", b"\xff\xd8")):
@@ -118,7 +118,7 @@ class Attacher:
     def file(self, written: str, path: Path, name: str) -> Attachment:
         """Return what a file became: an image or a document as it is, any other file as text. Raises UsageError."""
         size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
-        line = f"{kind}, {frames.counted(size, 'byte')}"
+        line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
         if kind.startswith("image/") or kind == "application/pdf":
@@ -208,9 +208,7 @@ class Attachables:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
             text: str = values[number]
-            return _attachment(
-                written, "code", frames.counted(text.count("\n") + 1, "line"), name, text, f"cell:{name}"
-            )
+            return _attachment(written, "code", counted(text.count("\n") + 1, "line"), name, text, f"cell:{name}")
         return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
 
     def _file(self, word: str) -> Path | None:

@@ -170,8 +170,8 @@ class _Display:
     display_id: str | None
 
 
-class _Stream:
-    """Stands for a stream; what the tool writes goes to the capture, all else to the stream."""
+class _StandIn:
+    """Takes the place of an object, and passes on what a subclass does not take."""
 
     def __init__(self, capture: OutputCapture, original: Any) -> None:
         self._capture = capture
@@ -179,6 +179,10 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
+
+
+class _Stream(_StandIn):
+    """Stands for a stream; what the tool writes goes to the capture, all else to the stream."""
 
     def write(self, text: str) -> int:
         """Write a text. Raises TypeError for anything else."""
@@ -193,15 +197,8 @@ class _Stream:
             self.write(line)
 
 
-class _Publisher:
+class _Publisher(_StandIn):
     """Stands for a shell's publisher of displays; those of the tool go to the capture."""
-
-    def __init__(self, capture: OutputCapture, original: Any) -> None:
-        self._capture = capture
-        self.original = original
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.original, name)
 
     def publish(self, data: Mapping[str, Any], *given: Any, **options: Any) -> None:
         """Publish a display, or an update of one."""

@@ -40,8 +40,7 @@ class CellErrors:
         Raises UsageError if no cell has failed.
         """
         if self._error is None:
-            message = "No cell has failed since the extension was loaded."
-            raise UsageError(message)
+            raise UsageError("No cell has failed since the extension was loaded.")
         cell = cut_middle(redact(self._cell), LONGEST, lambda start, end: f"\n({end - start:,} characters left out)\n")
         trace = traceback_text(self._error) or redact(f"{type(self._error).__name__}: {self._error}")
         return f"{FIX}\n\n{_block(cell, 'python')}\n\n{_block(trace)}"

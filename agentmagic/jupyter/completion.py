@@ -88,7 +88,8 @@ def functions(word: CursorWord) -> Sequence[str]:
 def variables(word: CursorWord) -> Sequence[str]:
     """Return the variables of the notebook that hold values: no sessions, modules, functions and types."""
     known = tuple(word.namespace.variables.items())
-    return [name for name, value in known if not (name.startswith("_") or _is_code(value))]
+    held = [name for name, value in known if not (callable(value) or isinstance(value, ModuleType | Session))]
+    return [name for name in held if not name.startswith("_")]
 
 
 def types(word: CursorWord) -> Sequence[str]:
@@ -96,10 +97,6 @@ def types(word: CursorWord) -> Sequence[str]:
     known = tuple(word.namespace.variables.items())
     names = [name for name, value in known if not name.startswith("_") and _is_form(value)]
     return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
-
-
-def _is_code(value: object) -> bool:
-    return isinstance(value, ModuleType | type | Session) or callable(value)
 
 
 def _is_form(value: object) -> bool:

@@ -83,8 +83,9 @@ class AgentMagics:
         elif cell.strip():
             self._runner.ask(read, cell)
         else:
-            message = f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
-            raise UsageError(message)
+            raise UsageError(
+                f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
+            )
 
     def _put(self, session: str, prompt: Message) -> None:
         self._runner.put(Ask(session), prompt)
@@ -160,27 +161,12 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden))
     magics = AgentMagics(shell, name, namespace)
     undo = _loaded[id(shell)] = ExitStack()
-    for kind, magic, function in magics.functions():
-        if _is_taken(shell, kind, magic):
-            say(_how_to_load(kind, magic))
-        else:
-            shell.register_magic_function(function, kind, magic)
-            undo.callback(shell.magics_manager.magics[kind].pop, magic, None)
-    complete = matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))
-    shell.Completer.custom_matchers.append(complete)
-    undo.callback(shell.Completer.custom_matchers.remove, complete)
-    whole = partial(_whole, name)
-    shell.input_transformers_cleanup.append(whole)
-    undo.callback(shell.input_transformers_cleanup.remove, whole)
-    shell.events.register("post_run_cell", magics.errors.notice)
-    undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
+    _register(shell, name, magics, namespace, undo)
     panel.load(shell, namespace, magics.agent, magics.commands)
     notebook = KernelNotebook(shell, namespace.notebook)
     if in_kernel(shell):
         magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
-    owners.append(namespace.join)
-    undo.callback(owners.remove, namespace.join)
     _attach(shell)
     engine().main.keeping = namespace.keeper.around
     attach(notebook)
@@ -191,6 +177,26 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     for words in (namespace.bind_default(), magics.commands.hint()):
         if words:
             say(words)
+
+
+def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace, undo: ExitStack) -> None:
+    """Give the magics, their completion and what they want to know of cells to IPython, until `undo` is closed."""
+    for kind, magic, function in magics.functions():
+        if _is_taken(shell, kind, magic):
+            say(_how_to_load(kind, magic))
+        else:
+            shell.register_magic_function(function, kind, magic)
+            undo.callback(shell.magics_manager.magics[kind].pop, magic, None)
+    hooks: list[tuple[list[Any], object]] = [
+        (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
+        (shell.input_transformers_cleanup, partial(_whole, name)),
+        (owners, namespace.join),
+    ]
+    for known, hook in hooks:
+        known.append(hook)
+        undo.callback(known.remove, hook)
+    shell.events.register("post_run_cell", magics.errors.notice)
+    undo.callback(shell.events.unregister, "post_run_cell", magics.errors.notice)
 
 
 def _find_pages(

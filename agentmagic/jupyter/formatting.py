@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,9 @@ from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResul
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.session import Session
-from agentmagic.text import one_line, shown
+from agentmagic.text import counted, one_line, shown
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import count_turns, relative_path
+from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import tokens_used
 
 if TYPE_CHECKING:
@@ -102,16 +102,12 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("usage", usage(session.usage)),
         ("permission", _permission(session.agent.permission)),
         ("class", "" if (file := class_settings().file) is None else f"bound by {relative_path(file)}"),
-        ("cassette", _cassette(session)),
+        # Not the mode of the cassette, which a saved notebook does not tell.
+        ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
         ("saved", _saved(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
-
-
-def _cassette(session: Session) -> str:
-    path = session.deck.path
-    return "" if path is None else relative_path(path)  # not the mode, which a saved notebook does not tell
 
 
 def new_session(name: str) -> str:
@@ -134,7 +130,7 @@ def model_name(session: Session) -> str:
 def usage(spent: Usage) -> str:
     """Return requests, tokens and cost."""
     tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached), {spent.output_tokens:,} out"
-    return f"{spent.requests} request{'' if spent.requests == 1 else 's'}, {tokens}, {cost(spent.cost)}"
+    return f"{counted(spent.requests, 'request')}, {tokens}, {cost(spent.cost)}"
 
 
 def stats(session: Session) -> str:
@@ -142,10 +138,7 @@ def stats(session: Session) -> str:
     rows = [_turn_figures(f"{number}", turn.events, turn.usage) for number, turn in enumerate(session.turns, 1)]
     whole = _turn_figures("all", session.events, session.usage)
     head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
-    table = [head, *rows, whole]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table)
-    return "\n".join(lines) if rows else "There are no turns yet."
+    return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
 
 
 def verdicts(sessions: Mapping[str, Session]) -> str:
@@ -156,9 +149,13 @@ def verdicts(sessions: Mapping[str, Session]) -> str:
         for found in session.deck.verdicts
     ]
     head = ("session", "cell", "step", "verdict", "")
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (head, *rows))
-    return "\n".join(lines) if rows else "Nothing was replayed yet."
+    return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
+
+
+def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -> str:
+    """Write a table, with each cell in its place within the width of its column."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
 
 
 def _found(differences: Sequence[Difference]) -> str:
@@ -206,7 +203,9 @@ def sessions(
     # One width for both lists, so that their columns line up.
     width = max(map(len, (*bound, *(one.name for one in conversations))), default=0) + 2
     lines = ["Sessions of the notebook:"]
-    lines += [f"  {name:<{width}}{count_turns(len(one.turns)):<10}{_saved(one, place)}" for name, one in bound.items()]
+    lines += [
+        f"  {name:<{width}}{counted(len(one.turns), 'turn'):<10}{_saved(one, place)}" for name, one in bound.items()
+    ]
     if place.folder is None:
         return "\n".join([*lines, f"Not saved: {place.why_not}."])
     lines.append(f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}")
@@ -218,13 +217,13 @@ def sessions(
 
 def length(saved: SavedConversation) -> str:
     """Return how long a saved conversation is, in turns or else in bytes."""
-    return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else count_turns(saved.turns)
+    return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else counted(saved.turns, "turn")
 
 
 def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
     """Return what was loaded of a saved conversation: its length, its end, tools in doubt, damage."""
     where = relative_path(session.path) if session.path is not None else "memory"
-    lines = [f"{name} goes on with {count_turns(len(session.turns))} of {where}."]
+    lines = [f"{name} goes on with {counted(len(session.turns), 'turn')} of {where}."]
     if session.turns:
         last = session.turns[-1]
         lines += [f"  asked last  {_line(last.prompt.text)}", f"  answered    {_line(last.answer) or 'nothing'}"]
@@ -237,14 +236,13 @@ def ago(seconds: float) -> str:
     """Return how long ago something was, in its largest unit."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
-            number = int(seconds // length)
-            return f"{number} {unit}{'' if number == 1 else 's'} ago"
+            return f"{counted(int(seconds // length), unit)} ago"
     return "just now"
 
 
 def _permission(given: PolicyLike) -> str:
     policy = policy_of(given)
-    rules = f"{len(policy.rules)} rule{'s' * (len(policy.rules) != 1)}" if policy.rules else ""
+    rules = counted(len(policy.rules), "rule") if policy.rules else ""
     what = ", ".join(filter(None, (policy.default, rules, "a hook" if policy.hook else "")))
     override = settings.permission_override()
     return f"{override} ({settings.PERMISSION}), over {what}" if override else what
@@ -335,7 +333,7 @@ def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: boo
 
 
 def _tools(state: "ServerState") -> str:
-    count = f"{state.tools} tool{'' if state.tools == 1 else 's'}"
+    count = counted(state.tools, "tool")
     if not state.left_out:
         return count
     return f"{count}, {'more' if '...' in state.left_out else len(state.left_out)} left out"

@@ -44,7 +44,9 @@ class FrontEnd:
         match self.kind:
             case Kind.LIVE:
                 place, html = (publisher(self.shell, uuid.uuid4().hex) for _ in range(2))
-                screen = LiveScreen(place, html, reachable=_has_subshells(self.shell), large=large)
+                # From ipykernel 7.0 on a page's messages can reach the kernel while a cell runs.
+                reachable = bool(getattr(cast("Any", self.shell).kernel, "_supports_kernel_subshells", False))
+                screen = LiveScreen(place, html, reachable=reachable, large=large)
             case Kind.BATCH:
                 screen = BatchScreen(publisher(self.shell, None), large=large)
             case Kind.TEXT:
@@ -138,8 +140,3 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
 def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
     """Return the request that the kernel carries out."""
     return cast("Any", shell).get_parent()
-
-
-def _has_subshells(shell: InteractiveShell) -> bool:
-    """Return whether a page's messages can reach the kernel while a cell runs: from ipykernel 7.0 on."""
-    return bool(getattr(cast("Any", shell).kernel, "_supports_kernel_subshells", False))

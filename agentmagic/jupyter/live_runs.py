@@ -14,6 +14,7 @@ from agentmagic.events import Event, RunResult, TurnFinished
 from agentmagic.history.history import Turn
 from agentmagic.jupyter.frontend import front_end
 from agentmagic.jupyter.runner import CellView
+from agentmagic.replay.deck import begin_run
 from agentmagic.run import Run, viewers
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
@@ -71,6 +72,7 @@ class LiveRuns:
     def _enter(self, _info: object) -> None:
         self._in_cell = True
         self._views, self._told = [], []
+        begin_run()
 
     def _leave(self, _result: object) -> None:
         """Leave the output of runs that are over before the cell is: a program that runs notebooks takes no more."""
@@ -91,10 +93,6 @@ def _page(events: Iterable[Event]) -> Markup:
     return html.render(Transcript(events), prompt=True)
 
 
-def _page_of_result(result: RunResult) -> str:
-    return _page((*result.events, TurnFinished(result)))
-
-
 def _page_of_session(session: Session) -> str:
     """Return the last turns as HTML, below a line with what the session is."""
     pages: list[Markup] = []
@@ -108,7 +106,7 @@ def _page_of_session(session: Session) -> str:
 
 
 _DISPLAYS: dict[type, Callable[[Any], str]] = {
-    RunResult: _page_of_result,
+    RunResult: lambda result: _page((*result.events, TurnFinished(result))),
     Turn: lambda turn: _page(turn.events),
     Run: lambda run: _page(run.events),
     Session: _page_of_session,

@@ -4,7 +4,6 @@ A method's parameters are the arguments, its docstring is the help.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from getpass import getpass
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from agentmagic.jupyter.options import Arg, Command, LineMagic, SessionName
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
-from agentmagic.text import listed, one_line, shown
+from agentmagic.text import one_line, shown
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
@@ -72,8 +71,9 @@ class McpCommands:
         from agentmagic.tools.mcp import config
 
         if not command:
-            message = f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
-            raise UsageError(message)
+            raise UsageError(
+                f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
+            )
         program, *arguments = command
         entry: dict[str, object] = {"timeout": timeout, "connect_timeout": connect_timeout}
         if program.lower().startswith(("http://", "https://")):
@@ -202,8 +202,7 @@ class McpCommands:
         """Return the group that holds a server, the notebook's own first. Raises UsageError for an unknown name."""
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
-            message = f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}."
-            raise UsageError(message)
+            raise UsageError(f"There is no server {name!r}. Servers: {', '.join(names) or 'there are none'}.")
         return group
 
     def _groups(self, name: str | None) -> "Sequence[McpServers]":
@@ -212,11 +211,7 @@ class McpCommands:
     def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
         """Return the group that holds a server. Raises UsageError if its tools are known and a pattern fits none."""
         group = self._holding(name)
-        known = group.get(name).names  # empty before the first connection: then every pattern is taken
-        for pattern in patterns:
-            if known and not any(fnmatchcase(tool, pattern) for tool in known):
-                message = f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(known)}."
-                raise UsageError(message)
+        group.check(name, patterns)
         return group
 
     def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
@@ -231,22 +226,15 @@ class McpCommands:
                 return str(error)
             if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
                 return f"{name} was not started. %mcp approve {name} lets it start."
-            return _approved(group, name)
+            return _started(group, name, approve=True)
         return NOT_STARTED.format(name) if replays else ""
 
 
-def _approved(group: "McpServers", name: str) -> str:
-    """Approve a server and connect it; return what went wrong."""
+def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
+    """Connect a server, and approve it first if told so; return what went wrong."""
     try:
-        group.approve(name)
-    except ServerError as error:  # the file that remembers approvals cannot be written
-        return str(error)
-    return _started(group, name)
-
-
-def _started(group: "McpServers", name: str) -> str:
-    """Connect a server; return what went wrong."""
-    try:
+        if approve:
+            group.approve(name)  # fails if the file that keeps approvals cannot be written
         engine().call(group.restart(name))
     except ServerError as error:
         return str(error)
@@ -274,15 +262,13 @@ def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
     """Raise UsageError if one of these was given."""
     for option, given in options.items():
         if given:
-            message = f"{program} {kind}, which takes no {option}. See %mcp add --help."
-            raise UsageError(message)
+            raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
 
 
 def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
     key, found, value = written.partition(sign)
     if not found or not key.strip():
-        message = f"{written!r} is not {kind}."
-        raise UsageError(message)
+        raise UsageError(f"{written!r} is not {kind}.")
     return key.strip(), value.strip() if sign == ":" else value
 
 

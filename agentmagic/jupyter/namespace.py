@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
-from agentmagic.class_settings import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
@@ -19,9 +18,10 @@ from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.messages import ToolDef
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.registry import address_of, info
+from agentmagic.replay.deck import Deck
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.session import Session
-from agentmagic.settings import Replay, learn_secrets, path_of, replay_override, schema_only
+from agentmagic.settings import Replay, learn_secrets, path_of, schema_only
 from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 from agentmagic.tools.notebook import NotebookTools
@@ -40,11 +40,9 @@ DEFAULT_SESSION = "agent"
 def check_name(name: str | None, what: str = "name a session") -> None:
     """Raise UsageError for a name that no session can have, or no variable that is to do `what`."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
-        message = f"{name!r} cannot {what}, which is a variable: it is a name of Python or IPython itself."
-        raise UsageError(message)
+        raise UsageError(f"{name!r} cannot {what}, which is a variable: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
-        message = f"{name!r} cannot {what}, which is a variable: use letters, digits and _, no digit first."
-        raise UsageError(message)
+        raise UsageError(f"{name!r} cannot {what}, which is a variable: use letters, digits and _, no digit first.")
 
 
 class MarkedFunctions:
@@ -129,9 +127,7 @@ class Namespace:
         # Sessions that have the notebook's cassette.
         self._joined: WeakSet[Session] = WeakSet()
         self._numbers = count(1)
-        self._cassette: Path | None = None
-        self._mode: Replay | None = None
-        self._timed = False
+        self._deck = Deck()
         self._functions = MarkedFunctions(variables)
         self._look = NotebookTools()
         self.keeper = VariableKeeper(variables)
@@ -140,21 +136,20 @@ class Namespace:
 
     def insert(self, cassette: "Path") -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""
-        self._cassette = cassette
+        self._deck.insert(cassette)
         for session in {*self.sessions().values(), *self._joined}:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay, *, timed: bool = False) -> None:
         """Use the cassette in this mode in all sessions of the notebook."""
-        class_settings().check_mode(mode)
-        self._mode, self._timed = mode, timed
+        self._deck.choose(mode, timed=timed)
         for session in {*self.sessions().values(), *self._joined}:
             session.deck.choose(mode, timed=timed)
 
     @property
     def replays(self) -> bool:
         """Whether the notebook is in the mode `replay`, which needs no server."""
-        return (replay_override() or self._mode) == "replay"
+        return self._deck.mode == "replay"
 
     def attachables(self, session: Session, agent: Agent) -> Attachables:
         """Return what a prompt to an agent of a session can attach."""
@@ -169,7 +164,9 @@ class Namespace:
     def attachable_names(self) -> list[str]:
         """Return the names of the variables to offer behind an `@`: the notebook's own, not what it has imported."""
         names = Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
-        return [name for name in names if _is_own(self.variables.get(name))]
+        # Data, and the functions and classes that cells have defined.
+        values = ((name, self.variables.get(name)) for name in names)
+        return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
 
     @property
     def folder(self) -> Path:
@@ -232,8 +229,7 @@ class Namespace:
         elif isinstance(value, Agent):
             value = self._make(name, value)
         elif not isinstance(value, Session):
-            message = f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}"
-            raise UsageError(message)
+            raise UsageError(f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}")
         self.equip(value, name)
         return value
 
@@ -252,12 +248,12 @@ class Namespace:
         """
         _check_listed(name)
         if name in self.variables:
-            message = f"{name} is {a_type(self.variables[name])} of yours and stays. Choose a name that is free."
-            raise UsageError(message)
+            raise UsageError(
+                f"{name} is {a_type(self.variables[name])} of yours and stays. Choose a name that is free."
+            )
         path = self.place().file(name)
         if path is not None and path_of(path).exists():
-            message = f"A conversation of the name {name} is saved already. Choose another name."
-            raise UsageError(message)
+            raise UsageError(f"A conversation of the name {name} is saved already. Choose another name.")
         forked = session.fork(turns)
         self._equipped.add(forked)  # a fork has the toolsets of its original
         self._join(forked, name)
@@ -278,11 +274,11 @@ class Namespace:
         Raises UsageError for another unbound name, and for a name that holds an Agent, which stays one.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
-            message = f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}."
-            raise UsageError(message)
+            raise UsageError(f"There is no session {name}. Sessions: {', '.join(self.sessions()) or 'none'}.")
         if isinstance(self.variables.get(name), Agent):
-            message = f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
-            raise UsageError(message)
+            raise UsageError(
+                f"{name} is an Agent, a recipe without a conversation. %%agent {name} makes a session of it."
+            )
         return self.session(name)
 
     def sessions(self) -> dict[str, Session]:
@@ -309,10 +305,10 @@ class Namespace:
             sources = (*sources, self._look)
         if chosen is None:
             return sources
-        functions = {name: self.variables[name] for name in chosen if _is_function(self.variables.get(name))}
+        bound = {name: self.variables.get(name) for name in chosen}
+        functions = {name: one for name, one in bound.items() if callable(one) and not isinstance(one, type)}
         if not sources and (missing := [name for name in chosen if name not in functions]):
-            message = f"--tools names {missing[0]}, which is no function of the notebook. Define it first."
-            raise UsageError(message)
+            raise UsageError(f"--tools names {missing[0]}, which is no function of the notebook. Define it first.")
         # A tool may have another name than its function: the model knows only the tool's.
         names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
         return (Chosen(names, (Functions(functions.values()), *sources)),)
@@ -343,8 +339,7 @@ class Namespace:
     def _join(self, session: Session, name: str) -> None:
         """Have a session use the notebook's cassette, under its name."""
         self._joined.add(session)
-        name = "" if name == DEFAULT_SESSION else name
-        session.deck.join(name, self._cassette, self._mode, timed=self._timed)
+        session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)
 
     def _is_empty(self, source: Toolset) -> bool:
         if self._servers is not None and source is self._servers:
@@ -384,17 +379,9 @@ class Namespace:
 def _check_listed(name: str) -> None:
     """Raise UsageError for a name that begins with _: lists leave it out, as IPython keeps results under such names."""
     if name.startswith("_"):
-        message = f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
-        raise UsageError(message)
-
-
-def _is_own(value: object) -> bool:
-    """Return whether a value is data, or a function or class that the notebook has defined."""
-    return not callable(value) or getattr(value, "__module__", "") == "__main__"
-
-
-def _is_function(value: object) -> bool:
-    return callable(value) and not isinstance(value, type)
+        raise UsageError(
+            f"No session is made under {name}: lists leave out names that begin with _. Choose another name."
+        )
 
 
 def _another(name: str) -> str:

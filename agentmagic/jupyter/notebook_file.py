@@ -207,14 +207,11 @@ def _moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
 
 def _record(folder: Path) -> _Identity | None:
     """Return what a folder says of its notebook, or None."""
-    try:
-        match json.loads(_read(folder / RECORD)):
-            case {"name": str(name), "number": int(number), "cells": [*cells]}:
-                return _Identity(name, number, tuple(str(cell) for cell in cells[-MOST_CELLS:]))
-            case _:
-                return None
-    except (OSError, ValueError, RecursionError):
-        return None
+    match _read(folder / RECORD):
+        case {"name": str(name), "number": int(number), "cells": [*cells]} if {*map(type, cells)} <= {str}:
+            return _Identity(name, number, tuple(cells[-MOST_CELLS:]))
+        case _:
+            return None
 
 
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
@@ -262,14 +259,11 @@ def _beside(notebook: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def read_notebook(notebook: Path) -> list[dict[str, Any]]:
     """Return the saved cells of a notebook, which may have been written by anyone; none if it cannot be read."""
-    try:
-        match json.loads(_read(notebook)):
-            case {"cells": [*cells]}:
-                return [cast("dict[str, Any]", cell) for cell in cells if isinstance(cell, dict)]
-            case _:
-                return []
-    except (OSError, ValueError, RecursionError):
-        return []
+    match _read(notebook):
+        case {"cells": [*cells]}:
+            return [cast("dict[str, Any]", cell) for cell in cells if isinstance(cell, dict)]
+        case _:
+            return []
 
 
 def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
@@ -277,15 +271,13 @@ def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
 
     Returns an empty set if the notebook cannot be read, or does not contain the text `holding`.
     """
-    try:
-        data = _read(notebook)
-        match json.loads(data) if holding.encode() in data else None:
-            case {"cells": [*cells]}:
+    match _read(notebook, holding):
+        case {"cells": [*cells]}:
+            with suppress(RecursionError):  # to write a cell takes a deeper stack than to read it
                 return frozenset(filter(None, map(_cell, cells)))
-            case _:
-                return frozenset()
-    except (OSError, ValueError, RecursionError):
-        return frozenset()
+        case _:
+            pass
+    return frozenset()
 
 
 def _cell(cell: object) -> str:
@@ -300,10 +292,14 @@ def _cell(cell: object) -> str:
             return ""
 
 
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(LARGEST + 1)
-    return data if len(data) <= LARGEST else b""
+def _read(path: Path, holding: str = "") -> Any:
+    """Return the JSON of a file, or None if it cannot be read, is too large, or does not contain a text."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        return json.loads(data) if len(data) <= LARGEST and holding.encode() in data else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _number(file: Path) -> int:

@@ -15,6 +15,7 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.events import CellProposed, ProposalSettled
+from agentmagic.jupyter.capture import IMAGES
 from agentmagic.jupyter.frontend import in_notebook, running_cell
 from agentmagic.jupyter.notebook_file import KnownNotebook, read_notebook
 from agentmagic.messages import Content, Media, Text
@@ -30,7 +31,6 @@ ALIKE = 0.7
 """How alike a cell that was run must be to the cell that was inserted, to be taken for it."""
 OUT_BUDGET = 300
 """Tokens of a value of the shell's history."""
-IMAGES = ("image/png", "image/jpeg")
 FROM_HISTORY = (
     "Cells as this kernel has run them, by their numbers, with the values that they returned: the file of the notebook "
     "is not known."
@@ -76,14 +76,13 @@ class KernelNotebook:
 
     def _execute(self, code: CodeType) -> Any:
         value = eval(code, self._shell.user_global_ns, self._shell.user_ns)  # noqa: S307  (the user has allowed it)
-        return self._await(value) if code.co_flags & inspect.CO_COROUTINE else value
-
-    def _await(self, coroutine: Any) -> Any:
+        if not code.co_flags & inspect.CO_COROUTINE:
+            return value
         try:
             loop = asyncio.get_running_loop()  # the kernel's, which is blocked in this very cell
         except RuntimeError:
-            return self._shell.loop_runner(coroutine)
-        return run_on(loop, coroutine)
+            return self._shell.loop_runner(value)
+        return run_on(loop, value)
 
     # -- proposed cells --------------------------------------------------------------------------
 
@@ -146,20 +145,18 @@ class KernelNotebook:
         values: Mapping[int, Any] = self.namespace.get("Out", {})
         first = max(1, len(sources) - MOST_HISTORY)
         for number in range(first, len(sources)):
-            out = (_text_of(values[number]),) if number in values else ()
+            out: tuple[Text, ...] = ()
+            if number in values:
+                value = values[number]
+                out = (Text(describe(value, OUT_BUDGET) if is_data(value) else summary(value)),)
             yield NotebookCell(number, "code", sources[number], out, running=number == len(sources) - 1)
-
-
-def _text_of(value: Any) -> Text:
-    return Text(describe(value, OUT_BUDGET) if is_data(value) else summary(value))
 
 
 def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
     outputs = tuple(part for output in _listed(cell.get("outputs")) for part in _output(output))
-    is_running = bool(running) and cell.get("id") == running
-    own = cell.get("id")
-    name = own if isinstance(own, str) else ""
-    return NotebookCell(number, str(cell.get("cell_type", "")), _joined(cell.get("source")), outputs, is_running, name)
+    name = own if isinstance(own := cell.get("id"), str) else ""
+    kind, source = str(cell.get("cell_type", "")), _joined(cell.get("source"))
+    return NotebookCell(number, kind, source, outputs, bool(running) and name == running, name)
 
 
 def _output(output: Mapping[str, Any]) -> Iterator[Content]:

@@ -35,6 +35,7 @@ from agentmagic.jupyter.completion import (
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
 from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
+from agentmagic.session import TurnOptions
 from agentmagic.settings import Permission, Replay
 
 SESSION_FLAGS = ("-s", "--session")
@@ -124,8 +125,7 @@ def read_settings(written: Sequence[str]) -> ModelSettings:
         name, *inner = path.split(".")
         if not equals or name not in SETTINGS or bool(inner) != (name == "extra"):
             known = ", ".join(one for one in SETTINGS if one != "extra")
-            message = f"--set {word} is no setting. Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE."
-            raise UsageError(message)
+            raise UsageError(f"--set {word} is no setting. Write NAME=VALUE with one of {known}, or extra.FIELD=VALUE.")
         value: Any = text
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
@@ -236,17 +236,20 @@ class Ask:
 
     def __post_init__(self) -> None:
         if self.no_tools and self.tools is not None:
-            message = "--tools and --no-tools contradict each other. Keep the one that is meant."
-            raise UsageError(message)
+            raise UsageError("--tools and --no-tools contradict each other. Keep the one that is meant.")
         if self.no_tools and self.notebook:
-            message = "--notebook and --no-tools contradict each other. Keep the one that is meant."
-            raise UsageError(message)
+            raise UsageError("--notebook and --no-tools contradict each other. Keep the one that is meant.")
         if self.step and self.bg:
-            message = "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."
-            raise UsageError(message)
+            raise UsageError(
+                "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."
+            )
         if (self.judge or self.confirm) and not self.plan:
-            message = "--judge and --confirm are about a plan. Add --plan."
-            raise UsageError(message)
+            raise UsageError("--judge and --confirm are about a plan. Add --plan.")
+
+    def turn_options(self) -> TurnOptions:
+        """Return how the turn is to run, as the line says it."""
+        planning: TurnOptions = {"plan": self.plan, "judge": self.judge or "odd", "confirm": self.confirm}
+        return {**planning, "drop": self.drop, "step": self.step, "replay": self.replay}
 
 
 @cache
@@ -340,8 +343,7 @@ def _words(line: str) -> list[str]:
     try:
         return arg_split(line, posix=os.name == "posix")  # elsewhere a backslash belongs to the path
     except ValueError as error:
-        message = f"{line.strip()!r} cannot be read: {error}. Close its quotes."
-        raise UsageError(message) from None
+        raise UsageError(f"{line.strip()!r} cannot be read: {error}. Close its quotes.") from None
 
 
 class _Formatter(MagicHelpFormatter):
@@ -372,8 +374,7 @@ class Parser(MagicArgumentParser):
 
     def error(self, message: str) -> Never:
         """Raise UsageError with argparse's words."""
-        text = f"{message[:1].upper()}{message[1:]}. {self._hint}"
-        raise UsageError(text)
+        raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
 
     def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
         """Return the arguments that the words mean, or Help. Raises UsageError."""

@@ -26,8 +26,9 @@ from agentmagic.messages import Prompt
 from agentmagic.run import Run
 from agentmagic.session import Session, TurnOptions
 from agentmagic.settings import path_of
+from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import Conversation, Notebook, count_turns
+from agentmagic.widgets.commands import Conversation, Notebook
 
 if TYPE_CHECKING:
     from agentmagic.widgets.chat import Chat
@@ -119,8 +120,9 @@ class ShellNotebook(Notebook):
         word = next(iter(line.split(maxsplit=1)), "")
         if magic == "agent" and word in table.commands and "session" in table.parser(word).declared:
             if not (name := self.name_of(session)):
-                message = "The conversation of this panel is no variable any more. Bind it again, or open another one."
-                raise UsageError(message)
+                raise UsageError(
+                    "The conversation of this panel is no variable any more. Bind it again, or open another one."
+                )
             line = f"{SESSION_FLAGS[0]} {name} {line}"
         return table.carry_out(commands, line)
 
@@ -136,9 +138,9 @@ class ShellNotebook(Notebook):
         held = {path_of(one.path) for one in sessions.values() if one.path is not None and one.turns}
         saved = saved_in(place.folder) if place.folder is not None else []
         return [
-            *(Conversation(name, count_turns(len(one.turns))) for name, one in sessions.items()),
+            *(Conversation(name, counted(len(one.turns), "turn")) for name, one in sessions.items()),
             *(
-                Conversation(one.name, f"{count_turns(one.turns)}, {ago(time.time() - one.modified)}", saved=True)
+                Conversation(one.name, f"{counted(one.turns, 'turn')}, {ago(time.time() - one.modified)}", saved=True)
                 for one in saved
                 if one.turns and path_of(one.path) not in held
             ),
@@ -187,8 +189,7 @@ def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, comman
 
 
 def _refuse_prompt(_session: str, _prompt: object) -> None:
-    message = "A prompt of a server is asked in a cell, with %mcp prompt."
-    raise UsageError(message)
+    raise UsageError("A prompt of a server is asked in a cell, with %mcp prompt.")
 
 
 def _kind(value: object) -> str:
@@ -238,27 +239,22 @@ def start_again(name: str, view: str) -> None:
 def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
     """Return the panel that shows a session now: in a panel, the person can turn to another one."""
     known = next((chat for chat in _chats if chat.session is session), None)
-    if known is not None and not view:
-        return known
-    chat = _new_chat(shell, session, view)
-    _chats.append(chat)
-    return chat
+    return known if known is not None and not view else _new_chat(shell, session, _chats, view)
 
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
     """Return a panel to be drawn beside the notebook; cells that show the session have another one."""
-    chat = _new_chat(shell, session, "")
-    _docked.append(chat)
-    return chat
+    return _new_chat(shell, session, _docked)
 
 
-def _new_chat(shell: InteractiveShell, session: Session, view: str) -> "Chat":
+def _new_chat(shell: InteractiveShell, session: Session, kept: "list[Chat]", view: str = "") -> "Chat":
     from agentmagic.widgets.chat import Chat  # loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
     chat = Chat(session, notebook or Notebook(), view)
+    kept.append(chat)
 
     def look(_result: object) -> None:
         chat.look()

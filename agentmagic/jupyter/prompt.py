@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import AgentMagicError, UsageError, said
@@ -96,11 +95,10 @@ def prompt_of(
     named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
     given = [*named, *(_image(name, attachables) for name in images)]
     if len(given) + len(resources) > MOST_ATTACHED:
-        message = (
+        raise UsageError(
             f"The cell attaches {len(given) + len(resources)} resources and values; {MOST_ATTACHED} are the most. "
             "Ask in several cells."
         )
-        raise UsageError(message)
     shown = [one.part for one in filled.attachments if isinstance(one.part, Media)]
     parts: list[Content] = [*shown, *(one.part for one in given), *_read(resources)]
     told = tuple(one.told for one in (*filled.attachments, *given))
@@ -225,13 +223,9 @@ class _BracedExpression:
 
     def attachment(self, written: str, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
         """Return what the value became. Raises what the expression and its format raise."""
-        value = eval(self.code, dict(namespace))  # noqa: S307  (the user typed it into a cell)
+        code = compile(self.tree, "<prompt>", "eval")
+        value = eval(code, dict(namespace))  # noqa: S307  (the user typed it into a cell)
         return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
-
-    @property
-    def code(self) -> CodeType:
-        """The expression, compiled."""
-        return compile(self.tree, "<prompt>", "eval")
 
 
 def _free_names(tree: ast.Expression) -> set[str]:
@@ -307,11 +301,9 @@ def _image(name: str, attachables: Attachables) -> Attachment:
     """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
     found = attachables.find(name, "")
     if found is None:
-        message = f"--image {name} is no variable, and no file in the notebook's folder."
-        raise UsageError(message)
+        raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
     if found.told.kind != "image":
-        message = f"--image {name} is no image: {found.told.shown}."
-        raise UsageError(message)
+        raise UsageError(f"--image {name} is no image: {found.told.shown}.")
     return found
 
 

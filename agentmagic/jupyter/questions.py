@@ -180,5 +180,4 @@ def _now(arguments: Mapping[str, Any]) -> str:
 
 
 def _no_number(word: str) -> Any:
-    message = f"{word} is no number of it"
-    raise ValueError(message)
+    raise ValueError(f"{word} is no number of it")

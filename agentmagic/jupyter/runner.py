@@ -68,8 +68,7 @@ def one_line(function: Callable[P, T]) -> Callable[P, T]:
         except TurnInterrupted:
             raise
         except (KeyboardInterrupt, CancelledError):  # the engine cancels the work that an interrupted cell waited for
-            message = "what was under way is given up."
-            raise TurnInterrupted(message) from None
+            raise TurnInterrupted("what was under way is given up.") from None
 
     return call
 
@@ -119,19 +118,14 @@ class Runner:
             say(problem)
         offered = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
         toolsets = () if command.no_tools else offered
-        options: TurnOptions = {
-            "agent": recipe,
-            "toolsets": toolsets,
-            "plan": command.plan,
-            "judge": command.judge or "odd",
-        }
-        options |= {"confirm": command.confirm, "drop": command.drop, "resume": resume, "step": command.step}
-        options |= {"values": typed.told, "output": output, "replay": command.replay}
+        options: TurnOptions = {**command.turn_options(), "agent": recipe, "toolsets": toolsets}
+        options |= {"values": typed.told, "output": output, "resume": resume}
         if command.show:
             shown = session.fork(0) if command.new else session
             say(formatting.preview(shown.preview(typed.prompt, **options), typed.told))
             return None
-        turn = _CellTurn(session, typed.prompt, options, front, answer, command.large)
+        view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
+        turn = _CellTurn(session, typed.prompt, options, front, view, answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return None
@@ -196,13 +190,12 @@ class CellView(RunView):
         engine().call(asyncio.sleep(0))
         self._screen.finish()
 
-    def finish_later(self, then: Callable[[], None] | None = None) -> None:
+    def finish_later(self, then: Callable[[], None] = lambda: None) -> None:
         """Leave the static output when the run is over, and then call a function."""
 
         def finish() -> None:
             self._screen.finish()
-            if then is not None:
-                then()
+            then()
 
         def over(_settled: object) -> None:
             # Not on the engine's loop, where rendering would delay the events of all sessions.
@@ -221,24 +214,15 @@ class _CellTurn:
     words: Prompt
     options: TurnOptions
     front: FrontEnd
+    view: CellView
     answer: AnswerVariable | None
-    large: bool = False
-
-    def __post_init__(self) -> None:
-        self._view = CellView(
-            self.front,
-            self.session,
-            replay=self.options.get("replay"),
-            step=self.options.get("step", False),
-            large=self.large,
-        )
 
     def run(self) -> RunResult:
         """Run the turn to its end, asking for a key if one is missing."""
         try:
             while (result := self._attempt()) is None:
                 self.session.undo()
-                self._view.restart()
+                self.view.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None
         except AgentMagicError as error:
@@ -246,14 +230,14 @@ class _CellTurn:
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
-            self._view.finish()
+            self.view.finish()
         if self.answer is not None:
             self.answer.bind(result)
         return result
 
     def run_in_background(self) -> None:
         """Start the turn and return; the policy answers what would be asked."""
-        self._view.attended = False
+        self.view.attended = False
         run = self._start()
 
         def bind() -> None:
@@ -261,7 +245,7 @@ class _CellTurn:
                 with suppress(AgentMagicError):  # which the output tells
                     self.answer.bind(run.result())
 
-        self._view.finish_later(bind)
+        self.view.finish_later(bind)
 
     def _attempt(self) -> RunResult | None:
         """Run the turn; return None if a key was missing and has been typed now."""
@@ -274,24 +258,22 @@ class _CellTurn:
             return None
 
     def _give_up(self) -> str:
-        run = self._view.run
+        run = self.view.run
         if run is None or run.done:
             return INTERRUPTED
         run.cancel()
-        self._view.finish_later()
+        self.view.finish_later()
         return ABANDONED
 
     def _start(self) -> Run:
-        run = self._begin(attended=self._view.attended)
-        self._view.begin(run)
-        return run
-
-    def _begin(self, *, attended: bool) -> Run:
         while True:
             try:
-                return self.session.start(self.words, **{**self.options, "attended": attended})
+                run = self.session.start(self.words, **{**self.options, "attended": self.view.attended})
             except SessionBusy:  # a panel has begun a turn while the prompt was made
                 wait_for_turn(self.session)
+            else:
+                self.view.begin(run)
+                return run
 
 
 class FigureOutput:
@@ -319,8 +301,7 @@ def wait_for_turn(session: Session) -> None:
         return
 
     def stop() -> None:
-        message = "the session is still busy with a turn in the background."
-        raise TurnInterrupted(message)
+        raise TurnInterrupted("the session is still busy with a turn in the background.")
 
     engine().wait(running.settled, stop)
 

@@ -18,7 +18,6 @@ from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryB
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import Event, Intent
 from agentmagic.log import logger
-from agentmagic.plan import TaskProgress
 from agentmagic.runtime.engine import engine
 from agentmagic.text import ShownStream, shown
 from agentmagic.widgets.commands import INTENTS
@@ -144,6 +143,10 @@ class BatchScreen(TurnScreen):
             self._publish(bundle(self.transcript, page, times=False), False)
 
 
+_JSON = ("{", "[")
+"""How an answer in JSON begins."""
+
+
 class TerminalScreen(TurnScreen):
     """Printed text: one line for each call, other blocks when they are done, words as they come.
 
@@ -168,6 +171,7 @@ class TerminalScreen(TurnScreen):
         self._printed: set[int] = set()
         self._tasks: dict[str, str] = {}
         self._text_part = -1
+        self._start = ""
         self._words = ShownStream()
         self._held = ""
 
@@ -176,10 +180,12 @@ class TerminalScreen(TurnScreen):
         self.transcript.feed(event)
         match event:
             case events.PartDelta():
-                if event.index == self._text_part:
+                self._start = self._start or event.text.lstrip()[:1]
+                if event.index == self._text_part and self._start not in _JSON:
                     self._print_words(self.transcript.blocks[-1], self._words.feed(event.text))
             case events.PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
+                self._start = ""
                 self._words = ShownStream() if event.kind == "text" else self._words
             case _:
                 self._print_new()
@@ -218,7 +224,7 @@ class TerminalScreen(TurnScreen):
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed:
                 self._print_tasks(block)
-            if block.open or block.key in self._printed or isinstance(block, PromptBlock):
+            if block.open or block.key in self._printed or isinstance(block, PromptBlock) or self._may_be_value(block):
                 continue
             self._printed.add(block.key)
             if isinstance(block, RetryBlock) and self._erases:
@@ -233,18 +239,23 @@ class TerminalScreen(TurnScreen):
                 self._print(block, text)
             self._end_line()
 
+    def _may_be_value(self, block: Block) -> bool:
+        """Whether a block is a text in JSON: the end of the turn tells whether it is a value, to be shown as one."""
+        if not isinstance(block, TextBlock) or self.transcript.running is None:
+            return False
+        is_last = block is self.transcript.blocks[-1]
+        return is_last and block.key not in self._begun and block.text.lstrip()[:1] in _JSON
+
     def _print_tasks(self, block: ChecklistBlock) -> None:
         """Print a plan once, then a line for each task that ended or is tried again."""
         lines = {row.task.id: terminal.task_line(row) for row in block.rows}
+        running = {row.task.id for row in block.rows if row.state == "running"}
         if self._tasks.keys() != lines.keys():
             self._print(block, block.render(terminal.TextRenderer(brief=True)) + "\n")
-        elif changed := [lines[row.task.id] for row in block.rows if self._is_news(row, lines[row.task.id])]:
+        elif changed := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
             self._begun.discard(block.key)
             self._print(block, "\n".join(changed) + "\n")
         self._tasks = lines
-
-    def _is_news(self, row: TaskProgress, line: str) -> bool:
-        return row.state != "running" and line != self._tasks[row.task.id]
 
     def _begin(self, block: Block) -> None:
         """Begin a block that was not begun: behind an empty line, but a card directly below a card."""

@@ -92,54 +92,35 @@ Earlier results:
 FAILURES = "Answer the request from the results above, and say plainly that this was not done:"
 
 _TEXT = {"type": "string"}
-ROUTE_FORM = OutputSchema(
-    "route",
-    {
-        "type": "object",
-        "properties": {"route": {"enum": ["answer", "ask", "tools"], **_TEXT}, "question": _TEXT},
-        "required": ["route"],
-    },
+
+
+def _object(required: Sequence[str], **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties."""
+    return {"type": "object", "properties": properties, "required": required}
+
+
+_TASK = _object(
+    ["id", "tool", "parameters"],
+    id={**_TEXT, "pattern": "^[A-Za-z0-9_-]{1,20}$"},
+    tool=_TEXT,
+    parameters={"type": "object"},
+    description=_TEXT,
+    depends_on={"type": "array", "items": _TEXT},
 )
-PLAN_FORM = OutputSchema(
-    "plan",
-    {
-        "type": "object",
-        "properties": {
-            "tasks": {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": MOST_TASKS,
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "id": {**_TEXT, "pattern": "^[A-Za-z0-9_-]{1,20}$"},
-                        "tool": _TEXT,
-                        "parameters": {"type": "object"},
-                        "description": _TEXT,
-                        "depends_on": {"type": "array", "items": _TEXT},
-                    },
-                    "required": ["id", "tool", "parameters"],
-                },
-            }
-        },
-        "required": ["tasks"],
-    },
+_TASKS = {"type": "array", "minItems": 1, "maxItems": MOST_TASKS, "items": _TASK}
+_JUDGEMENT = _object(
+    ["success", "retry"],
+    success={"type": "boolean"},
+    retry={"type": "boolean"},
+    reason=_TEXT,
+    parameters={"type": ["object", "null"]},
+    result=_TEXT,
+    summary=_TEXT,
 )
-JUDGE_FORM = OutputSchema(
-    "judgement",
-    {
-        "type": "object",
-        "properties": {
-            "success": {"type": "boolean"},
-            "retry": {"type": "boolean"},
-            "reason": _TEXT,
-            "parameters": {"type": ["object", "null"]},
-            "result": _TEXT,
-            "summary": _TEXT,
-        },
-        "required": ["success", "retry"],
-    },
-)
+_ROUTE = _object(["route"], route={"enum": ["answer", "ask", "tools"], **_TEXT}, question=_TEXT)
+ROUTE_FORM = OutputSchema("route", _ROUTE)
+PLAN_FORM = OutputSchema("plan", _object(["tasks"], tasks=_TASKS))
+JUDGE_FORM = OutputSchema("judgement", _JUDGEMENT)
 
 
 @dataclass(slots=True)
@@ -249,37 +230,37 @@ class Planner:
     # -- plan ----------------------------------------------------------------------------------
 
     async def _make_plan(self) -> bool:
-        """Have the model write the tasks. Without a valid plan the turn goes on without one."""
+        """Ask the model for the tasks. Without a valid plan the turn goes on without one."""
         prompt = PLAN.format(tools=", ".join(self.executor.tools))
         question = PlanQuestion("plan", self.request)
         tasks, usage, problem = await self._decide(
-            prompt, PLAN_FORM, question, lambda plan: self._tasks(plan["tasks"]), rejected=self._reject
+            prompt,
+            PLAN_FORM,
+            question,
+            lambda plan: self._tasks(plan["tasks"]),
+            rejected=lambda problem, usage: self._emit(PlanRejected(problem, usage)),
         )
         if tasks is None:
-            words = f"The model wrote no valid plan in {TRIES} tries, so the turn goes on without one. {problem}"
+            why = problem.rstrip(".")
+            words = f"The model wrote no valid plan in {TRIES} tries ({why}), so the turn goes on without one."
             self._emit(Notice("warning", words))
             self.choice = None
             return False
         self._emit(Planned(tasks, usage))
         return True
 
-    def _reject(self, problem: str, usage: Usage) -> None:
-        self._emit(PlanRejected(problem, usage))
-
     def _tasks(self, written: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
         """Return the tasks of a written plan in an order in which they can run. Raises ValueError if there is none."""
         ids = {str(one["id"]) for one in written}
         if len(ids) < len(written):
-            message = "Two tasks have the same id."
-            raise ValueError(message)
+            raise ValueError("Two tasks have the same id.")
         tasks = [self._task(one, ids) for one in written]
         ordered: list[Task] = []
         while tasks:
             known = {task.id for task in ordered}
             free = [task for task in tasks if known.issuperset(task.after)]
             if not free:
-                message = f"The tasks {', '.join(task.id for task in tasks)} wait for each other."
-                raise ValueError(message)
+                raise ValueError(f"The tasks {', '.join(task.id for task in tasks)} wait for each other.")
             ordered += free
             tasks = [task for task in tasks if task not in free]
         return tuple(ordered)
@@ -290,16 +271,13 @@ class Planner:
         after = dict.fromkeys((*map(str, written.get("depends_on", ())), *sorted(referred)))
         task = Task(str(written["id"]), name, parameters, str(written.get("description", "")), tuple(after))
         if unknown := [name for name in after if name not in ids]:
-            message = f"Task {task.id} depends on {unknown[0]}, and there is no such task."
-            raise ValueError(message)
+            raise ValueError(f"Task {task.id} depends on {unknown[0]}, and there is no such task.")
         tool = self.executor.tools.get(name)
         if tool is None:
             close = get_close_matches(name, self.executor.tools, n=3, cutoff=0.5) or list(self.executor.tools)[:10]
-            message = f"Task {task.id} calls {name}, and there is no such tool. Tools: {', '.join(close)}."
-            raise ValueError(message)
+            raise ValueError(f"Task {task.id} calls {name}, and there is no such tool. Tools: {', '.join(close)}.")
         if not referred and (problem := check_arguments(tool.definition, parameters)):
-            message = f"Task {task.id}: {problem}"
-            raise ValueError(message)
+            raise ValueError(f"Task {task.id}: {problem}")
         return task
 
     async def _confirm(self) -> bool:
@@ -388,7 +366,7 @@ class Planner:
         self._emit(TaskFinished(row.task.id, state, summary))
 
     async def _judgement(self, row: TaskProgress, result: ToolResult) -> TaskJudged | None:
-        """Have the model judge a result. Return None if what it wrote cannot be used."""
+        """Ask the model to judge a result. Return None if its answer cannot be used."""
         prompt = JUDGE.format(
             request=self.request,
             description=row.task.description,
@@ -432,7 +410,7 @@ class Planner:
         *,
         rejected: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
-        """Have the model decide, and tell it what was wrong, until `read` takes its answer.
+        """Ask the model to decide, and tell it what was wrong, until `read` takes its answer.
 
         Returns what `read` returned, None after TRIES answers, what was spent that `rejected` was not told of, and what
         was wrong with the last answer.

@@ -20,7 +20,7 @@ from tenacity.wait import wait_base
 from agentmagic.agent import RetrySettings
 from agentmagic.errors import AgentMagicError, EmptyAnswer, MalformedCall, ProviderError, said
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Text, ToolCall, Usage, user
+from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
@@ -94,7 +94,7 @@ async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
                 if isinstance(event, ModelFinished):
                     finished = event
                 else:
-                    spoke = spoke or _says_something(event)
+                    spoke = spoke or (isinstance(event, PartFinished) and _says_something(event.part))
                     hear(event)
     except Exception as error:
         if being_cancelled():  # SDKs raise their own errors when their socket is closed under them
@@ -110,14 +110,8 @@ async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
     return finished
 
 
-def _says_something(event: PartEvent) -> bool:
-    match event:
-        case PartFinished(part=Text(text=text)):
-            return bool(text.strip())
-        case PartFinished(part=ToolCall()):
-            return True
-        case _:
-            return False
+def _says_something(part: Part) -> bool:
+    return isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
 
 
 def _silence(model: Model, finished: ModelFinished) -> EmptyAnswer:

@@ -45,7 +45,7 @@ from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Completion, Tool, Toolset
+from agentmagic.tools.base import Completion, Tool, Toolset, as_of_now, list_connected
 from agentmagic.tools.output_cache import find_result, reader
 
 Messages = tuple[Message, ...]
@@ -135,11 +135,15 @@ class Preview:
     unlisted: tuple[str, ...] = ()
 
 
-def preview(turn: TurnContext, tools: Sequence[Tool], unlisted: Sequence[str]) -> Preview:
-    """Return what a turn would send first if it had these tools; nothing is sent."""
-    steps = Steps(turn, {tool.name: tool for tool in tools}, Fold(), void)
-    request = steps.first_request()
-    return Preview(turn.model.name, request, tokens_by_part(request), tuple(unlisted))
+async def preview(turn: TurnContext) -> Preview:
+    """Return what a turn would send first. No server is connected for it, and nothing is sent."""
+    listed = [await list_connected(source) for source in turn.toolsets]
+    tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}  # the first of a name holds
+    offered, _ = as_of_now(tools.values())
+    request = Steps(turn, dict(offered), Fold(), void).first_request()
+    return Preview(
+        turn.model.name, request, tokens_by_part(request), tuple(name for _, left in listed for name in left)
+    )
 
 
 class Steps:

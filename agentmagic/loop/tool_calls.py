@@ -168,11 +168,10 @@ class ToolExecutor:
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, *, inner: bool) -> _Ended:
         """Run a call that the gate has let through."""
-        call = permit.call
-        self.emit(ToolStarted(call, tool.definition.server))
+        call, server = permit.call, tool.definition.server
+        self.emit(ToolStarted(call, server))
         self._running.add(call.id)
-        began = time.monotonic()
-        context = self._context(call, tool.definition.server)
+        began, context = time.monotonic(), self._context(call, server)
         try:
             plain = _signed(await call_tool(tool, call, context), tool)
             result = permit.told(plain if inner else self._warned(call, plain))
@@ -198,14 +197,14 @@ class ToolExecutor:
 
     async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out a call that a running tool makes, and return its value. Raises ToolError if it fails."""
-        made = self._inner.setdefault(parent.id, [])
         tool = self.tools.get(name)
         if tool is not None and tool.code:
-            message = f"{name} cannot be called from inside another tool."
-            raise ToolError(message)
-        if parent.id not in self._running or len(made) >= MOST_INNER:
-            most = f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make."
-            raise ToolError(most if parent.id in self._running else f"The call of {parent.name} is over.")
+            raise ToolError(f"{name} cannot be called from inside another tool.")
+        if parent.id not in self._running:
+            raise ToolError(f"The call of {parent.name} is over.")
+        made = self._inner.setdefault(parent.id, [])
+        if len(made) >= MOST_INNER:
+            raise ToolError(f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make.")
         call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
         self.emit(InnerCall(parent.id, call))
         task = asyncio.create_task(self._call(call, inner=True), context=context.copy())
@@ -285,8 +284,7 @@ class ToolExecutor:
     async def _question(self, text: str) -> str:
         """Ask the user for a tool. Raises ToolError if there is no one to ask."""
         if (answer := await self.ask_user(text)) is None:
-            message = "No one is there to answer the question."
-            raise ToolError(message)
+            raise ToolError("No one is there to answer the question.")
         return answer
 
     async def ask_user(self, text: str, suggested: str = "") -> str | None:
@@ -307,11 +305,10 @@ def _signed(result: ToolResult, tool: Tool) -> ToolResult:
 
 def _beginning(result: ToolResult) -> ToolResult:
     """Return the beginning of a result, for the eye and the log."""
-    parts = (
-        Text(as_text(part)) if isinstance(part, Media) and len(part.data) > LARGEST_INNER else part
+    content = tuple(
+        part if isinstance(part, Media) and len(part.data) <= LARGEST_INNER else Text(cut(as_text(part), LONGEST_INNER))
         for part in result.content[:10]
     )
-    content = tuple(Text(cut(as_text(part), LONGEST_INNER)) if not isinstance(part, Media) else part for part in parts)
     return replace(result, content=content, structured=None)
 
 
@@ -330,8 +327,7 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:
-        message = f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
-        raise UsageError(message)
+        raise UsageError(f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}.")
     results: list[ToolResult] = []
 
     def emit(event: Event) -> None:

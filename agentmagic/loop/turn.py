@@ -13,6 +13,7 @@ from agentmagic import log
 from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
 from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
+from agentmagic.class_settings import class_settings
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, said
 from agentmagic.events import (
     Event,
@@ -29,6 +30,7 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
     Working,
+    is_delta,
 )
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import hide_secrets, words_of
@@ -155,8 +157,9 @@ class _TurnLoop:
         if self.turn.tape is not None and not isinstance(event, TurnFinished):
             event = self.turn.tape(event)
         self.fold.feed(event)
-        self.turn.history.record(event)  # on disk before any listener acts on it
-        log.event(event)
+        if not is_delta(event):
+            self.turn.history.record(event)  # on disk before any listener acts on it
+            log.event(event)
         self.channel.emit(event)
         while self.turn.notices and not isinstance(event, TurnFinished):
             self.emit(self.turn.notices.popleft())
@@ -244,8 +247,8 @@ class _TurnLoop:
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
-        # The usual limit of time is one for each round of tasks; a limit that the user gave bounds the whole turn.
-        renew = agent.timeout == TIMEOUT
+        # The usual limit of time is one for each round of tasks; one of the user or the class bounds the whole turn.
+        renew = agent.timeout == TIMEOUT and class_settings().timeout is None
         most = agent.max_iterations - 1  # the last step is the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 
@@ -339,7 +342,9 @@ class _TurnLoop:
         model = self.turn.model
         if not isinstance(model, FewTools):
             return
-        kept = model.choose([tool.definition for tool in self.tools.values()], self.turn.prompt.text)
+        # A program can do what a tool that is left out would do, so the tools that run programs come first.
+        tools = sorted(self.tools.values(), key=lambda tool: not tool.code)
+        kept = model.choose([tool.definition for tool in tools], self.turn.prompt.text)
         names = {self.turn.agent.tool_choice, *(definition.name for definition in kept)}
         left_out = [name for name in self.tools if name not in names]
         for name in left_out:

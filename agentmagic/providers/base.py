@@ -15,6 +15,8 @@ from agentmagic.json_schema import misfit
 from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult, Usage
 
 _FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
+WRAPPED = "value"
+"""The property that holds a value which is no object, in the object that a model answers."""
 
 
 def _as_it_is(data: Any) -> Any:
@@ -42,19 +44,24 @@ class OutputSchema:
 
     def read(self, text: str) -> Any:
         """Return the value of an answer. Raises ValueError, with a text for the model, if it does not fit."""
-        # Models often put JSON into a fenced block, with or without words around it.
-        fenced = _FENCED.search(text)
-        try:
-            data = json.loads(fenced[1] if fenced and not text.lstrip().startswith(("{", "[")) else text)
-        except (ValueError, RecursionError):
-            message = "it is not JSON"
-            raise ValueError(message) from None
+        data = answer_data(text)
         problem = misfit(self.schema, data)
         if problem and self.wrapped_in and not misfit(self.schema, {self.wrapped_in: data}):
             data, problem = {self.wrapped_in: data}, None
         if problem:
             raise ValueError(problem)
         return self.convert(data)
+
+
+def answer_data(text: str) -> Any:
+    """Return the data of an answer in JSON. Raises ValueError if it is none."""
+    # Models often put JSON into a fenced block, with or without words around it.
+    fenced = _FENCED.search(text)
+    try:
+        return json.loads(fenced[1] if fenced and not text.lstrip().startswith(("{", "[")) else text)
+    except (ValueError, RecursionError):
+        message = "it is not JSON"
+        raise ValueError(message) from None
 
 
 Effort = Literal["none", "low", "medium", "high"]

@@ -10,18 +10,19 @@ import os
 import re
 import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
-from agentmagic.providers.base import Provider, Request
+from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import broken, cut_off, no_answer, usable_key, usable_url
+from agentmagic.providers.streams import read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, answered, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
 from agentmagic.secrets import learn
@@ -113,6 +114,22 @@ class ClientLease(Generic[K, C]):
             if place[0] is asyncio.get_running_loop():
                 with suppress(Exception):  # the client could not be made
                     await self._close(await shared.client)
+
+
+class Decoder(Protocol):
+    """Turns the chunks of one response into events; `close` comes after the last chunk.
+
+    Both raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response ended
+    before its closing chunk.
+    """
+
+    def feed(self, chunk: object) -> Iterable[ModelEvent]:
+        """Return the events of a chunk, which can be any JSON."""
+        ...
+
+    def close(self) -> Iterable[ModelEvent]:
+        """Return the events that only the end of the response brings."""
+        ...
 
 
 class RemoteModel(Generic[K, C]):
@@ -210,11 +227,30 @@ class RemoteModel(Generic[K, C]):
         except (ValueError, RecursionError) as error:  # what is no JSON, no UTF-8, or nested without end
             raise broken(f"{self.who} sent something that cannot be read") from error
 
+    async def _events(self, response: "httpx2.Response", decoder: Decoder) -> AsyncGenerator[ModelEvent]:
+        """Yield the events of a stream of server-sent events, but for those of the decoder's `close`."""
+        with self._reading():
+            nothing = True
+            async with aclosing(response), aclosing(read_events(response)) as reads:
+                async for found in reads:
+                    nothing = nothing and not found
+                    for data in found:
+                        for event in decoder.feed(self._chunk(data)):
+                            yield event
+        if nothing:
+            self._check_type(response)
+
+    def _chunk(self, data: bytes) -> object:
+        """Return a piece of a response, which can be any JSON. Raises a ProviderError if it reports a failure."""
+        return read_json(data.decode())
+
     def _check_type(self, response: "httpx2.Response") -> None:
         """Raise BadRequest for a response that is no stream of events."""
         kind = str(response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            raise no_answer(self.who, kind, self.row.base_url, response.status_code)
+            kept = answered(response) if "json" in kind else None  # often an error that came with status 200
+            words = b"".join(kept.received).decode(errors="replace") if kept else ""
+            raise no_answer(self.who, kind, self.row.base_url, response.status_code, words)
 
 
 def _close(client: Any) -> Awaitable[None]:

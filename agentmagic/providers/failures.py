@@ -66,7 +66,8 @@ def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
     A failure that has neither a status nor a kind is StreamBroken.
     """
     kind, happened, advice = _explain(fault, vendor)
-    says = f"It says: {sentence(fault.message)}" if fault.message else ""
+    page = fault.message.lstrip().startswith("<")  # HTML, of a proxy for example
+    says = f"It says: {sentence(fault.message)}" if fault.message and not page else ""
     text = " ".join(filter(None, (f"{happened}.", says, advice)))
     error = kind(encodable(redact(text)), status=fault.status, retry_after=fault.retry_after)
     error.retryable = kind.retryable and not fault.used_up
@@ -108,9 +109,13 @@ def cut_off(who: str, error: BaseException) -> StreamBroken:
     return broken(f"{who} closed the connection ({str(error) or type(error).__name__})")
 
 
-def no_answer(who: str, kind: str, variable: str, status: int | None = None) -> BadRequest:
-    """Return the error for a response of a wrong type: a login page of a proxy, or a wrong address."""
-    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream. Check the base URL ({variable})."
+def no_answer(who: str, kind: str, variable: str, status: int | None = None, words: str = "") -> BadRequest:
+    """Return the error for a response of a wrong type: a login page of a proxy, or a wrong address.
+
+    `words` are the response itself, if it can be read.
+    """
+    says = f" It says: {sentence(words)}" if words else ""
+    said = f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says} Check the base URL ({variable})."
     return BadRequest(redact(said), status=status)
 
 

@@ -7,7 +7,7 @@ https://github.com/ollama/ollama/blob/main/docs/api.md
 
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
+from agentmagic.providers.streams import read_json, read_lines
 from agentmagic.providers.wire import Json, Memo, clean, count_of, figures_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
 
@@ -251,9 +252,10 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     async def prepare(self) -> None:
         """Have the server load the model; that can take a minute. What fails here fails in `stream` too."""
         if time.monotonic() - _used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
-            with suppress(ProviderError):
-                async for _ in self._lines({"model": self.model, "messages": []}):
-                    pass
+            with suppress(ProviderError), self._reading():
+                async with aclosing(await self._open({"model": self.model, "messages": []})) as response:
+                    await self._check(response)
+                    await response.aread()
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request; `options` has no size of the context."""
@@ -263,14 +265,18 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         """Send the request and yield the events of the answer."""
         body = self.body(request)
         decoder = Decoder(self.model)
-        async with aclosing(self._lines(body)) as lines:
-            async for line in lines:
-                for event in decoder.feed(line):
-                    yield event
+        response = await self._open(body)
+        with self._reading():
+            async with aclosing(response), aclosing(read_lines(response)) as reads:
+                await self._check(response)
+                async for lines in reads:
+                    for line in filter(bytes.strip, lines):
+                        for event in decoder.feed(read_json(line.decode())):
+                            yield event
         decoder.close()
 
-    async def _lines(self, body: Json) -> AsyncGenerator[object, None]:
-        """Post a request, with the size of the context, and yield the lines of the response as JSON."""
+    async def _open(self, body: Json) -> "httpx2.Response":
+        """Post a request, with the size of the context, and return the open response."""
         client = await self._client()
         import httpx2
 
@@ -282,16 +288,10 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             "POST", "/api/chat", content=b'%s, "options": %s}' % (written[:-1], options.encode())
         )
         try:
-            response = await client.send(request, stream=True)
+            return await client.send(request, stream=True)
         except httpx2.HTTPError as error:
             start = " To start it, run: ollama serve"
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
-        with self._reading():
-            async with aclosing(response):
-                await self._check(response)
-                _used[self.base_url, self.model] = time.monotonic()
-                async for line in _split(response.aiter_bytes()):
-                    yield json.loads(line)
 
     async def _check(self, response: "httpx2.Response") -> None:
         if not response.is_success:
@@ -303,6 +303,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:
             raise failures.no_answer(self.base_url, kind, HOST, response.status_code)
+        _used[self.base_url, self.model] = time.monotonic()
 
     def _find_key(self) -> str:
         key = self._api_key or ("" if is_loopback(self.base_url) else settings.find_key([KEY]))
@@ -314,14 +315,3 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         if find_spec("httpx2") is None:
             raise MissingExtra("The Ollama provider", PROVIDER)
         return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})
-
-
-async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a response; the splitter of the HTTP client also splits at characters within them."""
-    rest = b""
-    async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in filter(bytes.strip, lines):
-            yield line
-    if rest.strip():
-        yield rest

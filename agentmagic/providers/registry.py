@@ -75,10 +75,10 @@ def resolve(name: str) -> Model:
     module, _, function = row.make.partition(":")
     try:
         if row.package and find_spec(row.package) is None:  # found without importing it, which takes a second
-            raise MissingExtra(f"{provider}: ({row.about})", row.extra)
+            raise MissingExtra(f"The provider {provider}:", row.extra)
         make = cast("Callable[[str], Model]", getattr(import_module(module), function))
     except ModuleNotFoundError as error:
-        raise MissingExtra(f"{provider}: ({row.about})", row.extra or "all") from error
+        raise MissingExtra(f"The provider {provider}:", row.extra or "all") from error
     return make(model or row.default)
 
 

@@ -42,8 +42,10 @@ def unreadable(why: str) -> StreamBroken:
 
 def object_of(value: object) -> Json:
     """Return a JSON object; null counts as an empty one."""
-    if value is None or isinstance(value, dict):
-        return cast("Json", value or {})
+    if isinstance(value, dict):
+        return value  # pyright: ignore[reportUnknownVariableType]  (a cast is a call, and this is done for each piece)
+    if value is None:
+        return {}
     raise _misshapen(value, "an object")
 
 
@@ -290,16 +292,22 @@ class Memo:
     def __init__(self, encode: Callable[[Message], Iterable[Json]]) -> None:
         self._encode = encode
         self._messages: Sequence[Message] = ()
-        self._encoded: list[tuple[Json, ...]] = []
+        self._encoded: list[Json] = []
+        self._ends: list[int] = []  # of each message among the objects
         self._objects: list[Json] = []
         self._written: list[bytes] = []
 
     def __call__(self, messages: Sequence[Message]) -> list[Json]:
         """Return the messages as API objects."""
         same = _same(self._messages, messages)
-        self._encoded[same:] = [tuple(self._encode(message)) for message in messages[same:]]
+        fresh = [tuple(self._encode(message)) for message in messages[same:]]
+        del self._ends[same:]
+        del self._encoded[self._ends[-1] if self._ends else 0 :]
+        for encoded in fresh:
+            self._encoded += encoded
+            self._ends.append(len(self._encoded))
         self._messages = messages
-        return [encoded for group in self._encoded for encoded in group]
+        return self._encoded.copy()
 
     def write(self, body: Json, key: str) -> bytes:
         """Return a body as JSON. The messages, which are the list under a key, come last."""
@@ -307,9 +315,11 @@ class Memo:
         if objects[:1] == self._objects[:1]:  # the instructions, which are not of the memo, or the first message
             objects = [*self._objects[:1], *objects[1:]]
         same = _same(self._objects, objects)
-        written = self._written[:same] + [write_json(one).encode() for one in objects[same:]]
-        whole = [text or write_json(one).encode() for text, one in zip(written, objects, strict=True)]
-        self._objects, self._written = objects, [text if len(text) <= LONGEST_KEPT else b"" for text in written]
+        fresh = [write_json(one).encode() for one in objects[same:]]
+        whole = [text or write_json(one).encode() for text, one in zip(self._written[:same], objects, strict=False)]
+        whole += fresh
+        self._objects = objects
+        self._written[same:] = [text if len(text) <= LONGEST_KEPT else b"" for text in fresh]
         rest = write_json({name: value for name, value in body.items() if name != key})
         return b'%s, "%s": [%s]}' % (rest[:-1].encode(), key.encode(), b", ".join(whole))
 

@@ -9,9 +9,9 @@ import base64
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from weakref import WeakValueDictionary
@@ -19,8 +19,11 @@ from weakref import WeakValueDictionary
 from agentmagic.errors import CassetteError
 from agentmagic.replay import documents
 from agentmagic.replay.exchange import Chain, Json, short_digest
+from agentmagic.replay.shorthand import Shorthand
 
-VERSION = 1
+VERSION = 2
+OLDEST = 1
+"""The oldest format that is read."""
 LARGEST_INLINE = 8 * 1024
 """Bytes; larger blobs stand at the end of the file, once each."""
 LARGEST_FILE = 256 * 2**20
@@ -34,8 +37,6 @@ FACTS = ("model", "asked", "address")
 KINDS = (_TURN, "sources", "request", "answer", "wait", "approval", "question", "inner", "result", "stop", _END)
 """The documents of a take; the first key of each is its kind."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
-_LAST_KEY = {"answer": "chunks", "end": "seconds"}
-"""The key without which a document was cut off."""
 
 
 class Take:
@@ -46,6 +47,7 @@ class Take:
         self._written = list(written)
         self._where = where
         self._documents: list[Json] | None = None if written else []
+        self._shorthand = Shorthand()
 
     @property
     def prompt(self) -> str:
@@ -69,8 +71,10 @@ class Take:
         """The documents after the first. Raises CassetteError for one that cannot be read."""
         if self._documents is None:
             read = [documents.read(text, f"{self._where}, {self.prompt!r:.60}:") for text in self._written]
-            whole = not read or _LAST_KEY.get(next(iter(read[-1])), "") in ("", *read[-1])
-            self._documents = read if whole else read[:-1]
+            if read and _is_cut_off(read[-1]):
+                read.pop()
+            short = Shorthand()
+            self._documents = [whole for one in read for whole in short.whole(one)]
         return self._documents
 
     def replace(self, found: Sequence[Json]) -> None:
@@ -78,17 +82,21 @@ class Take:
         self._documents, self._written = list(found), []
 
     def add(self, document: Json) -> str:
-        """Add a document, and return it as it is written."""
-        text = documents.write(document)
+        """Add a document, and return it as it is written, "" if it is left out."""
+        short = self._shorthand.written(document)
         self.documents.append(document)
-        return text
+        return documents.write(short) if short else ""
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
         """Yield the documents as they are written behind those of the take before."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         yield documents.write({name: value for name, value in self.head.items() if name not in left_out})
-        yield from self._written or map(documents.write, self.documents)
+        if self._written:
+            yield from self._written
+            return
+        shorthand = Shorthand()
+        yield from (documents.write(short) for short in map(shorthand.written, self.documents) if short)
 
 
 class Cassette:
@@ -125,22 +133,17 @@ class Cassette:
         """Return the takes of a session, in order."""
         return [take for take in self.takes if take.session == session]
 
-    def chain_before(self, take: Take) -> Chain:
-        """Return the chain of requests up to a take: its own session's turns before it, each read."""
+    def chain(self, takes: Iterable[Take]) -> Chain:
+        """Return the chain of requests up to the end of these takes of a session."""
         chain = Chain()
-        for earlier in self.of_session(take.session):
-            if earlier is take:
-                break
-            for _ in self.requests(earlier, chain):
+        for take in takes:
+            for _ in self.requests(take, chain):
                 pass
         return chain
 
-    def chain_after(self, take: Take) -> Chain:
-        """Return the chain of requests up to the end of a take."""
-        chain = self.chain_before(take)
-        for _ in self.requests(take, chain):
-            pass
-        return chain
+    def chain_before(self, take: Take) -> Chain:
+        """Return the chain of requests up to a take of its session."""
+        return self.chain(takewhile(lambda one: one is not take, self.of_session(take.session)))
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
         """Yield the documents of a take, each with what `Chain.feed` returns of it.
@@ -229,7 +232,7 @@ class Cassette:
                 "Run: pip install -U agentmagic"
             )
             raise CassetteError(message)
-        if version < VERSION:
+        if version < OLDEST:
             message = f"{self.path} has the format {version} of an older agentmagic. Record it again."
             raise CassetteError(message)
 
@@ -244,40 +247,36 @@ class Cassette:
 
     def keep_bytes(self, value: Any) -> Any:
         """Return JSON of ours in which large blobs are named; the cassette keeps them."""
-        match value:
-            case {"$bytes": str() as data} if len(data) * 3 // 4 > LARGEST_INLINE:
-                name = short_digest(base64.b64decode(data))
-                self._blobs[name] = data
-                return {"$bytes": f"={name}"}
-            case dict():
-                return {key: self.keep_bytes(inner) for key, inner in cast("Json", value).items()}
-            case list():
-                return [self.keep_bytes(inner) for inner in cast("list[Any]", value)]
-            case _:
-                return value
+
+        def keep(data: str) -> str:
+            if len(data) * 3 // 4 <= LARGEST_INLINE:
+                return data
+            name = short_digest(base64.b64decode(data))
+            self._blobs[name] = data
+            return f"={name}"
+
+        return _with_bytes(value, keep)
 
     def restore(self, value: Any) -> Any:
         """Return JSON with its blobs. Raises CassetteError for one that is missing or damaged."""
-        match value:
-            case {"$bytes": str() as name} if name.startswith("="):
-                data = self._blobs.get(name[1:], "")
-                with suppress(ValueError):
-                    if short_digest(base64.b64decode(data, validate=True)) == name[1:]:
-                        return {"$bytes": data}
-                raise CassetteError(f"{self.path.name} lacks the blob {name[1:]}, or has it damaged. Record it again.")
-            case dict():
-                return {key: self.restore(inner) for key, inner in cast("Json", value).items()}
-            case list():
-                return [self.restore(inner) for inner in cast("list[Any]", value)]
-            case _:
-                return value
+
+        def restored(name: str) -> str:
+            if not name.startswith("="):
+                return name
+            data = self._blobs.get(name[1:], "")
+            with suppress(ValueError):
+                if short_digest(base64.b64decode(data, validate=True)) == name[1:]:
+                    return data
+            raise CassetteError(f"{self.path.name} lacks the blob {name[1:]}, or has it damaged. Record it again.")
+
+        return _with_bytes(value, restored)
 
     # -- writing -------------------------------------------------------------------------------
 
     def begin(self, take: Take) -> None:
         """Begin to record a take. Raises CassetteError if the file cannot be written."""
         if not self._open:
-            self._rewrite()  # leaves out what was cut off at the end, and creates the file
+            self.save()  # leaves out what was cut off at the end, and creates the file
             self._heads = len(self.takes)
         self._open.append(take)
         self._append(documents.write(take.head))
@@ -288,30 +287,34 @@ class Cassette:
     def append(self, take: Take, document: Json) -> None:
         """Add a document to a take, in the file too. Raises CassetteError if the file cannot be written."""
         text = take.add(document)
+        if not text:
+            return
         if self._last is not take:
             text = documents.write({_GOES_ON: self._places[id(take)]}) + text
             self._last = take
         self._append(text)
 
     def settle(self, take: Take, after: Take | None, instead: Sequence[Take]) -> None:
-        """Put a take into its place, behind another one or first, with other takes removed, and write the file.
+        """Put a take into its place, with other takes removed, and write the file.
+
+        It is the place of the removed ones, else that behind another take, else that before the others of its session,
+        else that at which it was begun.
 
         Raises CassetteError if the file cannot be written.
         """
         self._open.remove(take)
         followers = self._absolute(take.session)
         place = next((index for index, one in enumerate(self.takes) if one in instead), None)
-        if place is None:
-            place = self.takes.index(after) + 1 if after in self.takes else 0
-        else:
+        if place is not None:
             self.takes = [one for one in self.takes if one not in instead]
+        elif after in self.takes:
+            place = self.takes.index(after) + 1
+        else:
+            sessions = [one.session for one in self.takes]
+            place = sessions.index(take.session) if take.session in sessions else self._places[id(take)]
         self.takes.insert(place, take)
         self._rebase(take, followers)
-        self._rewrite()
-
-    def save(self) -> None:
-        """Write the file, after its takes were changed. Raises CassetteError if it cannot be written."""
-        self._rewrite()
+        self.save()
 
     def _absolute(self, session: str) -> dict[int, list[Json]]:
         """Return the whole requests of each take of a session, by the id of the take."""
@@ -348,8 +351,8 @@ class Cassette:
         lines = "\n".join(data[start : start + 100] for start in range(0, len(data), 100))
         return documents.write({_BLOB: name, "data": lines})
 
-    def _rewrite(self) -> None:
-        """Write the whole file, by way of a temporary one."""
+    def save(self) -> None:
+        """Write the whole file, by way of a temporary one. Raises CassetteError if it cannot be written."""
         takes = (*self.takes, *self._open)
         body = [text for before, take in zip((None, *takes), takes, strict=False) for text in take.text(before)]
         used = dict.fromkeys(
@@ -392,6 +395,30 @@ def _umask() -> int:
 def _kind(text: str) -> str:
     found = _FIRST_KEY.match(text)
     return found[1] if found else ""
+
+
+def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
+    """Return JSON of ours in which each text that stands for bytes is changed."""
+    match value:
+        case {"$bytes": str() as data}:
+            return {"$bytes": change(data)}
+        case dict():
+            return {key: _with_bytes(inner, change) for key, inner in cast("Json", value).items()}
+        case list():
+            return [_with_bytes(inner, change) for inner in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _is_cut_off(document: Json) -> bool:
+    """Return whether a document, the last of a file, lacks the key that is written last."""
+    match document:
+        case {"answer": _, "error": _} | {"answer": _, "stopped": _}:
+            return "chunks" not in document
+        case {"answer": _}:
+            return "usage" not in document
+        case _:
+            return isinstance(document.get(_END), str) and "seconds" not in document
 
 
 def prompt_parts(head: Mapping[str, Any]) -> list[Json]:

@@ -17,8 +17,9 @@ from typing import Any, Generic, Literal, TypeVar, cast
 from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.base import Request
+from agentmagic.replay.exchange import blanked
 from agentmagic.secrets import BLANK, redact
-from agentmagic.serialization import is_shallow, same_json, to_json
+from agentmagic.serialization import is_shallow, same_json
 from agentmagic.text import clip, one_line
 from agentmagic.tools.output_cache import READER
 
@@ -45,6 +46,8 @@ BEFORE = 40
 """Characters before the difference in such a piece."""
 
 _LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
+_MARKS = re.compile(r"\n +[~^]+(?=\n|$)")
+"""The line below a line of a traceback, which not every Python writes."""
 _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 
 T = TypeVar("T")
@@ -127,10 +130,6 @@ def record_line(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-def _blanked(value: Any) -> Any:
-    return redact(value) if isinstance(value, str) else value
-
-
 def _settings(request: Request) -> str:
     settings = request.settings
     data: dict[str, Any] = {name: getattr(settings, name) for name in settings.given}
@@ -140,14 +139,14 @@ def _settings(request: Request) -> str:
         data["output"] = {"name": request.output.name, "schema": request.output.schema}
     if request.decision is not None:
         data["decision"] = request.decision.kind
-    return record_line(to_json(data, _blanked)) if data else "{}"
+    return record_line(blanked(data)) if data else "{}"
 
 
 def _tool(tool: ToolDef) -> str:
     examples = [[example.question, example.arguments] for example in tool.examples]
     # The name comes first in the line, so that sorted lines are sorted by name.
     data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
-    return record_line(to_json(data, _blanked))
+    return record_line(blanked(data))
 
 
 def _message(message: Message) -> str:
@@ -159,18 +158,18 @@ def _part(part: Part) -> dict[str, Any]:
     match part:
         case Media():
             digest = blake2b(part.data, digest_size=16).hexdigest()
-            return {"type": "media", "media_type": part.media_type, "name": _blanked(part.name), "digest": digest}
+            return {"type": "media", "media_type": part.media_type, "name": redact(part.name), "digest": digest}
         case ToolResult():
-            data = to_json(replace(part, call_id="", content=(), server=""), _blanked)
+            data = blanked(replace(part, call_id="", content=(), server=""))
             return data | {"content": [_part(inner) for inner in part.content]}
         case ToolCall():
             # The tool that reads on in a result names a call by its id.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
-            return to_json(replace(part, id="", arguments=arguments, provider_data=None), _blanked)
+            return blanked(replace(part, id="", arguments=arguments, provider_data=None))
         case Text() | Reasoning():
-            return to_json(replace(part, provider_data=None), _blanked)
+            return blanked(replace(part, provider_data=None))
         case _:
-            return to_json(part, _blanked)
+            return blanked(part)
 
 
 # -- the comparison --------------------------------------------------------------------------------
@@ -229,7 +228,7 @@ class _Messages:
 
     def differences(self) -> Iterator[Difference]:
         """Yield the differences, those of the model's own messages only if there is no other."""
-        changed = [(one, other) for one, other in self._values if one["text"] != other["text"]]
+        changed = [(one, other) for one, other in self._values if not _is_cosmetic(one["text"], other["text"])]
         for before, after in changed:
             yield _difference("value", f"values.{before['written']}", before["text"], after["text"])
         pairs, in_order = self._pairs()
@@ -374,7 +373,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
 
 
 def _is_cosmetic(before: str, after: str) -> bool:
-    """Return whether two texts differ only in white space at line ends, order of JSON, ids, and blanked secrets."""
+    """Return whether two texts differ only in line ends, order of JSON, ids, marks of tracebacks, and secrets."""
     if before == after:
         return True
     one, other = _tidy(before), _tidy(after)
@@ -385,7 +384,7 @@ def _is_cosmetic(before: str, after: str) -> bool:
 
 
 def _tidy(text: str) -> str:
-    return _HANDLE.sub(r'\1"..."', _LINE_ENDS.sub("", text.replace("\r\n", "\n"))).rstrip("\n")
+    return _HANDLE.sub(r'\1"..."', _MARKS.sub("", _LINE_ENDS.sub("", text.replace("\r\n", "\n")))).rstrip("\n")
 
 
 def _fits_blanks(blanked: str, text: str) -> bool:

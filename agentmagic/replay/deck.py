@@ -15,7 +15,8 @@ from agentmagic.messages import Message, Text
 from agentmagic.providers.base import Advising, Model, honoured
 from agentmagic.providers.registry import address_of
 from agentmagic.replay.cassette import Cassette, Take, prompt_parts
-from agentmagic.replay.exchange import Chain, Json, blanked
+from agentmagic.replay.comparison import RequestRecords
+from agentmagic.replay.exchange import Json, blanked
 from agentmagic.replay.player import Player, Verdict
 from agentmagic.replay.recorder import TurnRecorder
 from agentmagic.replay.tape import TurnTape
@@ -27,6 +28,17 @@ NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cass
 
 owners: list[Callable[[Any], object]] = []
 """Each is called with a session before its turns; a notebook has its sessions use its cassette."""
+
+_claims: dict[tuple[Path, str, str], set[str]] = {}
+"""The recordings that sessions of this run have, by cassette, mode and name of the session."""
+
+
+def begin_run() -> None:
+    """Begin a run, such as that of a cell: sessions take the recordings that those of the run before had.
+
+    A script is one run. Within a run, the second session of a name has a recording of its own.
+    """
+    _claims.clear()
 
 
 class Deck:
@@ -40,12 +52,14 @@ class Deck:
         self.name = ""
         self.timed = timed
         self.verdicts: list[Verdict] = []
+        self.records = RequestRecords()  # of all turns: each message is written once
         self.playing: Replay = "live"
         self.forked = False
         self._path: Path | None = None
         self._brought = path is not None
         self._mode: Replay | None = None
         self._cassette: Cassette | None = None
+        self._claimed = False
         self._next = 0
         self._started = False
         self._place: tuple[Take, Take | None, list[Take]] | None = None
@@ -78,21 +92,19 @@ class Deck:
         self._path = settings.file_of(path)
         self.rewind()
 
-    def join(self, name: str, path: Path | None, mode: Replay | None, *, timed: bool) -> None:
+    def join(self, name: str, notebook: "Deck") -> None:
         """Use the cassette and the mode of a notebook, whose session has this name, unless the session has its own."""
         if not self._brought:
             self.name = name
+        path, mode = notebook._path, notebook._mode  # noqa: SLF001  (of this class)
         if path is not None and self._path is None:
             self.insert(path)
         if mode is not None and self._mode is None:
-            self.choose(mode, timed=timed)
+            self.choose(mode, timed=notebook.timed)
 
     def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
-        """Use the cassette in this mode from now on. Raises UsageError for a word that is no mode."""
-        if mode not in MODES:
-            message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
-            raise UsageError(message)
-        class_settings().check_mode(mode)
+        """Use the cassette in this mode from now on. Raises UsageError for a mode that is none, or not the class's."""
+        _check(mode)
         self._mode, self.timed = mode, self.timed if timed is None else timed
         self.forked = False
 
@@ -115,7 +127,7 @@ class Deck:
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
         if mode is not None:
-            class_settings().check_mode(mode)
+            _check(mode)
         self.playing = playing = settings.replay_override() or mode or self.mode
         if playing == "live":
             return None
@@ -124,11 +136,12 @@ class Deck:
             raise UsageError(message)
         cassette = self._cassette = Cassette.at(path)
         head = self._head(prompt, values)
+        self._claim(cassette, head)
         index, exact = self._find(cassette, head)
         if playing not in RECORDS and index is None:
             what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
             raise CassetteError(f"{what} {path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
-        own = self._own(cassette)
+        own = cassette.of_session(self.name)
         plays = index is not None and playing != "record" and not (playing == "auto" and (self.forked or not exact))
         player = Player(cassette, own[index], timed=self.timed) if plays and index is not None else None
 
@@ -150,14 +163,28 @@ class Deck:
         take, after, instead = self._place
         self._place = None
         self._cassette.settle(take, after, instead)
-        self._next, self._started = self._own(self._cassette).index(take) + 1, True
+        self._next, self._started = self._cassette.of_session(self.name).index(take) + 1, True
 
-    def _own(self, cassette: Cassette) -> list[Take]:
-        return cassette.of_session(self.name)
+    def _claim(self, cassette: Cassette, head: Json) -> None:
+        """Choose a recording of the session's name that no other session of this run has, best one with this prompt."""
+        if self._claimed:
+            return
+        self._claimed = True
+        taken = _claims.setdefault((cassette.path, self.playing, self.name), set())
+        later = f"{self.name or 'session'} "
+        first = {take.session: take for take in reversed(cassette.takes)}
+        family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
+        free = [one for one in reversed(family) if one not in taken]
+        free.sort(key=lambda one: _asked(first[one].head) != _asked(head))
+        if not free and self.playing in RECORDS:
+            names = (self.name, *(f"{later}{number}" for number in range(2, len(taken) + 2)))
+            free = [one for one in names if one not in taken]
+        self.name = free[0] if free else self.name
+        taken.add(self.name)
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
         """Return the place of the take to play, and whether it has this prompt; the nearest one if none has."""
-        own = self._own(cassette)
+        own = cassette.of_session(self.name)
         same = [index for index, take in enumerate(own) if _asked(take.head) == _asked(head)]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -172,7 +199,7 @@ class Deck:
 
     def _record(self, cassette: Cassette, head: Json, recipe: Agent, model: Model) -> TurnRecorder:
         """Begin a take where the turn belongs, and return its recorder."""
-        own = self._own(cassette)
+        own = cassette.of_session(self.name)
         index, exact = self._find(cassette, head)
         place = index if exact and index is not None else min(self._next, len(own))
         instead = [take for take in own if not take.ended]
@@ -186,7 +213,7 @@ class Deck:
             take.head["session"] = self.name
         cassette.begin(take)
         self._place = (take, before[-1] if before else None, instead)
-        chain = cassette.chain_after(before[-1]) if before else Chain()
+        chain = cassette.chain(before)
         chain.begin(prompt_parts(take.head))
         return TurnRecorder(cassette, take, chain)
 
@@ -206,6 +233,13 @@ class Deck:
         head, spec = player.take.head, _spec(recipe)
         known = str(head.get("model", ""))
         return known if spec in ("", known, head.get("asked")) else spec
+
+
+def _check(mode: str) -> None:
+    if mode not in MODES:
+        message = f"replay is {mode!r}. Choose one of {', '.join(MODES)}."
+        raise UsageError(message)
+    class_settings().check_mode(mode)
 
 
 def _spec(recipe: Agent) -> str:

@@ -23,7 +23,9 @@ LONGEST_LINE = 72
 JSON = "$json"
 """The key of a mapping that stands for JSON on one line."""
 
-_PLAIN = re.compile(r"[A-Za-z]|[A-Za-z_=^][\w ./+^-]*[\w.+-]", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z]|[A-Za-z_=^][\w ./+^-]*[\w.+-]|\d[\da-f]*[acdf][\da-f]*", re.ASCII)
+_PLAIN_LINE = re.compile(r"[A-Za-z][\w ./+^,?!'()*-]*[\w.,?!)]|\d[\d ]*\*[\d *]*\d", re.ASCII)
+"""A text that needs no quotes behind the colon of a mapping; in a list in brackets it may."""
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 """Words that YAML takes for other values than texts, in any case."""
 _UNPRINTABLE = re.compile("[\x7f-\x9f\xad\u2028\u2029\ufeff\ufffe\uffff]")
@@ -99,7 +101,8 @@ def _text(text: str, indent: int) -> str:
         return _json(text, indent)
     if ("\n" in text or len(text) > LONGEST_LINE) and text.strip("\n") and not _NO_BLOCK.search(text):
         return _block(text, indent)
-    return f" {_line(text)}\n"
+    plain = len(text) <= LONGEST_LINE and _PLAIN_LINE.fullmatch(text) and text.lower() not in _WORDS
+    return f" {text if plain else _line(text)}\n"
 
 
 def _block(text: str, indent: int) -> str:

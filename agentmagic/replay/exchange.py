@@ -20,11 +20,7 @@ SAME = "same"
 
 def blanked(value: Any) -> Any:
     """Return a value of ours, or JSON data, as plain JSON data without secrets."""
-    return to_json(value, _blank)
-
-
-def _blank(value: Any) -> Any:
-    return redact(value) if isinstance(value, str) else value
+    return to_json(value, lambda inner: redact(inner) if isinstance(inner, str) else inner)
 
 
 def short_digest(text: str | bytes) -> str:
@@ -134,7 +130,7 @@ class Chain:
 
     def listed(self, sources: Sequence[Json]) -> list[Json] | str:
         """Take in the list of tools of a turn, and return how it is written."""
-        same = bool(sources) and list(sources) == self._sources
+        same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
 

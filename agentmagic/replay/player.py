@@ -1,7 +1,6 @@
 """Plays one turn back: each request is compared with the recorded one, then its answer comes from the tape."""
 
 import asyncio
-import re
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -18,23 +17,21 @@ from agentmagic.events import (
     Deny,
     Event,
     Intent,
-    PartDelta,
-    PartFinished,
-    PartStarted,
     QuestionAsked,
     Reply,
     StepFinished,
     ToolFinished,
     TurnFinished,
 )
-from agentmagic.messages import ToolCall, ToolResult, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
+from agentmagic.messages import ToolCall, ToolResult
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import put_back
 from agentmagic.replay.cassette import Cassette, Take
+from agentmagic.replay.chunks import played, unrolled, usage_of
 from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import Json, blanked, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
-from agentmagic.replay.recorder import DIGEST, WORD, Place, place_of, spellings
+from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import ToolContext
@@ -67,7 +64,6 @@ class Player:
         self.take = take
         self.timed = timed
         self.cassette = cassette
-        self._records = RequestRecords()
         self.asked: list[Json] = []
         self._answers: dict[int, Json] = {}
         self._waits: dict[int, float] = {}
@@ -130,25 +126,12 @@ class Player:
                 raise CassetteError(self.broken_off)
             there = f"{len(self.asked)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
-        return self._play(left[0]), self._differences(left[0], asked)
+        recorded = next(record for document, record in records(self.cassette, self.take) if document is left[0])
+        return self._play(left[0]), compare(recorded, asked)
 
     def _play(self, request: Json) -> Json:
         self._played.add(request["request"])
         return request
-
-    def _differences(self, request: Json, asked: RequestRecord) -> tuple[Difference, ...]:
-        chain = self.cassette.chain_before(self.take)
-        for document, whole in self.cassette.requests(self.take, chain):
-            if document is request:
-                try:
-                    recorded = request_of(whole, self.cassette.restore)
-                except (ValueError, KeyError, TypeError) as error:
-                    message = f"{self.cassette.path.name}: request {request['request']} of {self.take.prompt!r:.60} "
-                    raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
-                record = self._records(recorded, str(self.take.head.get("model", "")))
-                values = tuple(map(record_line, self.take.head.get("values", ())))
-                return compare(replace(record, values=values), asked)
-        return ()
 
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
         """Return the documents before a request, each with what it stands for in whole."""
@@ -181,47 +164,19 @@ class Player:
                 await self.stop()
             raise CassetteError(self.broken_off)
         try:
-            played = list(self._decoded(answer))
-            pauses = [int(word) / 1000 for word in _words(answer.get("ms", "")) if self.timed]
+            events = list(played(answer, self.cassette.restore))
+            pauses = [int(word) / 1000 for word in unrolled(answer.get("ms", "")) if self.timed]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
-        for event, pause in zip(played, chain(pauses, repeat(0)), strict=False):
+        for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
             await asyncio.sleep(pause)  # lets a cancel in
             yield event
         if "error" in answer:
             raise self._error(answer["error"], self._waits.get(number))
         if "stopped" in answer:
             await self.stop()
-
-    def _decoded(self, answer: Json) -> Iterator[ModelEvent]:
-        parts = [from_json(self.cassette.restore(part)) for part in answer["parts"]]
-        texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
-        flow = list(_words(answer["chunks"]))
-        lengths = _lengths(flow)
-        for place, data in enumerate(answer["parts"]):
-            if not texts[place] and place in lengths:
-                found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
-                texts[place] = found[0]  # IndexError: the text was edited, and its chunks were not
-        heard, current = [0] * len(parts), 0
-        for word in flow:
-            if word[0] in "+-@":
-                current = int(word[1:])
-                part = parts[current]
-                if word[0] == "+":
-                    kind = answer["parts"][current]["type"]
-                    yield PartStarted(current, kind, part.name if isinstance(part, ToolCall) else "")
-                elif word[0] == "-":
-                    yield PartFinished(current, part)
-                continue
-            text, start = texts[current], heard[current]
-            end = start + (len((WORD.match(text, start) or [""])[0]) if word == "w" else int(word))
-            heard[current] = end
-            yield PartDelta(current, text[start:end])
-        if "usage" in answer:
-            end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True))
-            yield ModelFinished(_usage(answer["usage"]), *end)
 
     def _error(self, data: Mapping[str, Any], wait: float | None) -> ProviderError:
         kind: Any = getattr(errors, data["kind"], None)
@@ -230,7 +185,7 @@ class Player:
         error.status = data.get("status")
         error.retry_after = data.get("retry_after") if wait is None else wait
         error.retryable = data.get("retryable", False)
-        error.usage = _usage(data["usage"]) if "usage" in data else None
+        error.usage = usage_of(data["usage"]) if "usage" in data else None
         return error
 
     async def stop(self) -> None:
@@ -249,12 +204,13 @@ class Player:
     def sources(self) -> list[Json]:
         """The sources of tools, as they were listed."""
         listed = [whole["sources"] for document, whole in self.before(None) if "sources" in document]
-        return listed[0] if listed else []
+        return listed[-1] if listed else []
 
     @property
     def chosen(self) -> list[str] | None:
         """The names of the tools that the model took, None if it took all."""
-        return next((document.get("chosen") for document in self.take.documents if "sources" in document), None)
+        listed = [document for document in self.take.documents if "sources" in document]
+        return listed[-1].get("chosen") if listed else None
 
     @property
     def called(self) -> list[str]:
@@ -358,6 +314,19 @@ class Player:
                 return event
 
 
+def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
+    """Yield each request of a take with its record. Raises CassetteError for one that cannot be read."""
+    made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
+    for document, whole in cassette.requests(take, cassette.chain_before(take)):
+        if "request" in document:
+            try:
+                request = request_of(whole, cassette.restore)
+            except (ValueError, KeyError, TypeError) as error:
+                message = f"{cassette.path.name}: request {document['request']} of {take.prompt!r:.60} "
+                raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
+            yield document, replace(made(request, str(take.head.get("model", ""))), values=values)
+
+
 class CassetteModel:
     """Answers from a recording: requests that it has, from any model that was recorded."""
 
@@ -442,33 +411,3 @@ def mismatch(
 
 def _brief(error: Exception) -> str:
     return one_line(said(error), 120).rstrip(".")
-
-
-def _usage(counts: Sequence[Any]) -> Usage:
-    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0)[len(counts) :]]
-    given, cached, output, reasoning, cost = whole
-    return Usage(given, cached, output, reasoning, 0, cost)
-
-
-def _words(line: str) -> Iterator[str]:
-    """Yield each word of a line of runs."""
-    for word in str(line).split():
-        found = re.fullmatch(r"([+@-]\d{1,6}|w|\d{1,9})(?:\*(\d{1,6}))?", word)
-        if found is None:
-            message = f"{word!r} is no chunk"
-            raise ValueError(message)
-        yield from [found[1]] * int(found[2] or 1)
-
-
-def _lengths(flow: Sequence[str]) -> dict[int, int]:
-    """Return how long the pieces of each part are together; -1 if that is not told."""
-    lengths: dict[int, int] = {}
-    current = 0
-    for word in flow:
-        if word[0] in "+-@":
-            current = int(word[1:])
-        elif word == "w" or lengths.get(current) == -1:
-            lengths[current] = -1
-        else:
-            lengths[current] = lengths.get(current, 0) + int(word)
-    return lengths

@@ -1,17 +1,13 @@
 """Records one turn: what its model is sent and answers, its tools and their results, its user."""
 
-import json
 import re
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
+from pathlib import Path, PurePath
 from typing import Any, cast
 
-from agentmagic import errors
-from agentmagic.errors import ProviderError, said
 from agentmagic.events import (
     ApprovalAsked,
     Approve,
@@ -19,9 +15,7 @@ from agentmagic.events import (
     Event,
     InnerCall,
     Intent,
-    PartDelta,
     PartFinished,
-    PartStarted,
     QuestionAsked,
     Reply,
     StepFinished,
@@ -31,24 +25,19 @@ from agentmagic.events import (
     ToolStarted,
     TurnFinished,
 )
-from agentmagic.messages import Part, ToolCall, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished, Request
+from agentmagic.messages import ToolCall
+from agentmagic.providers.base import Request
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.exchange import Chain, Encoder, Json, blanked, definition
 from agentmagic.secrets import redact
 from agentmagic.tools.base import Tool
 
-WORD = re.compile(r"\S+\s*|\s+")
-"""How most streams are cut: such a piece is written as "w"."""
-
-
-DIGITS = 4
+DIGITS = 3
 """Digits of seconds behind the point."""
-
-
 DIGEST = 12
 """Hexadecimal digits of the digest of a request."""
 
+_FILE = re.compile(r'File "([^"\n]+)"')
 
 Place = tuple[int, ...]
 """Where a call stands: its step and its place in the model's message; its number behind that if a tool made it."""
@@ -97,6 +86,7 @@ class TurnRecorder:
         self._chain = chain
         self._encoder = Encoder(cassette.keep_bytes)
         self._requests = 0
+        self._listed = False
         self._asides = defaultdict[str, list[Any]](list)
         self._ended: set[str] = set()
         self._seconds: list[float] = []
@@ -108,8 +98,9 @@ class TurnRecorder:
             self._requests += "request" in document
 
     def tools(self, sources: Sequence[Json], chosen: Sequence[str] | None) -> None:
-        """Write the tools of the turn."""
-        if sources:
+        """Write the tools of the turn, once."""
+        if not self._listed:
+            self._listed = True
             few = {} if chosen is None else {"chosen": list(chosen)}
             self._write({"sources": self._chain.listed(sources), **few})
 
@@ -158,7 +149,8 @@ class TurnRecorder:
                 event = replace(event, seconds=round(event.seconds, DIGITS))
                 self._seconds.append(event.seconds)
             case ToolFinished():
-                event = replace(event, seconds=round(event.seconds, DIGITS))
+                trace = _FILE.sub(_shorter_path, event.traceback)
+                event = replace(event, seconds=round(event.seconds, DIGITS), traceback=trace)
                 self._result(event, calls)
             case TurnFinished(result=result):
                 result = replace(result, seconds=round(result.seconds, DIGITS))
@@ -225,6 +217,18 @@ class TurnRecorder:
         self._cassette.append(self._take, document)
 
 
+def _shorter_path(found: re.Match[str]) -> str:
+    """Return a path in a traceback without what is of this machine alone: the folder of a package, or all folders."""
+    with suppress(OSError, RuntimeError):  # the name of a user, or the current folder, may be none
+        path = Path(found[1]).expanduser()
+        if not path.is_absolute():
+            return found[0]
+        if path.is_relative_to(Path.cwd()):
+            return f'File "{path.relative_to(Path.cwd()).as_posix()}"'
+    installed = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", found[1])
+    return f'File ".../{installed[1] if installed else PurePath(found[1]).name}"'
+
+
 def _named(place: Place) -> Json:
     step, *call = place
     return {"step": step, "call": call if len(call) > 1 else call[0]}
@@ -244,140 +248,3 @@ def source_of(tools: Sequence[Tool], problems: Sequence[str], *, local: bool) ->
     for name, usual in (("parallel", True), ("ask", False), ("code", False)):
         source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
     return {name: value for name, value in source.items() if value}
-
-
-# -- an answer ---------------------------------------------------------------------------------------
-
-
-class Answer:
-    """The answer to one request, heard event by event."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._flow: list[tuple[str, int, str]] = []
-        self._ticks: list[int] = []
-        self._last = time.monotonic()
-        self._parts: dict[int, Json] = {}
-        self._pieces: dict[int, list[str]] = {}
-        self._end: Json = {}
-
-    def feed(self, event: ModelEvent) -> None:
-        """Take an event of the model in."""
-        now = time.monotonic()
-        self._ticks.append(round((now - self._last) * 1000))
-        self._last = now
-        match event:
-            case PartStarted(index=index, kind=kind):
-                self._flow.append(("+", index, ""))
-                self._pieces[index] = []
-                call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
-                self._parts[index] = call if kind == "tool_call" else {"type": kind, "text": ""}
-            case PartDelta(index=index, text=text):
-                self._flow.append(("", index, text))
-                self._pieces.setdefault(index, []).append(text)
-            case PartFinished(index=index, part=part):
-                self._flow.append(("-", index, ""))
-                self._parts[index] = _part(part)
-            case ModelFinished():
-                self._end = {"usage": usage_list(event.usage), "reason": event.reason}
-                self._end |= {"cut": True} if event.cut else {}
-                self._end |= {} if event.once else {"once": False}
-
-    def fail(self, error: BaseException, name: str) -> None:
-        """Take in that the model failed, or that the turn was stopped."""
-        if not isinstance(error, Exception):
-            self._end["stopped"] = True
-            return
-        known = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
-        kind = type(error).__name__ if known else "ProviderError"
-        words = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
-        failure: Json = {"kind": kind, "text": redact(words)}
-        for field in ("status", "retry_after", "retryable"):
-            if (value := getattr(error, field, None)) is not None:
-                failure[field] = value
-        if (usage := getattr(error, "usage", None)) is not None:
-            failure["usage"] = usage_list(usage)
-        self._end["error"] = failure
-
-    def document(self) -> Json:
-        """Return the document of the answer."""
-        places = {index: place for place, index in enumerate(dict.fromkeys(index for _, index, _ in self._flow))}
-        joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
-        finished = {index for mark, index, _ in self._flow if mark == "-"}
-        for index in self._parts.keys() - finished:
-            field = "arguments" if self._parts[index]["type"] == "tool_call" else "text"
-            self._parts[index][field] = {} if field == "arguments" else redact(joined.get(index, ""))
-        parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
-        written = {
-            str(places[i]): redact(text)
-            for i, text in joined.items()
-            if text and redact(text) not in spellings(self._parts[i])
-        }
-        calls = {index for index, part in self._parts.items() if part["type"] == "tool_call"}
-        flow = list(_flow(self._flow, places, joined, calls))
-        times = _runs(map(str, self._ticks)) if any(self._ticks) else ""
-        return {
-            "answer": self._number,
-            "parts": parts,
-            **({"written": written} if written else {}),
-            **{name: value for name, value in self._end.items() if value != ""},
-            **({"ms": times} if times else {}),
-            "chunks": _runs(flow),
-        }
-
-
-def _part(part: Part) -> Json:
-    return blanked(part)
-
-
-def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return how the deltas of a part may spell it, which need not be written then."""
-    if part["type"] != "tool_call":
-        return [part.get("text", "")]
-    arguments = part["arguments"]
-    return [
-        json.dumps(arguments),
-        json.dumps(arguments, separators=(",", ":")),
-        json.dumps(arguments, ensure_ascii=False),
-        json.dumps(arguments, ensure_ascii=False, separators=(",", ":")),
-    ]
-
-
-def usage_list(usage: Usage) -> list[Any]:
-    """Return the counts of a usage: input, cached, output and reasoning tokens, and the cost; zeros at the end go."""
-    counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
-    while counts and counts[-1] == 0:
-        counts.pop()
-    return counts
-
-
-def _flow(
-    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: AbstractSet[int]
-) -> Iterator[str]:
-    """Yield a word for each event: where a part begins and ends, and how long each piece of it is."""
-    heard = dict.fromkeys(places, 0)
-    blanks = {index for index, text in joined.items() if redact(text) != text}
-    current = -1
-    for mark, index, text in flow:
-        if mark:
-            yield f"{mark}{places[index]}"
-            current = index if mark == "+" else -1
-            continue
-        if current != index:
-            yield f"@{places[index]}"
-            current = index
-        if index in blanks:  # the pieces are not those of the blanked text: it comes as one
-            if not heard[index]:
-                yield str(len(redact(joined[index])))
-            heard[index] += len(text)
-            continue
-        whole = joined[index]
-        word = None if index in calls else WORD.match(whole, heard[index])
-        yield "w" if word and text == word[0] else str(len(text))
-        heard[index] += len(text)
-
-
-def _runs(words: Iterable[str]) -> str:
-    """Return words on one line; the same word several times in a row is written once, with their number."""
-    runs = ((word, sum(1 for _ in group)) for word, group in groupby(words))
-    return " ".join(word if count == 1 else f"{word}*{count}" for word, count in runs)

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, cast
 
 from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
-from agentmagic.replay.comparison import RequestRecord, RequestRecords, compare, record_line
-from agentmagic.replay.exchange import Json, request_of
-from agentmagic.replay.recorder import DIGEST, spellings
+from agentmagic.replay.comparison import compare
+from agentmagic.replay.exchange import Json
+from agentmagic.replay.player import records
+from agentmagic.replay.recorder import DIGEST
 from agentmagic.secrets import redact
 from agentmagic.text import one_line, shown
 
@@ -77,7 +78,7 @@ def differences(old: Cassette, new: Cassette) -> Iterator[str]:
 
 
 def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterator[str]:
-    pairs = zip_longest(records(old, before), records(new, after))
+    pairs = zip_longest(*(map(itemgetter(1), records(*one)) for one in ((old, before), (new, after))))
     for number, (one, other) in enumerate(pairs, 1):
         if one is None or other is None:
             yield f"request {number}: only in the {'second' if one is None else 'first'}"
@@ -92,26 +93,12 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
             yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
 
 
-def records(cassette: Cassette, take: Take) -> Iterator[RequestRecord]:
-    """Yield the record of each request of a take. Raises CassetteError for one that cannot be read."""
-    made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
-    for document, whole in cassette.requests(take, cassette.chain_before(take)):
-        if "request" in document:
-            try:
-                request = request_of(whole, cassette.restore)
-            except (ValueError, KeyError, TypeError) as error:
-                message = f"{cassette.path.name}, {take.prompt!r:.60}, request {document['request']}: {error}"
-                raise CassetteError(message) from None
-            yield replace(made(request, str(take.head.get("model", ""))), values=values)
-
-
 def problems(cassette: Cassette) -> Iterator[str]:
     """Yield what is wrong with a cassette, one sentence each: documents that were edited, cut off, or hold secrets."""
     for number, take in enumerate(cassette.takes, 1):
         where = f"Turn {number}, {take.prompt!r:.60}"
         try:
-            asked = [document for document in take.documents if "request" in document]
-            for document, record in zip(asked, records(cassette, take), strict=True):
+            for document, record in records(cassette, take):
                 if document["digest"] != record.digest[:DIGEST]:
                     request = document["request"]
                     yield f"{where}: request {request} is not what was sent. Undo the edit, or record it again."
@@ -138,20 +125,14 @@ def scrub(cassette: Cassette) -> int:
         for document, before in zip(clean, take.documents, strict=True):
             if document != before and "answer" in document:
                 document.pop("written", None)
-                document["chunks"] = _in_one_piece(document["parts"])
+                document.pop("chunks", None)
         take.replace(clean)
     for take in cassette.takes if changed else ():
-        asked = (document for document in take.documents if "request" in document)
-        for document, record in zip(asked, list(records(cassette, take)), strict=True):
+        for document, record in list(records(cassette, take)):
             document["digest"] = record.digest[:DIGEST]
     if changed:
         cassette.save()
     return changed
-
-
-def _in_one_piece(parts: Sequence[Json]) -> str:
-    """Return the chunks of an answer whose pieces are not known any more."""
-    return " ".join(f"+{place} {len(spellings(part)[0])} -{place}" for place, part in enumerate(parts))
 
 
 def _clean(value: Any) -> Any:

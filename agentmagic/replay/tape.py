@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.approval.approvals import Ask
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
 from agentmagic.events import ApprovalAsked, Event, Intent, Notice, PromptValue, QuestionAsked, TurnFinished
+from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.messages import Message, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.base import (
     Advising,
@@ -27,10 +29,11 @@ from agentmagic.providers.base import (
 from agentmagic.providers.registry import address_of, priced
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
-from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords
+from agentmagic.replay.chunks import Answer
+from agentmagic.replay.comparison import ABSENT, Difference
 from agentmagic.replay.exchange import Json, blanked, tool_def
 from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
-from agentmagic.replay.recorder import DIGEST, Answer, Calls, TurnRecorder, source_of
+from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder, source_of
 from agentmagic.serialization import from_json
 from agentmagic.tools.base import Choosing, Local, ServersUnreachable, Tool, ToolContext, Toolset, list_source
 from agentmagic.tools.notebook.proposals import FATES, is_told
@@ -65,6 +68,7 @@ class TurnTape:
         self.frozen = deck.playing in ("replay", "replay-tools", "auto") and player is not None
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
+        self.taped: dict[int, Tool] = {}  # by the id of the tool
         self.chosen: Sequence[str] | None = None
         self._make_recorder = recorder
         self._real = real
@@ -73,7 +77,6 @@ class TurnTape:
         self._values = values
         self._notices = deque[Notice]() if notices is None else notices
         self._told = False
-        self._records = RequestRecords()
         self._numbers = count(1)
         self._model: Model | None = None
         if player is None and recorder is not None:
@@ -115,7 +118,7 @@ class TurnTape:
         """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None or self.deck.playing == "replay-tools":
             return None
-        prompt, asked = self.prompt, self._records(request, self.name, self._values)
+        prompt, asked = self.prompt, self.deck.records(request, self.name, self._values)
         found, differences = self.player.find(asked, number)
         causes = [one.cause for one in differences if one.cause != COSMETIC]
         cause = causes[0] if causes else COSMETIC if differences else "same"
@@ -151,10 +154,8 @@ class TurnTape:
     async def _recorded(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
-        if self.sources:
-            recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen)
-            self.sources = {}
-        answer = Answer(recorder.request(request, self._records(request, self.name, self._values).digest[:DIGEST]))
+        recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen)
+        answer = Answer(recorder.request(request, self.deck.records(request, self.name, self._values).digest[:DIGEST]))
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
@@ -275,6 +276,17 @@ class TurnTape:
             self._notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
+    async def play(self, turn: TurnContext, channel: Channel) -> Outcome:
+        """Run the turn: its events are heard, its user is asked, and it fails if a part of the recording is left."""
+        if self.player is not None and (task := asyncio.current_task()) is not None:
+            self.player.halt = task.cancel
+        outcome = await run_turn(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
+        if whole and (error := self.left_over()) is not None:
+            error.result = outcome.result
+            outcome = replace(outcome, error=error)
+        return outcome
+
     def left_over(self) -> ReplayMismatch | None:
         """Return what is wrong if requests of the recording were not asked."""
         player = self.player
@@ -355,15 +367,12 @@ class TapedTools:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises ServersUnreachable if some were or are missing."""
-        if self._recorded is None:
+        listed = self._recorded
+        if listed is None:
             tools, problems = await list_source(self._source)
+            listed = source_of(tools, problems, local=isinstance(self._source, Local))
         else:
-            tools, problems = _recorded_tools(self._recorded), self._recorded.get("problems", ())
-        listed = (
-            source_of(tools, problems, local=isinstance(self._source, Local))
-            if self._recorded is None
-            else self._recorded
-        )
+            tools, problems = _recorded_tools(listed), listed.get("problems", ())
         self._tape.sources[self._number] = listed
         taped = [self._taped(tool) for tool in tools]
         if problems:
@@ -374,7 +383,8 @@ class TapedTools:
         async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
             return await self._tape.call(tool, self._source, call, context)
 
-        return replace(tool, invoke=invoke)
+        # A tool that two sources offer, the notebook and its agent for example, stays one.
+        return self._tape.taped.setdefault(id(tool), replace(tool, invoke=invoke))
 
     async def aclose(self) -> None:
         """Do nothing: the session closes the source."""

@@ -83,18 +83,8 @@ class UserLoop:
         value.add_done_callback(look_at)
         tasks: list[asyncio.Task[Future[T]]] = []
 
-        async def work() -> Future[T]:
-            outcome: Future[T] = Future()
-            try:
-                outcome.set_result(await function())
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # noqa: BLE001  (SystemExit would end the loop)
-                outcome.set_exception(error)
-            return outcome
-
         def start() -> None:
-            task = loop.create_task(work())
+            task = loop.create_task(_outcome(function))
             tasks.append(task)
             self._names[task] = name
             task.add_done_callback(finish)
@@ -167,6 +157,18 @@ BLOCKS = (
 )
 
 
+async def _outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
+    """Await what a function returns. An exception is part of the outcome: SystemExit would end the loop."""
+    outcome: Future[T] = Future()
+    try:
+        outcome.set_result(await function())
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001  (see above)
+        outcome.set_exception(error)
+    return outcome
+
+
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped, then cancel what is left on it and close it."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -204,7 +206,7 @@ class Engine:
 
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine and note the caller's event loop, for tools with `@tool(loop="caller")`."""
-        token = caller.set(this_caller())
+        token = caller.set(Caller(running_loop(), threading.current_thread() is threading.main_thread()))
         try:
             return self.submit(coroutine)
         finally:
@@ -311,11 +313,6 @@ def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
     thread = threading.Thread(target=contextvars.copy_context().run, args=(function,), name=name, daemon=True)
     thread.start()
     return thread
-
-
-def this_caller() -> Caller:
-    """Return this thread as a caller."""
-    return Caller(running_loop(), threading.current_thread() is threading.main_thread())
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -64,7 +64,7 @@ class Person(Protocol):
     """The user at the keyboard of the notebook. The methods are called in the main thread."""
 
     def attended(self) -> bool:
-        """Whether the user can type an answer in the running cell."""
+        """Return whether the user can type an answer in the running cell."""
         ...
 
     def ask(self, question: str) -> str:
@@ -80,11 +80,11 @@ class Capture(Protocol):
     """Takes what the main thread prints, displays and plots from `start` to `stop`; it may be started again."""
 
     def start(self) -> None:
-        """Take it from now on."""
+        """Take the output from now on."""
         ...
 
     def stop(self) -> None:
-        """Leave it to the cell again."""
+        """Leave the output to the cell again."""
         ...
 
     def draw(self) -> None:
@@ -145,7 +145,7 @@ class MainThread:
         self._wake = wake
 
     def leave(self, error: BaseException) -> None:
-        """Leave an exception in which `%tb` and `%debug` of a notebook look for the last one."""
+        """Make an exception the last one of the notebook, which `%tb` and `%debug` show."""
         if self.holds_tools:
             sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
@@ -213,7 +213,7 @@ class MainThread:
         The first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
         KeyboardInterrupt here. Calls may be nested, since a job may serve.
         """
-        done.add_done_callback(self._notice)
+        done.add_done_callback(lambda _: self._notify())
         outer, self._interrupts = self._interrupts, on_interrupt
         restore = self._catch_interrupts()
         try:
@@ -272,7 +272,7 @@ class MainThread:
 
     @contextmanager
     def captured(self, on_line: Callable[[str], None]) -> Generator[Capture | None]:
-        """Take what a tool prints, displays and plots within; nothing, with None, in another thread or in a script."""
+        """Capture what a tool prints, displays and plots in the block; yield None in another thread or in a script."""
         if self.capture is None or threading.current_thread() is not threading.main_thread():
             yield None
             return
@@ -304,7 +304,7 @@ class MainThread:
                 outer.start()
             self._capturing = outer
 
-    def _notice(self, _done: "Future[Any]") -> None:
+    def _notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -339,6 +339,5 @@ class MainThread:
         if in_job or (first is None and not self.serving):
             raise KeyboardInterrupt
         if first is None or (job is not None and job.serves):
-            with self._changed:
-                self._stopped = True
-                self._changed.notify_all()
+            self._stopped = True
+            self._notify()

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def being_cancelled() -> bool:
-    """Whether the running task was asked to end, by a cancel or by a deadline."""
+    """Return whether the running task was asked to end, by a cancel or by a deadline."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

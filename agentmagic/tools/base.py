@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from traceback import TracebackException
 from types import FrameType, TracebackType
-from typing import Any, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, get_args, runtime_checkable
 
 from agentmagic import json_schema
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, UsageError, said
@@ -32,6 +32,8 @@ from agentmagic.runtime.main_thread import Capture, Output
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 from agentmagic.text import cut_middle
+
+T = TypeVar("T")
 
 TIMEOUT = 60.0
 """Seconds that a call may take by default."""
@@ -138,30 +140,25 @@ class ToolContext:
 
     def overheard(self, hear: Callable[..., None]) -> None:
         """Have a function called with what the tool reports and asks from now on, its kind first."""
-        progress, tell, propose, ask, complete = self._progress, self.tell, self.propose, self._ask, self._complete
 
-        def heard_progress(call_id: str, done: float, total: float | None, words: str) -> None:
-            hear("progress", done, total, words)
-            progress(call_id, done, total, words)
+        def also(kind: str, function: Callable[..., T]) -> Callable[..., T]:
+            def heard(*given: Any) -> T:
+                hear(kind, *given)
+                return function(*given)
 
-        def heard_tell(words: str) -> None:
-            hear("tell", words)
-            tell(words)
+            return heard
 
-        def heard_propose(proposed: CellProposed) -> None:
-            hear("propose", proposed)
-            propose(proposed)
+        report = self._progress
 
-        async def heard_ask(question: str) -> str:
-            hear("ask", question)
-            return await ask(question)
+        def heard_progress(call_id: str, *reached: Any) -> None:
+            hear("progress", *reached)
+            report(call_id, *reached)
 
-        async def heard_complete(messages: Sequence[Message], instructions: str, max_tokens: int) -> Completion:
-            hear("complete", list(messages), instructions, max_tokens)
-            return await cast("Complete", complete)(messages, instructions, max_tokens)
-
-        self._progress, self.tell, self.propose, self._ask = heard_progress, heard_tell, heard_propose, heard_ask
-        self._complete = heard_complete if complete is not None else None
+        self._progress = heard_progress
+        self.tell = also("tell", self.tell)
+        self.propose = also("propose", self.propose)
+        self._ask = also("ask", self._ask)
+        self._complete = self._complete and also("complete", self._complete)
 
     async def ask(self, question: str) -> str:
         """Ask the user a question and return the answer; the time limits of call and turn are paused meanwhile.
@@ -178,7 +175,7 @@ class ToolContext:
         """
         if self._complete is None:
             raise ToolError("There is no model here to answer.")
-        return await self._complete(messages, instructions, max_tokens)
+        return await self._complete(list(messages), instructions, max_tokens)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call another tool of the turn, under the same permissions, and return what it returned.

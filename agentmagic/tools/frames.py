@@ -10,7 +10,7 @@ from datetime import date, time, timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
-from agentmagic.text import one_line
+from agentmagic.text import counted, one_line
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -115,11 +115,6 @@ def array(value: Any, write: WriteCell) -> str:
     else:
         corner = np.array2string(value, threshold=4 * CORNER**2, edgeitems=CORNER)
     return f"{size(value)}{spread}\n{corner}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with a noun: "1 row", "2,000 rows"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _packages(value: Any) -> set[str]:

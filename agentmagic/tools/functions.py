@@ -170,11 +170,10 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
     parameters, missing = json_schema.with_names(signature, names)
     if missing is not None:
         kinds = json_schema.any_of(signature.by_name[missing])
-        message = (
+        raise UsageError(
             f"{definition.name} is left out of this turn: its {missing} is {kinds}, and no variable is one. "
             f"Bind one in a cell, {missing} = ..., and ask again."
         )
-        raise UsageError(message)
     return replace(definition, parameters=parameters)
 
 
@@ -267,8 +266,7 @@ class _BlockingContext(_RemoteContext):
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
                 raise KeyboardInterrupt from None  # an `except Exception` of the function must not go on
-            message = "The turn is over."
-            raise ToolError(message) from None
+            raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
 

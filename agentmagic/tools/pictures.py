@@ -143,8 +143,11 @@ def _encoded(data: Any, name: str) -> Media:
     mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
     image = image if image.mode == mode else image.convert(mode)
     if (scale := EDGE / max(image.size)) < 1:
+        size = [max(round(side * scale), 1) for side in image.size]
+        # PIL would resize an image with transparency without reducing it first, unless its colours are premultiplied.
+        image = image.convert("RGBa") if mode == "RGBA" else image
         # Not `thumbnail`, which changes the image: one of the user would have to be copied first.
-        image = image.resize([max(round(side * scale), 1) for side in image.size], reducing_gap=1.1)
+        image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.1).convert(mode)
     is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
     buffer = io.BytesIO()
     if is_photograph:

@@ -19,7 +19,7 @@ from typing import Any, cast, is_typeddict
 from agentmagic.errors import ToolError
 from agentmagic.messages import Content, Media, Resource, Text
 from agentmagic.runtime.main_thread import Output
-from agentmagic.text import cut
+from agentmagic.text import counted, cut
 from agentmagic.tools import frames, reprs
 
 RESULT_ROWS = 50
@@ -127,7 +127,7 @@ def summary(value: Any) -> str:
     if inspect.isroutine(value):
         return f"function {getattr(value, '__name__', '')}".rstrip()
     if kind in (str, bytes, bytearray):
-        return f"{kind.__name__}, {frames.counted(len(value), 'character' if kind is str else 'byte')}"
+        return f"{kind.__name__}, {counted(len(value), 'character' if kind is str else 'byte')}"
     if kind in reprs.CONTAINERS:
         return f"{kind.__name__} of {len(value):,}"
     return kind.__name__

@@ -24,7 +24,7 @@ from agentmagic.providers.registry import answerer, default_model, usable_models
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session, TurnOptions
-from agentmagic.text import cut, shown
+from agentmagic.text import counted, cut, shown
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
@@ -103,7 +103,7 @@ class Chat:
         for group in self._groups():
             if group not in self._known:
                 self._known.add(group)
-                group.listen(self._refresh_soon)
+                group.listen(lambda _: void(engine().loop.call_soon_threadsafe(self.refresh)))
         self.view.tell(self._state())
 
     def act(self, action: page.Action) -> None:
@@ -148,7 +148,7 @@ class Chat:
         """Return what stands in the output of a session that is saved, whose turns are not saved there once more."""
         if (path := self.session.path) is None:
             return ""
-        name, turns = self._notebook.name_of(self.session), commands.count_turns(len(self.session.turns))
+        name, turns = self._notebook.name_of(self.session), counted(len(self.session.turns), "turn")
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
@@ -159,17 +159,13 @@ class Chat:
         self.refresh()
         self._html.update()
 
-    def _refresh_soon(self, _: None) -> None:
-        engine().loop.call_soon_threadsafe(self.refresh)
-
     # -- the state around the conversation -------------------------------------------------------
 
     async def _look(self) -> None:
         # Looking for keys may ask the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(lambda: (usable_models(), default_model()))
-        chosen = self.session.agent.model
         self._models = {name: name for name in usable} | self._models
-        if chosen is not None:
+        if (chosen := self.session.agent.model) is not None:
             self._models[_name(chosen)] = chosen
         self._around |= await engine().in_pool(partial(self._look_around, self._model))
         self.refresh()
@@ -312,8 +308,9 @@ class Chat:
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
         if self.session.running or self._queue.note:
-            message = "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
-            raise UsageError(message)
+            raise UsageError(
+                "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
+            )
         session = await self._aside(find)
         if session is not self.session:
             self._leave()
@@ -402,8 +399,7 @@ class Chat:
         return run
 
     async def _fork(self, turns: int) -> str:
-        fork = self._in_cell(partial(self._notebook.fork, self.session, turns))
-        name = await engine().run_user(fork)
+        name = await engine().run_user(self._in_cell(partial(self._notebook.fork, self.session, turns)))
         return f"{name} begins with the turns up to this one: {name}.chat() opens its panel, %%agent {name} asks it."
 
     def _export(self, suffix: str) -> str:
@@ -414,16 +410,16 @@ class Chat:
 
     def _choose(self, name: str) -> None:
         if name not in self._models and name.partition(":")[0] in OF_FILES:
-            message = f"{name} is none of the models offered here. Choose it in a cell, with %agent models {name}."
-            raise UsageError(message)
+            raise UsageError(
+                f"{name} is none of the models offered here. Choose it in a cell, with %agent models {name}."
+            )
         commands.choose_model(self.session, self._models.get(name, name))
         self.look()
 
     async def _do_with_server(self, action: ServerAction) -> None:
         holding = (group for group in self._groups() if any(one.name == action.server for one in group.servers))
         if (group := next(holding, None)) is None:
-            message = f"There is no server {action.server!r} any more."
-            raise UsageError(message)
+            raise UsageError(f"There is no server {action.server!r} any more.")
         match action:
             case page.ConnectServer():
                 await group.restart(action.server)

@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentmagic.errors import UsageError
+from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Content, Prompt
 from agentmagic.providers.base import Model
 from agentmagic.run import Run
 from agentmagic.session import Session, TurnOptions
+from agentmagic.text import counted
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
@@ -28,7 +29,11 @@ MOST_ATTACHED = 20
 def choose_model(session: Session, model: str | Model) -> None:
     """Use another model from the next turn on. Raises what `Session.model` raises, and then changes nothing."""
     agent = replace(session.agent, model=model)
-    session.model(agent)
+    try:
+        session.model(agent)
+    except MissingExtra:
+        if not session.deck.answers():  # in a replay only the name of the model matters
+            raise
     session.agent = agent
 
 
@@ -41,7 +46,7 @@ def export(session: Session, target: Path, functions: Sequence[Callable[..., Any
 
     missing, turns = missing_turn(session), session.turns
     export.save(turns, target, tools=(*session.agent.tools, *functions), overwrite=overwrite)
-    return f"Wrote {count_turns(len(turns))} to {relative_path(target)}.{missing}"
+    return f"Wrote {counted(len(turns), 'turn')} to {relative_path(target)}.{missing}"
 
 
 def missing_turn(session: Session) -> str:
@@ -49,17 +54,12 @@ def missing_turn(session: Session) -> str:
     return " The turn under way is not in it." if session.running else ""
 
 
-def count_turns(number: int) -> str:
-    """Return a number of turns in words."""
-    return f"{number} turn{'' if number == 1 else 's'}"
-
-
 def undone(session: Session, *, redo: bool = False) -> str:
     """Return what the last undo or redo of a session came to, in lines."""
     outcome = session.undone
     if outcome is None:
         return "There is nothing to redo." if redo else "There is no turn to undo."
-    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", count_turns(outcome.turns)
+    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", counted(outcome.turns, "turn")
     lines = [f"{'Back again' if redo else 'Forgotten'}: {prompt}" if prompt else f"Brought back {turns}."]
     if outcome.kind == "clear" and redo:
         lines = ["The conversation is forgotten again."]

@@ -174,9 +174,8 @@ class Inspection:
             if self.times and self.length:
                 left, share = bar.start / self.length, bar.seconds / self.length
                 colour = html.COLOURS["failed" if bar.failed else "done" if bar.depth else "running"]
-                drawn = element(
-                    "div", style=f"margin-left:{left:.1%};width:{max(share, 0.005):.1%};height:10px;background:{colour}"
-                )
+                box = f"margin-left:{left:.1%};width:{max(share, 0.005):.1%};height:10px;background:{colour}"
+                drawn = element("div", style=box)
                 cells.append(element("td", drawn, style="width:60%;min-width:160px;text-align:left"))
                 cells.append(element("td", words.duration(bar.seconds)))
             rows.append(element("tr", *cells))
@@ -186,7 +185,7 @@ class Inspection:
 def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
     whole = sum(one.tokens.values()) or 1
     shares = [(number / whole, _COLOURS[part], f"{part}: {number:,}") for part, number in one.tokens.items() if number]
-    summary = element("summary", element("b", one.title, style=html.NAME), " ", _tokens(one), style=html.SUMMARY)
+    summary = element("b", one.title, style=html.NAME) + " " + _tokens(one)
     sent = html.tree(JsonTree(one.sent_text, value=one.sent))
     if isinstance(one.sent, str):
         sent = element("pre", one.sent, style=html.PRE)
@@ -197,26 +196,20 @@ def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
         _folded("Response", one.received_note, received, is_open=is_open),
     ]
     body = element("div", *inside, style=html.BODY)
-    return element("details", summary, body, style=html.CARD, more=" open" if is_open else "")
+    return html.fold(summary, body, look=html.SUMMARY, style=html.CARD, is_open=is_open)
 
 
 def _folded(name: str, note: str, content: Markup | str, *, is_open: bool) -> Markup:
     said = element("p", element("small", note), style=f"margin:2px 0;{html.MUTED}") if note else ""
-    summary = element("summary", element("b", name), style="cursor:pointer")
-    return element("details", summary, said, content, style=html.HEADING, more=" open" if is_open else "")
+    return html.fold(element("b", name), said, content, style=html.HEADING, is_open=is_open)
 
 
 def _track(shares: Iterable[tuple[float, str, str]]) -> Markup:
     """Draw a bar of coloured shares of the whole; each has a title."""
-    drawn = [
-        Markup('<span title="{}" style="display:inline-block;height:10px;width:{:.2%};background:{}"></span>').format(
-            title, share, colour
-        )
-        for share, colour, title in shares
-    ]
-    return element(
-        "div", *drawn, style=f"border:1px solid {html.BORDER};line-height:0;overflow:hidden;margin:2px 0 6px"
-    )
+    part = Markup('<span title="{}" style="display:inline-block;height:10px;width:{:.2%};background:{}"></span>')
+    drawn = [part.format(title, share, colour) for share, colour, title in shares]
+    edge = f"border:1px solid {html.BORDER};line-height:0;overflow:hidden;margin:2px 0 6px"
+    return element("div", *drawn, style=edge)
 
 
 def _tokens(one: InspectedRequest) -> str:
@@ -258,23 +251,14 @@ def page_of(session: Session, number: int) -> dict[str, Any]:
         return {"turn": 0, "turns": turns, **nothing}
     found = inspect_turn(session, number or None)
     whole = found.length or 1.0
-    bars = [
-        {
-            **asdict(bar),
-            "start": bar.start / whole,
-            "share": bar.seconds / whole,
-            "time": words.duration(bar.seconds) if bar.seconds else "",
-        }
-        for bar in found.bars
-    ]
-    requests = [
-        {
-            **asdict(one),
-            "sent": cut(one.sent_text, LONGEST_SENT),
-            "received": cut("\n".join(one.received), LONGEST_SENT),
-        }
-        for one in found.requests
-    ]
+    bars: list[dict[str, Any]] = []
+    for bar in found.bars:
+        time = words.duration(bar.seconds) if bar.seconds else ""
+        bars.append({**asdict(bar), "start": bar.start / whole, "share": bar.seconds / whole, "time": time})
+    requests: list[dict[str, Any]] = []
+    for one in found.requests:
+        received = cut("\n".join(one.received), LONGEST_SENT)
+        requests.append({**asdict(one), "sent": cut(one.sent_text, LONGEST_SENT), "received": received})
     share = min(found.used / found.window, 1.0) if found.window else 0.0
     about = {"turn": found.number, "turns": turns, "heading": found.heading, "meter": found.meter, "share": share}
     return {**about, "bars": bars, "requests": requests, "note": found.note}
@@ -326,12 +310,9 @@ def _inspected(exchange: ModelExchange, model: str) -> InspectedRequest:
     http = exchange.http[-1] if exchange.http else None
     sent, sent_note = _sent(exchange, http, model)
     received, received_note = _received(exchange, http)
-    usage = exchange.finished.usage if exchange.finished else None
-    counted = (
-        f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
-        if usage and usage.input_tokens
-        else ""
-    )
+    counted = ""
+    if (finished := exchange.finished) and (usage := finished.usage).input_tokens:
+        counted = f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
     tries = f", try {len(exchange.http)}" if len(exchange.http) > 1 else ""
     title = f"{exchange.purpose or f'Step {exchange.step}'}{tries}"
     return InspectedRequest(title, tokens_by_part(exchange.request), counted, sent, sent_note, received, received_note)
@@ -354,12 +335,10 @@ def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tup
 
 def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple[str, ...], str]:
     parts = [part for _, part in sorted(exchange.parts.items())]
-    if http is None or not http.received:
-        lines = [json.dumps(_plain(_without_bytes(to_json(part))), ensure_ascii=False) for part in parts]
+    if http is None or not http.received or blanked(parts) != to_json(parts):
+        lines = tuple(_line(_without_bytes(to_json(part))) for part in parts)
         failed = f" It failed: {shown(redact(exchange.error))}" if exchange.error else ""
-        return tuple(lines), f"In agentmagic's own form.{failed}"
-    if blanked(parts) != to_json(parts):
-        return tuple(json.dumps(_plain(_without_bytes(to_json(part))), ensure_ascii=False) for part in parts), SPLIT
+        return lines, SPLIT if http and http.received else f"In agentmagic's own form.{failed}"
     cut_off = "" if http.whole else " Only its beginning is kept."
     return tuple(_chunks(b"".join(http.received))), f"Status {http.status}.{cut_off}"
 
@@ -367,7 +346,7 @@ def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple
 def _chunks(body: bytes) -> Iterator[str]:
     """Yield the JSON of a response, a line for each chunk; what is not JSON is one line as it came."""
     if (whole := _json(body)) is not None:
-        yield json.dumps(_plain(whole), ensure_ascii=False)
+        yield _line(whole)
         return
     lines = [line for line in body.splitlines() if line.strip() and not line.startswith((b"event:", b":", b"id:"))]
     half = MOST_CHUNKS // 2
@@ -379,11 +358,7 @@ def _chunks(body: bytes) -> Iterator[str]:
             continue
         text = line.removeprefix(b"data:").strip()
         data = _json(text)
-        yield (
-            json.dumps(_plain(data), ensure_ascii=False)
-            if data is not None
-            else _text(redact(text.decode("utf-8", "replace")))
-        )
+        yield _text(redact(text.decode("utf-8", "replace"))) if data is None else _line(data)
 
 
 def _json(text: bytes) -> Any:
@@ -407,6 +382,11 @@ def _without_bytes(data: Any) -> Any:
 def _plain(data: Any) -> Any:
     """Return JSON with secrets blanked, long texts cut and invisible characters made visible."""
     return in_json(blanked(data), _text)
+
+
+def _line(data: Any) -> str:
+    """Return JSON on one line, fit to be shown."""
+    return json.dumps(_plain(data), ensure_ascii=False)
 
 
 def _text(text: str) -> str:

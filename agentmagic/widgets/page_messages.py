@@ -28,8 +28,7 @@ def at_most(limit: int) -> AfterValidator:
 
     def check(text: str) -> str:
         if len(text) > limit:
-            message = f"longer than {limit} characters"
-            raise ValueError(message)
+            raise ValueError(f"longer than {limit} characters")
         return text
 
     return AfterValidator(check)
@@ -308,11 +307,9 @@ def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:
     try:
         arguments = json.loads(message.arguments)
     except (ValueError, RecursionError) as error:
-        text = f"The edited arguments are not JSON: {error}. Mend them and approve again."
-        raise UsageError(text) from None
+        raise UsageError(f"The edited arguments are not JSON: {error}. Mend them and approve again.") from None
     if not isinstance(arguments, dict):
-        text = 'The edited arguments are not a JSON object. Write them as {"name": value} and approve again.'
-        raise UsageError(text)
+        raise UsageError('The edited arguments are not a JSON object. Write them as {"name": value} and approve again.')
     return Approve(question.id, arguments=restored(arguments, question.call.arguments))
 
 

@@ -121,6 +121,8 @@ class Feed:
         self.transcript = Transcript()
         self._lock = self.transcript.lock  # one lock, so that a frame and the blocks that it was made of agree
         self._number = 0
+        self._followed = False
+        """Whether a view has been sent something, and follows."""
         self._sent: dict[int, _Sent] = {}
         self._state: dict[str, Any] = {}
         self._told: dict[str, Any] = {}
@@ -166,13 +168,17 @@ class Feed:
             if not ops and not state:
                 return None
             self._number += 1
+            self._followed = True
             frame: Message = {"n": self._number, "ops": ops}
             return frame | {"state": state} if state else frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
         """Answer a view that has seen all up to a number, or nothing (-1): with what every view needs to follow."""
         with self._lock:
+            followed, self._followed = self._followed, True
             frame = self.frame()
+            if not followed:  # the frame would have all that the snapshot has
+                return [self._snapshot(view)]
             before = [frame] if frame else []
             if seen == self._number or (frame and seen == self._number - 1):
                 return [*before, {"n": self._number, "view": view}]

@@ -42,10 +42,11 @@ class Words {
 
   /** @param {WordsBlock} block @param {number} deadline */
   update(block, deadline) {
-    const { text = "", open } = block
+    const { text = "", open, form } = block
     this.#text.classList.toggle("am-busy", open)
     this.element.setAttribute("aria-busy", String(open))
-    this.element.hidden = !text
+    this.element.hidden = !text && !form
+    if (form) return void put(this.#text, drawn(form))
     return this.#growing.draw(text, open, deadline)
   }
 }
@@ -114,7 +115,7 @@ class Prompt {
     put(this.#tools)
   }
 
-  /** Shows what can be done with the prompt, to whoever comes near. */
+  /** Shows what can be done with the prompt, once the pointer or the focus comes near. */
   #offer() {
     if (this.#block && !this.#tools.firstChild) put(this.#tools, ...this.#actions(this.#block))
   }

@@ -154,7 +154,7 @@ export class Group {
     const states = tally(calls.map(({ state }) => state))
     if (this.#counted !== states.join()) put(this.#counts, ...states.map(([state, times]) => counted(state, times)))
     this.#counted = states.join()
-    // What somebody reads or has opened stays in sight when the group is made.
+    // What the reader reads or has opened stays in sight when the group is made.
     this.#show(this.#open ?? inside.some((element) => !isWaiting(element) && (isFocused(element) || element.querySelector("details[open]"))))
   }
 

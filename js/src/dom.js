@@ -82,7 +82,7 @@ export function scrollable(element, label) {
   return element
 }
 
-/** A small title within a card; no heading, for it stands in the middle of somebody else's page. @param {string} words */
+/** A small title within a card; no heading, since it stands in the middle of another page. @param {string} words */
 export const heading = (words) => h("p", { class: "am-heading" }, words)
 
 /**

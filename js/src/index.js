@@ -65,10 +65,15 @@ export class View {
     this.log.back()
   }
 
+  /** Whether a block waits for the person. */
+  get waits() {
+    return this.attention.waits !== null
+  }
+
   /** The person comes to this view: to what waits, else to the box. */
   focus() {
     // Before the kernel has answered nothing is seen of the view, and after that its state may be on its way.
-    this.#wanted = this.#known.state.title === undefined || !this.element.getClientRects().length
+    this.#wanted = this.#known.state.actions === undefined || !this.element.getClientRects().length
     if (this.#wanted) return
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()

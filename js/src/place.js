@@ -11,6 +11,7 @@ const STATIC = "agentmagic-static"
  * @typedef {object} Shown a view that is drawn
  * @property {HTMLElement} element
  * @property {CSSStyleSheet} sheet
+ * @property {boolean} waits whether something in it waits for the person
  * @property {() => void} back called when it is in the page again
  * @property {() => void} focus called when the person comes to it
  * @property {() => void} close
@@ -52,7 +53,12 @@ class Place extends HTMLElement {
     return this.getAttribute("view") ?? ""
   }
 
-  /** The JupyterLab extension calls this when the person comes to the panel. @override */
+  /** Whether something in the view waits for the person, also while JupyterLab has it out of the page. */
+  get waits() {
+    return Boolean((this.shown ?? idle.get(this.name))?.waits)
+  }
+
+  /** The JupyterLab extension calls this when the person comes to the view. @override */
   focus() {
     this.toggleAttribute(WANTED, !this.shown)
     this.shown?.focus()

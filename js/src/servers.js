@@ -1,6 +1,6 @@
 // The servers tab: what is connected, what it offers, what went wrong.
 /** @import { Desk, Server, Tool } from "./types.js" */
-import { button, h, put } from "./dom.js"
+import { button, counted, h, put } from "./dom.js"
 
 const READY = "ready"
 const STARTING = "starting"
@@ -31,15 +31,15 @@ function row(server, desk, open) {
     { class: "am-server-row", "data-state": state, "aria-label": `Server ${name}` },
     head,
     error && h("p", { class: "am-problem" }, error),
-    tools.length > 0 && fold(counted(tools), `tools ${name}`, open, everyTool(server, desk), ...tools.map((tool) => toolOf(name, tool, desk, open))),
+    tools.length > 0 && fold(offer(tools), `tools ${name}`, open, everyTool(server, desk), ...tools.map((tool) => toolOf(name, tool, desk, open))),
     stderr && fold("What it wrote to stderr", `stderr ${name}`, open, h("pre", { tabindex: 0 }, stderr)),
   )
 }
 
 /** @param {Server["tools"]} tools */
-function counted(tools) {
+function offer(tools) {
   const offered = tools.filter(([, enabled]) => enabled).length
-  const words = `${tools.length} tool${tools.length === 1 ? "" : "s"}`
+  const words = counted(tools.length, "tool")
   return offered === tools.length ? words : `${offered} of ${words}`
 }
 

@@ -30,7 +30,7 @@ export function tabOf(element) {
 }
 
 /**
- * Tells a person who looks elsewhere, if they have allowed it before: nobody is asked here.
+ * Tells a person who looks elsewhere, if they have allowed it before: it is not asked for here.
  * @param {string} words @param {() => void} show called when the person chooses it
  */
 export function notify(words, show) {

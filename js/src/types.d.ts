@@ -1,4 +1,4 @@
-// What travels between the kernel and a view; agentmagic/widgets/sync.py and shapes.py say the same in Python.
+// What travels between the kernel and a view; display/block_json.py and widgets/page_messages.py say the same in Python.
 
 declare global {
   /** False only in the build that shows what attacks would do; see build.js. */
@@ -19,6 +19,8 @@ export interface WordsBlock {
   kind: "text" | "reasoning"
   text?: string
   open: boolean
+  /** of an answer that is a value */
+  form?: Form
 }
 
 export interface CardBlock {

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+from playwright.sync_api import Browser, Page
 
 from tests.benchmarks.paced import tokens
-from tests.browser.lab import Lab, Notebook
+from tests.browser.lab import Lab, Notebook, launched
 
 RATE = 200
 """Tokens a second of a fast model."""
@@ -86,6 +88,45 @@ bench.scroll = async index => {
 }
 """
 """What the page is measured with: long tasks, the last paint of an answer, the frames of scrolling."""
+
+LOADS = 16
+"""Pages of JupyterLab that are loaded with the extension, and as many without it."""
+
+START = """
+window.spent = { modules: 0, activation: 0 }
+{
+  const timed = (part, work) => {
+    const began = performance.now()
+    const made = work()
+    spent[part] += performance.now() - began
+    return made
+  }
+  const follow = container => ({
+    init: scope => timed('modules', () => container.init(scope)),
+    get: async name => {
+      const make = await container.get(name)
+      return () => {
+        const module = timed('modules', make)
+        for (const plugin of [module.default ?? []].flat()) {
+          const { activate } = plugin
+          plugin.activate = (...given) => timed('activation', () => activate(...given))
+        }
+        return module
+      }
+    },
+  })
+  const found = new Proxy({}, {
+    set: (all, name, container) => Reflect.set(all, name, name === 'agentmagic' ? follow(container) : container),
+  })
+  Object.defineProperty(window, '_JUPYTERLAB', { get: () => found, set: () => {} })
+}
+"""
+"""Measures what the extension's own code takes while JupyterLab starts, in milliseconds."""
+
+CALM = "async () => { await jupyterapp.restored; await new Promise(requestIdleCallback) }"
+EXTENSIONS = """
+() => JSON.parse(document.getElementById('jupyter-config-data').textContent).federated_extensions.map(({name}) => name)
+"""
 
 
 @dataclass
@@ -223,6 +264,44 @@ def scrolled(times: list[float]) -> Iterator[tuple[str, float]]:
     yield "the longest", frames[-1]
 
 
+def start(browser: Browser) -> None:
+    """Measure what the extension adds to the start of JupyterLab: its own code, and the whole page's CPU beside it."""
+    with (
+        TemporaryDirectory() as one,
+        TemporaryDirectory() as two,
+        Lab(Path(one), browser=browser) as ours,
+        Lab(Path(two), browser=browser, extension=False) as bare,
+    ):
+        ours.page.add_init_script(START)
+        spent: dict[Lab, list[tuple[float, ...]]] = {ours: [], bare: []}
+        for number in range(LOADS):
+            for lab in (ours, bare) if number % 2 else (bare, ours):
+                spent[lab].append(loaded(lab.page))
+        print(f"with {ours.page.evaluate(EXTENSIONS)}, without {bare.page.evaluate(EXTENSIONS)}")
+    (script, tasks, modules, activation), (script_bare, tasks_bare) = (
+        [median(column) for column in zip(*rows[1:], strict=True)] for rows in spent.values()
+    )
+    row("start of JupyterLab: the extension's modules", modules, "ms", "")
+    row("  its activation", activation, "ms", "")
+    row("  both", modules + activation, "ms", "goal 50")
+    row("  scripts of the whole page, more than without it", script - script_bare, "ms", "")
+    row("  tasks of the whole page, more than without it", tasks - tasks_bare, "ms", "")
+    row("  tasks of the whole page without it", tasks_bare, "ms", "")
+
+
+def loaded(page: Page) -> tuple[float, ...]:
+    """Load a page anew; return the milliseconds of CPU of its scripts and its tasks, and those of the extension."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.reload()
+    page.wait_for_function("() => window.jupyterapp")
+    page.evaluate(CALM)
+    figures = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
+    devtools.detach()
+    own: list[float] = page.evaluate("() => window.spent ? [spent.modules, spent.activation] : []")
+    return (figures["ScriptDuration"] * 1000, figures["TaskDuration"] * 1000, *own)
+
+
 def main() -> None:
     """Print the table, and how busy the machine was before and after."""
     print(f"load of the machine {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
@@ -233,6 +312,8 @@ def main() -> None:
         answer(lab, f"{RATE} tokens/s", RATE)
         answer(lab, "at once", None)
         panel(lab)
+    with launched() as browser:
+        start(browser)
     print(f"load of the machine {os.getloadavg()[0]:.2f}")
 
 

@@ -19,6 +19,7 @@ from threading import Thread
 from typing import IO, Any, Literal, Self
 
 import nbformat
+from jupyter_core.paths import jupyter_path
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
@@ -226,7 +227,7 @@ class Lab:
 
     Notebooks are in `folder`. `kernels` names Pythons to choose kernels from besides "python3", this one.
     `front_end` is what notebooks are opened in: the server has both. `browser` is one that runs already, of which
-    there can be one a thread.
+    there can be one a thread. Without the `extension`, pages are as those of a JupyterLab that does not have ours.
     """
 
     front_end: Literal["lab", "notebook"] = "lab"
@@ -237,6 +238,8 @@ class Lab:
         env: Mapping[str, str] | None = None,
         kernels: Mapping[str, str] | None = None,
         browser: Browser | None = None,
+        *,
+        extension: bool = True,
     ) -> None:
         self._browser = browser
         self._open = ExitStack()
@@ -246,10 +249,8 @@ class Lab:
         _write_settings(folder)
         for name, python in (kernels or {}).items():
             _write_kernel(folder, name, python)
-        extensions = folder / "jupyter" / "labextensions"
-        extensions.mkdir(parents=True)
-        (extensions / "agentmagic").symlink_to(EXTENSION, target_is_directory=True)
-        self._server = _Server(self.folder, self._variables() | dict(env or {}))
+        extensions = _link_extensions(folder, ours=extension)
+        self._server = _Server(self.folder, extensions, self._variables() | dict(env or {}))
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "python3") -> Path:
         """Write a notebook of code cells."""
@@ -302,7 +303,6 @@ class Lab:
         places = {
             "JUPYTER_CONFIG_DIR": "config",
             "JUPYTER_DATA_DIR": "data",
-            "JUPYTER_PATH": "jupyter",  # comes first: another version may be installed
             "JUPYTER_RUNTIME_DIR": "runtime",
             "JUPYTERLAB_SETTINGS_DIR": "settings",
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
@@ -316,7 +316,7 @@ class Lab:
 class _Server:
     """The server's process; `url` is known once it listens."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, extensions: Path, env: Mapping[str, str]) -> None:
         options = {
             "ServerApp.port": 0,
             "ServerApp.open_browser": False,
@@ -324,7 +324,9 @@ class _Server:
             "ServerApp.root_dir": folder,
             "IdentityProvider.token": "",
             "LabApp.expose_app_in_browser": True,
+            "LabApp.labextensions_path": extensions,
             "JupyterNotebookApp.expose_app_in_browser": True,
+            "JupyterNotebookApp.labextensions_path": extensions,
         }
         argv = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
         self._process = Popen(argv, cwd=folder, env=env, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, text=True)
@@ -359,6 +361,21 @@ def _write_settings(folder: Path) -> None:
         path = folder / "settings" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _link_extensions(folder: Path, *, ours: bool) -> Path:
+    """Return a folder of the extensions that are installed, with ours as it is in this tree, or without it."""
+    links = folder / "labextensions"
+    for path in map(Path, reversed(jupyter_path("labextensions"))):
+        for found in (*path.glob("[!@]*/package.json"), *path.glob("@*/*/package.json")):
+            link = links / found.parent.relative_to(path)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(found.parent.resolve(), target_is_directory=True)
+    (links / "agentmagic").unlink(missing_ok=True)
+    if ours:
+        (links / "agentmagic").symlink_to(EXTENSION, target_is_directory=True)
+    return links
 
 
 def _write_kernel(folder: Path, name: str, python: str) -> None:

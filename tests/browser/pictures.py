@@ -1,16 +1,15 @@
 """Takes the pictures of the docs: python -m tests.browser.pictures [--script].
 
-The first notebook is run in JupyterLab, by the local model or by its script, and looked at twice: while an
-answer streams in, and at the end with one card open. Then a chat panel is, light and dark, while a call waits.
+The first notebook is run in JupyterLab, by the local model or by its script, and looked at with one card open. Then a
+chat panel is, while a call waits, and the panel beside a notebook, in which a cell is proposed and another one waits.
 """
 
 import json
-import re
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from playwright.sync_api import FloatRect, ViewportSize
 
@@ -18,14 +17,9 @@ from tests.browser.lab import ROOT, Lab, Notebook, retype
 
 PICTURES = ROOT / "docs" / "images"
 SIZE: ViewportSize = {"width": 1060, "height": 1400}
-PACE = 0.1
-"""Seconds between the words of the script, so that there is something to see while they come."""
-
+HIDE_FILES = "() => { jupyterapp.commands.execute('application:toggle-left-area') }"
 PATIENCE = 300.0
 """Seconds that a turn of the local model may take."""
-
-WORDS = re.compile(r"\w+ \w+ \w+")
-"""An answer of which some words are there."""
 
 PANEL = """
 %load_ext agentmagic
@@ -71,46 +65,65 @@ agent = Session(Agent(ScriptedModel([
 ])))
 """
 
+DOCKED = """
+from agentmagic import NotebookTools
+
+agent = Session(Agent(ScriptedModel([
+    calls("propose_cell", source="sales.plot.bar(x='product', y='revenue')", why="Draws the revenue by product."),
+    "The **Lamp** sold best. The cell below draws it.",
+    calls("send_report", to="ana@example.org", subject="What sold best in 2025", attach=["sales.csv"]),
+]), tools=[NotebookTools(), send_report]))
+"""
+DOCKED_CELLS = (
+    "%%agent\nWhich product of {sales} sold best? Propose a cell that draws it.",
+    "%%agent\nMail that to Ana, with the table attached.",
+)
+WIDE: ViewportSize = {"width": 1300, "height": 900}
+"""Of the page with the panel beside the notebook."""
+WIDER = 100
+"""Pixels by which the panel is drawn wider than it is at first."""
+
 
 def main() -> None:
-    """Take the pictures."""
-    env = {"AGENTMAGIC_MODEL": "scripted:scripts/01_first_agent.json"} if "--script" in sys.argv else {}
+    """Take the pictures, each in a JupyterLab that has shown nothing else."""
     PICTURES.mkdir(exist_ok=True)
+    env = {"AGENTMAGIC_MODEL": "scripted:scripts/01_first_agent.json"} if "--script" in sys.argv else {}
+    _open(_take_first, env)
+    _open(_take_panel, {})
+    _open(_take_docked, {})
+
+
+def _open(take: Callable[[Lab], None], env: Mapping[str, str]) -> None:
     with TemporaryDirectory() as folder, Lab(Path(folder), env) as lab:
-        shutil.copytree(ROOT / "notebooks", lab.folder, dirs_exist_ok=True)
-        _slow_down(lab.folder / "scripts" / "01_first_agent.json")
-        if not env:
-            _warm_up(lab.folder / "01_first_agent.ipynb")
         lab.page.set_viewport_size(SIZE)
         lab.page.set_default_timeout(PATIENCE * 1000)
-        notebook = lab.open(lab.folder / "01_first_agent.ipynb")
-        notebook.page.evaluate("() => { jupyterapp.commands.execute('application:toggle-left-area') }")
-        _take(notebook)
-        notebook.close()
-        _take_panel(lab)
+        lab.page.evaluate("() => { jupyterapp.commands.execute('application:toggle-left-area') }")
+        take(lab)
 
 
-def _take(notebook: Notebook) -> None:
+def _take_first(lab: Lab) -> None:
+    shutil.copytree(ROOT / "notebooks", lab.folder, dirs_exist_ok=True)
+    if "--script" not in sys.argv:
+        _warm_up(lab.folder / "01_first_agent.ipynb")
+    notebook = lab.open(lab.folder / "01_first_agent.ipynb")
+    lab.page.evaluate(HIDE_FILES)
     cells = json.loads(notebook.path.read_text(encoding="utf-8"))["cells"]
     places = {cell["id"]: place for place, cell in enumerate(cells)}
-    for cell in ("load", "choose", "function", "add-server", "warm-up", "ask-server"):
+    for cell in ("load", "choose", "function", "add-server", "warm-up", "ask-server", "ask-function", "ask-nothing"):
         if cell in places:
             notebook.run(places[cell])
-    notebook.start(places["ask-function"])
-    notebook.output(places["ask-function"]).locator(".am-busy p", has_text=WORDS).wait_for()
-    _photograph(notebook, places["ask-server"], places["ask-function"], "streaming.png")
-    notebook.finish(places["ask-function"])
-    notebook.run(places["ask-nothing"])
     notebook.output(places["ask-function"]).locator(".am-card summary").click()
     _photograph(notebook, places["ask-server"], places["ask-nothing"], "first_agent.png")
 
 
 def _take_panel(lab: Lab) -> None:
     notebook = lab.open(lab.write("panel.ipynb", [PANEL, "agent.chat()"]))
+    lab.page.evaluate(HIDE_FILES)
     notebook.run(0)
     notebook.run(1)
     panel = notebook.output(1)
     box = panel.get_by_label("Message", exact=True)
+    box.click()
     for words, shown in [
         ("Which product sold best in 2025, and which is returned most?", "scripted:script"),
         ("Mail that to Ana, with the table attached.", "waits for you"),
@@ -119,9 +132,31 @@ def _take_panel(lab: Lab) -> None:
         box.press("Enter")
         panel.get_by_text(shown).last.wait_for()
     _photograph(notebook, 1, 1, "panel.png")
-    notebook.use_theme("JupyterLab Dark")
-    _photograph(notebook, 1, 1, "panel_dark.png")
-    notebook.use_theme("JupyterLab Light")
+    notebook.close()
+
+
+def _take_docked(lab: Lab) -> None:
+    """Take the panel beside a notebook, without the parts of JupyterLab around them."""
+    notebook = lab.open(lab.write("sales.ipynb", [PANEL + DOCKED, "sales", *DOCKED_CELLS]))
+    page = notebook.page
+    page.set_viewport_size(WIDE)
+    for index in range(3):
+        notebook.run(index)
+    page.evaluate(HIDE_FILES)
+    page.keyboard.press("ControlOrMeta+Shift+A")
+    page.locator(".agentmagic-dock").get_by_label("Message", exact=True).wait_for()
+    edge = page.locator("#jp-right-stack").bounding_box()
+    assert edge is not None
+    page.mouse.move(edge["x"] - 2, 300)
+    page.mouse.down()
+    page.mouse.move(edge["x"] - WIDER, 300)
+    page.mouse.up()
+    notebook.start(3)
+    page.locator(".agentmagic-dock").get_by_role("button", name="Approve", exact=True).wait_for()
+    page.evaluate("() => { harness.cell(1).node.scrollIntoView() }")
+    notebook.output(3).get_by_role("button", name="Always allow", exact=True).wait_for()
+    page.screenshot(path=PICTURES / "docked_panel.png")
+    notebook.interrupt(3)
     notebook.close()
 
 
@@ -129,6 +164,7 @@ def _photograph(notebook: Notebook, first: int, last: int, name: str) -> None:
     """Take a picture of some cells, none of which is the active one."""
     clip: FloatRect = notebook.page.evaluate(
         """([first, last]) => {
+          harness.panel().content.deselectAll()
           harness.panel().content.activeCellIndex = 0
           harness.cell(first).node.scrollIntoView()
           const top = harness.cell(first).node.getBoundingClientRect()
@@ -148,12 +184,6 @@ def _warm_up(notebook: Path) -> None:
     place = next(number for number, other in enumerate(document["cells"]) if other["id"] == "ask")
     document["cells"].insert(place, cell)
     notebook.write_text(json.dumps(document), encoding="utf-8")
-
-
-def _slow_down(script: Path) -> None:
-    steps: list[Any] = json.loads(script.read_text(encoding="utf-8"))
-    paced = [{"text": step, "pace": PACE} if isinstance(step, str) else step for step in steps]
-    script.write_text(json.dumps(paced), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
 """The JupyterLab extension: the panel beside the notebook, and what tells that something waits."""
 
+import os
 from contextlib import nullcontext
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import EVERYWHERE
+from tests.browser.cells import EVERYWHERE, KERNEL6
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
 PANEL = "ControlOrMeta+Shift+A"
 GO = "ControlOrMeta+Shift+Y"
+TEA = "play(calls('order', what='tea'), 'Well then.')"
 
 
 class Dock:
@@ -42,6 +44,12 @@ class Dock:
         return self.box.locator(".am-text").all_inner_texts()
 
 
+def start_waiting(notebook, index):
+    """Start a cell, whose call waits for an approval."""
+    notebook.start(index)
+    notebook.output(index).get_by_role("button", name="Approve", exact=True).wait_for()
+
+
 @EVERYWHERE
 def test_keys_open_the_panel_ask_in_it_and_go_back_to_the_notebook(open_notebook):
     notebook = open_notebook("play('one', 'two')", "%%agent\nfrom a cell")
@@ -61,21 +69,19 @@ def test_keys_open_the_panel_ask_in_it_and_go_back_to_the_notebook(open_notebook
 
 
 @EVERYWHERE
-def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes(open_notebook, lab):
-    notebook = open_notebook("play(calls('order', what='tea'), 'Well then.')", "%%agent\ntea")
+def test_an_approval_of_a_cell_is_marked_and_given_in_the_panel(open_notebook, lab):
+    notebook = open_notebook(TEA, "%%agent\ntea")
     notebook.run(1)
     page = notebook.page
-    notebook.start(2)
-    notebook.output(2).get_by_role("button", name="Approve", exact=True).wait_for()
+    start_waiting(notebook, 2)
     page.locator(".jp-Toolbar .agentmagic-waits").wait_for()
     if lab.front_end == "lab":
         expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
         expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
         expect(page.get_by_role("button", name="(!) waits for you")).to_be_visible()
         assert serious(page, ".agentmagic-status") == []
-    page.keyboard.press(GO)
+    page.keyboard.press(PANEL)
     dock = Dock(page)
-    dock.button("Approve").wait_for()
     expect(dock.box.locator(".am-card summary").first).to_be_focused()
     page.keyboard.press("Tab")
     expect(dock.button("Approve")).to_be_focused()
@@ -84,6 +90,77 @@ def test_an_approval_of_a_cell_is_given_in_the_panel_to_which_one_keystroke_goes
     assert "Well then." in notebook.text(2)
     expect(page.locator(".agentmagic-waits")).to_have_count(0)
     expect(page.get_by_role("button", name="(!) waits for you")).to_have_count(0)
+
+
+# -- the keystroke that goes to what waits ---------------------------------------------------------
+
+
+def approve_by_keys(output):
+    """Approve the call in the output of a cell, to which the keys have just gone."""
+    expect(output.locator(".am-card summary").first).to_be_focused()
+    expect(output.get_by_role("button", name="Approve", exact=True)).to_be_in_viewport()
+    output.page.keyboard.press("Tab")
+    expect(output.get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    output.page.keyboard.press("Enter")
+    output.get_by_text("Well then.").filter(visible=True).wait_for()
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("windowing", ["contentVisibility", "full"])
+def test_one_keystroke_goes_to_a_call_that_waits_in_a_cell_out_of_sight(open_notebook, windowing):
+    notebook = open_notebook(TEA, *("print('long\\n' * 60)",) * 3, "%%agent\ntea")
+    notebook.use_windowing(windowing)
+    for index in range(1, 5):
+        notebook.run(index)
+    start_waiting(notebook, 5)
+    notebook.scroll_to(0)
+    page = notebook.page
+    page.locator(".jp-Notebook .jp-Cell").first.locator(".cm-content").click()
+    page.keyboard.press(GO)
+    approve_by_keys(notebook.output(-1))  # the last one of those that are in the page
+    notebook.finish(5)
+
+
+def test_one_keystroke_goes_to_a_call_that_waits_in_another_notebook(open_notebook):
+    first = open_notebook(TEA, "%%agent\ntea")
+    first.run(1)
+    start_waiting(first, 2)
+    second = open_notebook("1 + 1")
+    page = second.page
+    expect(page.get_by_role("button", name=f"(!) {first.path.name} waits for you")).to_be_visible()
+    page.locator(".jp-Notebook:visible .cm-content").first.click()
+    page.keyboard.press(GO)
+    expect(page.locator(".lm-DockPanel-tabBar .lm-mod-current")).to_contain_text(first.path.name)
+    approve_by_keys(page.locator(".jp-Notebook:visible .jp-Cell-outputWrapper").last)
+
+
+@EVERYWHERE
+def test_one_keystroke_goes_to_the_panel_for_a_turn_that_was_asked_there(open_notebook):
+    notebook = open_notebook(TEA)
+    notebook.run(1)
+    dock = Dock(notebook.page).open()
+    dock.send("tea")
+    dock.button("Approve").wait_for()
+    notebook.page.locator(".jp-Notebook .cm-content").first.click()
+    notebook.page.keyboard.press(GO)
+    expect(dock.box.locator(".am-card summary").first).to_be_focused()
+    dock.button("Approve").click()
+    dock.turns(1)
+
+
+@pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} is not set")
+def test_one_keystroke_goes_to_the_box_in_which_an_answer_is_typed(open_notebook):
+    notebook = open_notebook(TEA, "%%agent\ntea", kernel="ipykernel6")
+    notebook.run(1)
+    notebook.start(2)
+    box = notebook.page.locator(".jp-Stdin-input")
+    box.wait_for()
+    notebook.page.locator(".jp-Notebook .cm-content").first.click()
+    notebook.page.keyboard.press(GO)
+    expect(box).to_be_focused()
+    notebook.page.keyboard.type("yes")
+    notebook.page.keyboard.press("Enter")
+    notebook.finish(2)
 
 
 @EVERYWHERE
@@ -151,3 +228,25 @@ def test_the_panel_turns_with_the_notebook_in_front(open_notebook):
     assert dock.answers() == ["two"]
     first.page.get_by_role("tab", name=first.path.name).click()
     expect(dock.box.locator(".am-text")).to_have_text("one")
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("place", ["cell", "dock"])
+def test_words_come_back_where_they_were_typed_after_a_restart(open_notebook, place):
+    notebook = open_notebook("play('one')", "agent.chat()")
+    notebook.run(1)
+    notebook.run(2)
+    dock = Dock(notebook.page).open()
+    cell = notebook.output(2).get_by_label("Message", exact=True)
+    typed, other = (cell, dock.message) if place == "cell" else (dock.message, cell)
+    typed.click()
+    notebook.page.keyboard.type("words that are kept")
+    notebook.restart_kernel()
+    notebook.output(2).get_by_text("The kernel that held this conversation is gone.").wait_for()
+    dock.button("Load agentmagic").wait_for()
+    notebook.run(0)
+    notebook.run(1)
+    dock.message.wait_for()
+    notebook.run(2)
+    expect(typed).to_have_value("words that are kept")
+    expect(other).to_have_value("")

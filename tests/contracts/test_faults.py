@@ -166,6 +166,16 @@ def test_a_page_for_people_in_place_of_an_answer_is_an_error(conversation, api):
 
 
 @every_api
+def test_a_failure_that_comes_with_status_200_is_an_error_with_its_words(conversation, api):
+    with conversation(api, *[fault(200)] * TRIES) as talk:
+        result, error = talk.ask()
+        assert isinstance(error, BadRequest | StreamBroken), repr(error)
+        assert "with 200." in str(error) or "server busy" in str(error)
+        check_events(result)
+        talk.goes_on()
+
+
+@every_api
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_says_when_to_come_again_is_obeyed(conversation, api, status):
     with conversation(api, fault(status, retry_after="0.05"), fault(status, retry_after="0.1"), say(ANSWER)) as talk:

@@ -1,10 +1,13 @@
 """Events to blocks."""
 
+import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 
 from agentmagic.display import html, terminal, words
+from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
@@ -24,6 +27,8 @@ from agentmagic.events import (
     PartDelta,
     PartStarted,
     Planned,
+    PromptAdded,
+    PromptEdited,
     QuestionAnswered,
     QuestionAsked,
     RunResult,
@@ -258,3 +263,56 @@ def test_the_saved_html_of_a_task_opens_to_its_parameters_and_attempts():
 def test_a_plan_that_was_cut_off_says_so():
     written = terminal.render(Transcript((TurnStarted(user("the sum"), "scripted:x"), *RETRIED, *over())))
     assert "Plan: 1 of 2 done, interrupted" in written
+
+
+RECORDS = '{"value": [{"city": "Oslo", "people": 709}, {"city": "Rome", "people": 2755}]}'
+
+
+def value_turn(words, value=True):
+    (end,) = over(words)
+    return Transcript([*one_text(words)[:-1], TurnFinished(replace(end.result, value=value))])
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (RECORDS, ["city  people", "Oslo     709", "Rome    2755"]),
+        (f"```json\n{RECORDS}\n```", ["city  people", "Oslo     709", "Rome    2755"]),
+        ('{"city": "Oslo", "people": 709}', ["field   value", "city    Oslo", "people  709"]),
+        ('{"value": 42}', ["42"]),
+        ('{"value": "a text"}', ["a text"]),
+    ],
+)
+def test_an_answer_that_is_a_value_is_shown_as_one(words, lines):
+    transcript = value_turn(words)
+    assert terminal.render(transcript).splitlines()[: len(lines)] == lines
+    (block,) = [block for block in transcript.blocks if isinstance(block, TextBlock)]
+    assert block.text == words  # which is what an export has
+    assert block.render(JsonRenderer())["form"]["form"] == ("table" if len(lines) > 1 else "text")
+    assert ("<table>" in html.render(transcript)) == (len(lines) > 1)
+
+
+def test_a_value_of_several_levels_is_a_tree():
+    page = html.render(
+        value_turn(json.dumps({"city": "Oslo", "parts": [{"name": "Frogner", "streets": ["a", "b"]}] * 3}))
+    )
+    assert "<details" in page
+    assert "Frogner" in page
+
+
+def test_json_that_was_not_asked_for_stays_as_it_was_written():
+    assert "<table>" not in html.render(value_turn(RECORDS, None))
+
+
+def test_a_prompt_that_is_sent_back_is_a_line_in_a_cell():
+    log = [*started(), *text("no"), *step_over(), PromptAdded(user("Name\na source.")), *text("yes"), *step_over(2)]
+    transcript = Transcript([*log, *over("yes")])
+    assert "Sent back to the model: Name a source." in terminal.render(transcript)
+    assert "Sent back to the model: Name a source." in html.render(transcript)
+
+
+def test_an_edit_of_a_prompt_that_was_sent_back_leaves_the_users_own_as_it_was():
+    transcript = Transcript([*started(), PromptAdded(user("Again.")), PromptEdited(user("Again, please."))])
+    assert [block.prompt.text for block in transcript.blocks if isinstance(block, PromptBlock)] == [
+        started()[0].prompt.text
+    ]

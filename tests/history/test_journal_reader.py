@@ -12,7 +12,11 @@ from agentmagic.events import (
     Compacted,
     HistoryCut,
     Notice,
+    Planned,
+    Routed,
     StepStarted,
+    Task,
+    TaskJudged,
     ToolFinished,
     ToolStarted,
     TurnFinished,
@@ -175,6 +179,15 @@ def test_the_end_of_a_turn_that_was_cut_off_counts_what_was_used(path):
     a_file(path, *ADDED[:-3])
     result = read(path).turns[0][-1].result
     assert (result.iterations_used, result.usage) == (2, Usage(3, 0, 2, 0, 1))
+
+
+def test_the_requests_of_a_plan_that_was_cut_off_count_too(path):
+    cost = Usage(10, 0, 5, 0, 1)
+    task = Task("t1", "add", {}, "Add.")
+    a_file(
+        path, STARTED, Routed("tools", usage=cost), Planned((task,), cost), TaskJudged("t1", success=True, usage=cost)
+    )
+    assert read(path).spent == cost + cost + cost
 
 
 def test_the_calls_under_way_are_named_and_answered(path):

@@ -99,7 +99,9 @@ def test_an_answer_that_never_fits_is_said_once_and_the_old_value_stays(kernel, 
     cell = asked(kernel, f"-o x --as City{switch}", "no", "still no", "never")
     assert cell.ok == bool(switch)
     said = f"{cell.text}\n{cell.error}"
-    assert said.count("The answer does not have the form that was asked for: it is not JSON.") == 1
+    problem = "The answer does not have the form that was asked for: it is not JSON."
+    assert said.count(f"Sent back to the model: {problem}") == 2
+    assert said.count(problem) == 2 + 1
     assert kernel.value("x") == "'old'"
     assert kernel.value("len(agent.turns)") == "1"
 

@@ -59,7 +59,7 @@ def test_an_interrupt_ends_the_wait_at_once(kernel, web):
 
 def test_with_nobody_there_the_cell_says_what_to_do(kernel, web):
     cell = kernel.run(f"%mcp add web {web[0]}", **BATCH)
-    assert "it asks to be authorized, and no one is there to do so" in cell.error
+    assert "it asks to be authorized (HTTP 401), and no one is there to do so" in cell.error
 
 
 def test_a_turn_asks_while_its_cell_waits(kernel, web):

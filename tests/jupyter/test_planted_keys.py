@@ -12,8 +12,9 @@ from tests.providers.strict.server import strict
 from tests.tools.mcp.test_http_transport import serving_workshop
 
 SETUP = """
+import logging, os, sys
+sys.path.append(os.environ["PLANTED"])
 %load_ext agentmagic
-import logging, os
 from pathlib import Path
 from agentmagic import Agent, Session
 ours = logging.getLogger("agentmagic")
@@ -44,8 +45,26 @@ CELLS = (
 )
 
 
+KEYRING = """
+from pathlib import Path
+from keyring.backend import KeyringBackend
+
+class Planted(KeyringBackend):
+    priority = 1
+
+    def get_password(self, service, username):
+        return Path(__file__).with_name("model").read_text() if username == "OPENAI_API_KEY" else None
+
+    def set_password(self, service, username, password):
+        raise AssertionError
+
+    delete_password = set_password
+"""
+
+
 @pytest.mark.slow
-def test_no_planted_key_is_in_an_output_or_in_a_file(tmp_path):
+@pytest.mark.parametrize("place", ["environment", "keyring"])
+def test_no_planted_key_is_in_an_output_or_in_a_file(place, tmp_path):
     planted, folder = tmp_path / "planted", tmp_path / "run"
     planted.mkdir()
     folder.mkdir()
@@ -56,8 +75,12 @@ def test_no_planted_key_is_in_an_output_or_in_a_file(tmp_path):
         "value": "vA9lUe5sMc2hGf7dRb4i",
         "shape": "sk-proj-4kd8Jq2mZx7VbN1cR6tYw9",
     }
-    for name in ("value", "shape"):
+    for name in ("value", "shape", "model"):
         (planted / name).write_text(keys[name])
+    (planted / "planted_keyring.py").write_text(KEYRING)
+    of_model = {"OPENAI_API_KEY": keys["model"]}
+    if place == "keyring":
+        of_model = {"PYTHON_KEYRING_BACKEND": "planted_keyring.Planted"}
     told = ", ".join(keys.values())
     steps = (
         call(("look", {"token": told}), ("look", {"token": "fail"}), ("echo", {"text": told}), think=told, says=told),
@@ -67,7 +90,7 @@ def test_no_planted_key_is_in_an_output_or_in_a_file(tmp_path):
         environment = {
             "IPYTHONDIR": str(planted),
             "PLANTED": str(planted),
-            "OPENAI_API_KEY": keys["model"],
+            **of_model,
             "OPENAI_BASE_URL": f"{server.url}/v1",
             "SHOP_TOKEN": keys["environment"],
             "WEB_TOKEN": keys["header"],

@@ -139,3 +139,23 @@ def test_no_command_starts_a_server_in_a_replay(tmp_path):
                 assert ran.ok
                 assert mark.exists() == (mode == "record" and "load" not in command), command
             assert not kernel.run("%%agent\nSay hello.", **BATCH).error
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
+def test_the_walkthrough_is_replayed_again_and_again_with_the_same_outputs(tmp_path, times):
+    notebook = json.loads((ROOT / "notebooks" / "01_first_agent.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    shutil.copy(ROOT / "notebooks" / "01_first_agent.cassette.yaml", tmp_path)
+    pytest.importorskip("pandas")
+    with Kernel(
+        sys.executable, {"IPYTHONDIR": str(tmp_path / "own"), "AGENTMAGIC_REPLAY": "replay"}, tmp_path
+    ) as kernel:
+        runs = []
+        for number in range(times):
+            assert kernel.run("%reset -f\n%unload_ext agentmagic" if number else "").ok
+            results = [kernel.run(cell, **BATCH) for cell in cells]
+            assert [result.error for result in results] == [""] * len(cells)
+            runs.append([(result.stream, result.displays) for result in results])
+    assert "Dubai" in str(runs[0])
+    for run in runs:
+        assert run == runs[0]

@@ -189,6 +189,12 @@ def test_a_terminal_gets_words_as_they_come():
     assert "one two " in seen
 
 
+def test_a_terminal_gets_a_value_as_a_table_and_not_as_json():
+    lines = printed('{"value": [{"city": "Oslo", "people": 709}]}', output=list[dict[str, int | str]]).splitlines()
+    assert lines[:2] == ["city  people", "Oslo     709"]
+    assert printed('{"city": "Oslo"}').startswith('{"city": "Oslo"}')
+
+
 def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
     secrets.register_secret("a-key-that-no-pattern-knows")
     for step in ("It is a-key-that-no-pattern-knows here", "It is a-key-that-no-pattern-knows"):

@@ -3,6 +3,7 @@ import contextlib
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +45,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
-from agentmagic.tools.functions import Functions
+from agentmagic.tools.functions import Functions, function_tool
 from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
 
 
@@ -208,6 +209,16 @@ def test_a_model_that_can_handle_few_tools_chooses_and_the_rest_are_named():
     model = Small(["Hello."])
     outcome = run(Session(Agent(model, tools=[add, look])), "please add")
     assert [definition.name for definition in model.requests[0].tools] == ["add"]
+    assert notices(outcome) == ["scripted:script can handle 1 tools. Left out: look."]
+
+
+def test_a_model_that_can_handle_few_tools_is_offered_those_that_run_programs_first():
+    class Small(ScriptedModel):
+        def choose(self, tools, prompt):
+            return tools[:1]
+
+    program = replace(function_tool(add), code=True)
+    outcome = run(Session(Agent(Small(["Hello."]), tools=[look, program])), "please look")
     assert notices(outcome) == ["scripted:script can handle 1 tools. Left out: look."]
 
 

@@ -19,14 +19,15 @@ from filelock import FileLock
 
 from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Example, Media, Message, Text, ToolCall, ToolDef, ToolResult, Usage, user
-from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, Preparing, Request
-from agentmagic.providers.local import downloads, llama, local_model, prompts
+from agentmagic.messages import Example, Media, Message, Resource, Text, ToolCall, ToolDef, ToolResult, Usage, user
+from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, PlanQuestion, Preparing, Request
+from agentmagic.providers.local import downloads, llama, local_model, prompts, tool_texts
 from agentmagic.providers.local.downloads import Stopped, shown
 from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.local_model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
+from agentmagic.providers.local.rows import compact, in_rows
 from tests.providers.loopback import Exchange, Loopback
 
 PATIENCE = 10.0
@@ -90,6 +91,19 @@ def test_media_are_named_in_words():
     assert talk.question == "what is this?\n[image/png plot, 4 bytes]"
 
 
+def test_attached_values_are_cut_and_a_plan_sees_only_their_beginning():
+    table = "| month | units |\n| --- | --- |\n" + "".join(
+        f"| 2026-{number:02} | {number} |\n" for number in range(400)
+    )
+    talk = prompts.read(Request((user("Which is best?", Resource("var:sales", text=table)),)))
+    assert talk.question.startswith("Which is best?\n[resource var:sales]\nmonth, units\n2026-00, 0\n2026-01, 1\n")
+    assert len(talk.question) == len("Which is best?\n") + prompts.ATTACHED_CLIP
+    planned = prompts.plan(talk, (WEATHER,)).messages[-1][1]
+    assert planned.startswith("Which is best?\n[resource var:sales]\nmonth, units\n")
+    assert len(planned) == len("Which is best?\n") + prompts.ATTACHED_PLAN_CLIP
+    assert prompts.arguments(talk, WEATHER).messages[-1] == ("user", talk.question)
+
+
 def test_a_plan_shows_one_example_per_tool_some_without_a_tool_and_two_joined():
     prompt = prompts.plan(Talk("now?"), (WEATHER, CLOCK))
     shots = [text for _, text in prompt.messages[1:-1]]
@@ -136,6 +150,21 @@ def test_arguments_are_asked_for_with_the_example_and_what_was_done():
     assert "It must differ from the calls already done." in again.messages[-1][1]
 
 
+QUERY = tool(
+    *("query", "sql"),
+    description='Run one SELECT.\n\nA day is a text.\n\nExample: How many orders are there? -> {"sql": "SELECT 1"}',
+)
+
+
+def test_an_example_in_the_description_of_a_tool_of_a_server_is_an_example():
+    assert ("user", "How many orders are there?") in prompts.plan(Talk("?"), (QUERY,)).messages
+    asked = prompts.arguments(Talk("?"), QUERY).messages
+    assert asked[1:3] == (("user", "How many orders are there?"), ("assistant", '{"sql": "SELECT 1"}'))
+    assert "- query(sql): Run one SELECT.\n\nA day is a text.\nParameters: " in asked[0][1]
+    broken = tool("query", "sql", description="Run it. \nExample: What? -> {sql}")
+    assert "Example: What? -> {sql}" in prompts.arguments(Talk("?"), broken).messages[0][1]
+
+
 def test_a_reply_that_is_no_object_stands_raw():
     assert prompts.parsed('{"city": "Rome"}') == {"city": "Rome"}
     assert prompts.parsed('{"city": "Ro') == {"_raw": '{"city": "Ro'}
@@ -151,6 +180,61 @@ def test_the_answer_says_what_it_is_and_keeps_to_the_facts():
     assert asked == "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
 
 
+def test_records_are_numbered_rows_whose_order_the_answer_keeps():
+    records = 'From the shop:\n[{"name": "Chair", "units": 17}, {"name": "Lamp", "units": null}]\nThat is all.'
+    (made,) = prompts.read(Request((user("?"), called("a", "query"), answered("a", "query", records)))).made
+    assert made.outcome == "From the shop:\n\n1. name: Chair, units: 17\n2. name: Lamp, units: null\n\nThat is all."
+    answer = prompts.answer(Talk("Show the units, highest first.", (made,)), "", "")
+    assert "Keep the order of the rows" in answer.messages[-1][1]
+    assert answer.grammar == 'root ::= "1. Chair" more ("\\n" "2. Lamp" more)?\nmore ::= [^\\n]*'
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Which one sold best?",
+        "How many units are there in all?",
+        "What is first?",
+        "Which show has the highest rating?",
+        "Show me the total.",
+        "What is it?\n\nlist of all",
+    ],
+)
+def test_a_question_about_rows_that_asks_for_no_list_is_answered_freely(question):
+    made = Made("query", "{}", *in_rows('[{"name": "Lamp"}, {"name": "Desk"}]'))
+    assert prompts.answer(Talk(question, (made,)), "", "").grammar == ""
+
+
+def test_an_answer_lists_only_the_rows_that_the_model_sees():
+    records = json.dumps([{"number": number, "about": None} for number in range(100)])
+    (made,) = prompts.read(Request((user("?"), called("a", "query"), answered("a", "query", records)))).made
+    assert len(made.outcome) == prompts.RESULT_CLIP
+    assert 20 < len(made.rows) < 50
+    assert made.rows[-1] in made.outcome
+
+
+def test_rows_whose_labels_cannot_be_printed_have_none():
+    assert in_rows('[{"a": "x\\b"}, {"a": "y"}]') == ("1. a: x\b\n2. a: y", ())
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}]', '[{"a": 1}, {"a": [2]}]', '[{"a": 1}, 2]', "[{a}", "[[1], [2]]", ""])
+def test_what_is_no_list_of_flat_records_stays_as_it_is(text):
+    assert in_rows(text) == (text, ())
+
+
+def test_a_markdown_table_is_written_in_fewer_characters():
+    assert compact("Sales:\n\n| a | b |\n| --- |:---:|\n| 1 | x \\| y |\n\nend | of it") == (
+        "Sales:\n\na, b\n1, x \\| y\n\nend | of it"
+    )
+
+
+def test_a_question_that_follows_another_is_answered_with_it():
+    talk = Talk("And a kettle?", (Made("price", "{}", "30"),), (("What does a lamp cost?", "45"),))
+    first, second, asked = prompts.answer(talk, "", "").messages[1:]
+    assert (first, second) == (("user", "What does a lamp cost?"), ("assistant", "45"))
+    assert asked[1].endswith("answer in one or two sentences: And a kettle?")
+
+
 def test_ids_are_new_in_the_conversation():
     assert prompts.next_id(()) == "call_1"
     assert prompts.next_id((called("call_2", "weather"),)) == "call_3"
@@ -158,9 +242,16 @@ def test_ids_are_new_in_the_conversation():
 
 def test_of_many_tools_those_are_kept_that_have_to_do_with_the_question():
     many = [tool(f"tool_{number}") for number in range(6)] + [tool("read_file", description="Read the text of a file.")]
-    kept = prompts.choose(many, "What does the file notes.txt say?")
+    kept = tool_texts.choose(many, "What does the file notes.txt say?")
     assert [one.name for one in kept] == ["tool_0", "tool_1", "tool_2", "tool_3", "read_file"]
-    assert prompts.choose(many[:5], "anything") == tuple(many[:5])
+    assert tool_texts.choose(many[:5], "anything") == tuple(many[:5])
+
+
+def test_a_tool_that_the_question_names_is_kept_and_words_of_many_tools_count_little():
+    many = [tool(f"tool_{number}", description="Look at a cell of the notebook.") for number in range(6)]
+    named = [*many, tool("plain"), tool("days", description="Count the days of repair.")]
+    kept = [one.name for one in tool_texts.choose(named, "Look at the notebook with plain. Which cell has a repair?")]
+    assert kept == ["tool_0", "tool_1", "tool_2", "plain", "days"]
 
 
 # ---- schemas
@@ -356,6 +447,14 @@ def test_a_schema_that_the_runtime_refuses_is_asked_for_as_any_object():
     assert replies.prompts[-1].schema == {"type": "object"}
 
 
+def test_an_answer_whose_grammar_the_runtime_refuses_is_free():
+    records = '[{"name": "Chair"}, {"name": "Lamp"}]'
+    replies = Replies("tables", RefusedForm("no grammar"), "Chair and Lamp.")
+    history = (user("List them."), called("a", "tables"), answered("a", "tables", records))
+    assert listen(local(replies), *history, tools=(TABLES,))[-2].part == Text("Chair and Lamp.")
+    assert [bool(prompt.grammar) for prompt in replies.prompts] == [True, True, False]
+
+
 RECORD = OutputSchema("record", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 
 
@@ -387,6 +486,30 @@ def test_an_answer_and_a_call_that_stopped_at_their_length_are_cut():
     assert call[2].part.arguments == {"_raw": '{"city": "Ro'}
     assert call[-1].cut
     assert not listen(local(Replies("tables", reason="length")), user("?"), tools=(TABLES,))[-1].cut
+
+
+def planned(*replies, tools=(WEATHER, CLOCK)):
+    question = PlanQuestion("plan", "Rome or Bari?")
+    events = listen(local(Replies(*replies)), user("Rome or Bari?"), user("Plan it."), tools=tools, decision=question)
+    return json.loads(events[-2].part.text)["tasks"]
+
+
+def test_the_calls_of_a_plan_with_one_tool_are_known_at_once_and_wait_for_nothing():
+    rome, bari = planned("weather", '[{"city": "Rome"}, {"city": "Bari"}, {"city": "Rome"}]')
+    assert (rome["id"], rome["parameters"], rome["depends_on"]) == ("t1", {"city": "Rome"}, [])
+    assert (bari["id"], bari["parameters"], bari["depends_on"]) == ("t2", {"city": "Bari"}, [])
+    assert [task["parameters"] for task in planned("weather", '{"city": "Rome"}')] == [{"city": "Rome"}]
+    assert [task["parameters"] for task in planned("weather", '[{"city": "Ro')] == [{"_raw": '[{"city": "Ro'}]
+    assert [task["parameters"] for task in planned("tables", tools=(TABLES,))] == [{}]
+
+
+@pytest.mark.parametrize(
+    "replies", [("weather, clock", '{"city": "Rome"}'), ("weather, weather", '[{"city": "Rome"}]')]
+)
+def test_a_later_call_of_a_plan_takes_its_arguments_from_the_results(replies):
+    first, second = planned(*replies)
+    assert (first["parameters"], first["depends_on"]) == ({"city": "Rome"}, [])
+    assert (set(second["parameters"].values()), second["depends_on"]) == ({"$t1"}, ["t1"])
 
 
 # ---- the runtime, over a double of its server
@@ -510,6 +633,19 @@ def test_one_generation_runs_at_a_time():
 
     asyncio.run(both())
     assert len(server.bodies) == 2
+
+
+def test_a_closed_runtime_has_ended_its_generation():
+    server = Endless()
+    runtime = Runtime(server)
+
+    async def close_amid():
+        async with aclosing(runtime.generate(HI)) as pieces:
+            await anext(pieces)
+            runtime.close()
+            assert server.stopped.is_set()
+
+    asyncio.run(close_amid())
 
 
 # ---- where the weights come from
@@ -754,6 +890,16 @@ def test_the_real_model_takes_odd_schemas_and_says_nothing_on_the_terminal(real,
     call = listen(real, user("Look for notes.txt"), tools=(odd,), tool_choice="search")[2].part
     assert call.name == "search"
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.local_model
+def test_the_real_model_keeps_the_order_of_rows(real):
+    sums = json.dumps(
+        [{"name": name, "sales": sales} for name, sales in (("Desk", 2530), ("Chair", 1275), ("Lamp", 585))]
+    )
+    history = (user("Show the products by sales, highest first."), called("a", "tables"), answered("a", "tables", sums))
+    said = listen(real, *history, tools=(TABLES,), tool_choice="none")[-2].part.text
+    assert said.index("Desk") < said.index("Chair") < said.index("Lamp")
 
 
 def test_a_model_server_on_this_machine_is_mentioned(monkeypatch):

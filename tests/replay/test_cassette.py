@@ -1,19 +1,23 @@
 """The file of a recording: what is left of it after a crash, and what is said of one that cannot be played."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from itertools import count
 
 import pytest
 import yaml
 
 from agentmagic import Agent, Session
 from agentmagic.errors import CassetteError, ReplayMismatch
+from agentmagic.events import PartDelta
 from agentmagic.export import save
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
 from agentmagic.testing import Stalled
 from tests.replay.test_replay import ANSWER, PROMPT, Counting, NoModel, record, replayed
@@ -63,7 +67,7 @@ def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be
 def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
     record(path, PROMPT)
     text = path.read_text(encoding="utf-8")
-    path.write_text(text[: text.index("---\nrequest: 2")], encoding="utf-8")
+    path.write_text(text[: text.rindex("---\nrequest: ")], encoding="utf-8")
     result = replayed(path, PROMPT)[0]
     assert result.stop_reason == "error"
     assert re.search(r"breaks off after request 1.*Record the cell again", result.error)
@@ -73,13 +77,16 @@ def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
     ("change", "words"),
     [
         (lambda _text: "hello", "is no cassette of agentmagic"),
-        (lambda text: text.replace("cassette: 1", "cassette: 2"), "newer agentmagic.*pip install -U"),
-        (lambda text: text.replace("cassette: 1", "cassette: 0"), "older agentmagic. Record it again"),
-        (lambda text: text.replace("request: 1", "reqest: 1", 1), "no part of a recording"),
+        (lambda text: text.replace("cassette: 2", "cassette: 3"), "newer agentmagic.*pip install -U"),
+        (lambda text: text.replace("cassette: 2", "cassette: 0"), "older agentmagic. Record it again"),
+        (lambda text: text.replace("request:", "reqest:", 1), "no part of a recording"),
         (lambda text: text.replace("usage: [", "usage: &x [", 1), "anchor"),
-        (lambda text: re.sub(r"chunks: .*", 'chunks: "+0 99*9 -0"', text), "cannot be read"),
-        (lambda text: text.replace("step: 1\n", ""), "missing or has another form"),
-        (lambda text: text.replace("- type: tool_call", "- type: tool_cal"), "cannot be read"),
+        (lambda text: text.replace("usage:", 'chunks: "+0 99*9 -0"\nusage:'), "cannot be read"),
+        (
+            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nstep: 1\n"),
+            "missing or has another form",
+        ),
+        (lambda text: text.replace("- call: ", "- cal: "), "It was edited"),
     ],
 )
 def test_a_file_that_cannot_be_played_is_refused_in_one_sentence(path, change, words):
@@ -130,6 +137,78 @@ def test_every_document_is_plain_yaml_that_other_readers_take(path):
     assert kinds[:4] == ["agentmagic cassette", "turn", "sources", "request"]
 
 
+FIRST_FORMAT = """agentmagic cassette: 1
+---
+turn: "What is the weather in Oslo?"
+model: "scripted:script"
+---
+sources:
+- local: true
+  tools:
+  - name: get_weather
+    description: Return the weather of a city.
+    parameters:
+      additionalProperties: false
+      properties:
+        city:
+          type: string
+      required: [city]
+      type: object
+---
+request: 1
+digest: ced6c6716610
+tools: [get_weather]
+---
+answer: 1
+parts:
+- type: tool_call
+  id: call_1
+  name: get_weather
+  arguments:
+    city: Oslo
+usage: [6, 0, 5]
+reason: stop
+ms: "0*3 105"
+chunks: "+0 16 -0"
+---
+result: get_weather
+step: 1
+call: 0
+text: "sunny, 21 degrees"
+seconds: 0.0165
+---
+request: 2
+digest: c3b8ac9a8c86
+---
+answer: 2
+parts:
+- type: text
+  text: It is sunny.
+usage: [11, 0, 4]
+reason: stop
+chunks: "+0 w*3 -0"
+---
+end: answer
+steps: [0.1071, 0.0014]
+seconds: 0.0317
+"""
+
+
+def test_a_cassette_of_the_first_format_is_played_and_written_in_that_of_now(path):
+    path.write_text(FIRST_FORMAT, encoding="utf-8")
+    assert not list(report.problems(Cassette.at(path)))
+    (result,) = replayed(path, PROMPT)
+    assert (result.final_text, result.seconds, result.usage.input_tokens) == ("It is sunny.", 0.0317, 17)
+    assert [event.text for event in result.events if event.type == "part_delta"][1:] == ["It ", "is ", "sunny."]
+    for take in (cassette := Cassette.at(path)).takes:
+        take.replace(take.documents)
+    cassette.save()
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("agentmagic cassette: 2\n")
+    assert "\nanswer: It is sunny.\n" in text
+    assert replayed(path, PROMPT)[0].events == result.events
+
+
 def test_two_sessions_record_to_one_file_at_the_same_time(path):
     slow = Stalled("Half")
     one = Session(Agent(slow), cassette=path, replay="record")
@@ -172,6 +251,43 @@ def long(tmp_path_factory):
 def test_a_long_recording_takes_little_more_room_than_its_export(long):
     path, page = long
     assert path.stat().st_size <= 1.2 * page.stat().st_size
+
+
+class Tokens(ScriptedModel):
+    """A script whose answers come token by token, as from a real model, a call in three pieces."""
+
+    async def stream(self, request):
+        async for event in super().stream(request):
+            if event.type == "part_finished":
+                part = event.part
+                whole = part.text if part.type == "text" else json.dumps(part.arguments)
+                for piece in re.findall(r"\s?[^\W\d_]{1,9}|\s?\d+|\s?[^\w\s]+|\s+", whole):
+                    yield PartDelta(event.index, piece)
+            if event.type != "part_delta":
+                yield event
+
+
+@pytest.mark.parametrize("model", [ScriptedModel, Tokens])
+@pytest.mark.parametrize("called", [True, False])
+def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path, monkeypatch, model, called):
+    ticks = count()
+    monkeypatch.setattr("agentmagic.replay.chunks.time.monotonic", lambda: 0.7 + next(ticks) * 0.031)
+    steps = []
+    for number in range(TURNS):
+        steps += [calls(("look", {"city": f"City {number}"}))] if called else []
+        steps.append(f"It is sunny in City {number}, with 21 degrees in the afternoon.")
+
+    def look(city: str) -> str:
+        """Return the weather of a city."""
+        return f"sunny in {city}, 21 degrees"
+
+    session = Session(Agent(model(steps), tools=[look] * called), cassette=path, replay="record")
+    before = [session.ask(f"What is the weather in City {number}?") for number in range(TURNS)]
+    page = path.with_name("x.md")
+    save(session.turns, page)
+    assert path.stat().st_size <= 1.2 * page.stat().st_size
+    again = Session(Agent(NoModel(), tools=[look] * called), cassette=path, replay="replay")
+    assert [again.ask(one.prompt.text).events for one in session.turns] == [one.events for one in before]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from agentmagic import register_secret
+from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
 from agentmagic.providers.base import ModelSettings, OutputSchema, Request
 from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecords, compare, record_of
@@ -65,6 +66,18 @@ def test_the_same_request_has_no_difference_and_the_same_digest():
 
 def test_a_difference_that_means_nothing_is_said_to_be_cosmetic():
     assert only(request("Hello"), request("Hello ")).cause == "cosmetic"
+
+
+def test_a_traceback_that_another_python_writes_raises_no_alarm():
+    lines = [
+        "  Cell, line 2, in <module>",
+        '    price = float("249,00")',
+        "            ^^^^~~~~~",
+        "ValueError: no number",
+    ]
+    with_marks, without = "\n".join(lines), "\n".join([*lines[:2], lines[3]])
+    values = [[PromptValue("@error", "text", "", 0, one)] for one in (with_marks, without)]
+    assert only(request(f"Why?\n{with_marks}"), request(f"Why?\n{without}"), *values).cause == "cosmetic"
 
 
 def test_a_secret_is_blanked_before_requests_are_compared():

@@ -14,11 +14,13 @@ from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavail
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
+from agentmagic.replay.deck import begin_run
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
 from agentmagic.serialization import encode
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
+from agentmagic.tools.functions import Functions
 from tests.turns import calls, script, texts
 
 ANSWER = "It is **sunny**.\n\n- 21 °C\n- wind: 3 m/s\n"
@@ -60,6 +62,8 @@ class NoModel:
 
 
 def record(path, *prompts, model=None, tools=None, **options):
+    """Record prompts, as a script that runs for this alone."""
+    begin_run()
     with_tools = [Counting().tool] if tools is None else tools
     session = Session(
         Agent(model or weather_script("Bye."), tools=with_tools, **options), cassette=path, replay="record"
@@ -193,6 +197,77 @@ def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
     assert [result.final_text for result in replayed(path, "new", "a", "c")] == script
 
 
+def test_sessions_that_a_function_makes_one_after_the_other_have_a_recording_each(path):
+    def asked(mode, *answers):
+        session = Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
+        return [session.ask(prompt).final_text for prompt in ("Name a colour.", "Another one.")]
+
+    begin_run()
+    recorded = [
+        asked("record", "Red.", "Blue."),
+        asked("record", "Green.", "Black."),
+        asked("record", "Grey.", "Pink."),
+    ]
+    assert [take.session for take in Cassette.at(path).takes] == ["", "", *["session 2"] * 2, *["session 3"] * 2]
+    assert [asked("replay") for _ in range(3)] == recorded
+    begin_run()
+    assert asked("record", "White.", "Snow.") == ["White.", "Snow."]
+    begin_run()
+    assert [asked("replay")[0] for _ in range(3)] == ["White.", "Green.", "Grey."]
+
+
+def test_sessions_that_begin_in_another_order_find_their_recordings(path):
+    prompts = ("Name a colour.", "Name a town.", "Name a tree.")
+
+    def asked(prompt, mode, *answers):
+        return Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode).ask(prompt).final_text
+
+    for prompt in prompts:
+        asked(prompt, "record", f"{prompt} No.")
+    assert [asked(prompt, "replay") for prompt in reversed(prompts)] == [
+        f"{prompt} No." for prompt in reversed(prompts)
+    ]
+
+
+def test_the_paths_of_a_traceback_are_not_those_of_the_machine(path, tmp_path, monkeypatch):
+    folders = (tmp_path / "lib" / "site-packages" / "far", tmp_path / "own", tmp_path / "elsewhere")
+    above = ""
+    for folder in folders:
+        folder.mkdir(parents=True)
+        name = f"{folder.name}_module"
+        body = "raise ValueError('no luck')" if not above else f"from {above} import run; run()"
+        (folder / f"{name}.py").write_text(f"def run():\n    {body}\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(folder)
+        above = name
+    monkeypatch.chdir(folders[1])
+
+    def look() -> str:
+        """Look."""
+        from elsewhere_module import run  # pyright: ignore[reportMissingImports]
+
+        return run()
+
+    before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[look])[0]
+    after = replayed(path, PROMPT, tools=[look])[0]
+    (trace,) = [event.traceback for event in before.events if event.type == "tool_finished"]
+    assert re.findall('File "(.*)"', trace)[1:] == [
+        ".../elsewhere_module.py",
+        "own_module.py",
+        ".../far/far_module.py",
+    ]
+    assert str(tmp_path) not in path.read_text(encoding="utf-8")
+    assert after.events == before.events
+
+
+def test_a_tool_that_two_sources_offer_is_one_on_tape(path):
+    weather = tool(Counting().tool)
+    for mode, model in (("record", weather_script()), ("replay", NoModel())):
+        session = Session(Agent(model), cassette=path, replay=mode)
+        result = session.ask("Oslo?", toolsets=[Functions([weather]), Functions([weather])])
+        assert [event.text for event in result.events if event.type == "notice"] == []
+        session.close()
+
+
 def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(path):
     record(path, PROMPT, "Thanks.", model=weather_script("Bye."))
     counting = Counting()
@@ -317,8 +392,8 @@ def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, mo
 
 def slowed(path, pause, seconds):
     """Edit a cassette: milliseconds before the end of its first answer, seconds of its first call."""
-    text = re.sub("^(ms|seconds): .*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    text = text.replace("\nchunks:", f'\nms: "0*3 {pause}"\nchunks:', 1)
+    text = re.sub("^(ms|seconds): [^\\[].*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = text.replace("\nusage:", f'\nms: "0*3 {pause}"\nusage:', 1)
     text = text.replace("\nresult: get_weather\n", f"\nresult: get_weather\nseconds: {seconds}\n", 1)
     path.write_text(text, encoding="utf-8")
 
@@ -460,9 +535,9 @@ def parallel(path, number, mode):
     return result
 
 
-@pytest.mark.slow
-def test_a_thousand_runs_of_parallel_calls_in_any_order_are_replayed(path):
-    for number in range(1000):
+@pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
+def test_parallel_calls_that_end_in_any_order_are_replayed(path, times):
+    for number in range(times):
         if number % 20 == 0:
             path.unlink(missing_ok=True)
         before, after = parallel(path, number, "record"), parallel(path, number, "replay")

@@ -2,20 +2,21 @@
 
 import asyncio
 import json
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from agentmagic import Agent, Session, tool
-from agentmagic.errors import RateLimited, UsageError
+from agentmagic.errors import MissingExtra, RateLimited, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Recorder, Stalled, run
 from agentmagic.widgets.chat import MOST_KEPT, Chat
-from agentmagic.widgets.commands import Attachment, Notebook
+from agentmagic.widgets.commands import Attachment, Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.turns import calls
 from tests.widgets.page import PATIENCE, Page
@@ -525,6 +526,16 @@ def test_without_the_extension_a_prompt_is_sent_as_it_is_and_nothing_is_forked()
 
 
 # -- outputs ----------------------------------------------------------------------------------------
+
+
+def test_a_replay_needs_no_package_of_the_model_that_is_chosen(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    session = Session(Agent(), cassette=tmp_path / "tape.yaml")
+    with pytest.raises(MissingExtra):
+        choose_model(session, "anthropic:claude-sonnet-5-5")
+    session.deck.choose("replay")
+    choose_model(session, "anthropic:claude-sonnet-5-5")
+    assert session.agent.model == "anthropic:claude-sonnet-5-5"
 
 
 def test_the_output_holds_the_place_and_the_conversation_as_html():

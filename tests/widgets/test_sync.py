@@ -198,6 +198,15 @@ def test_a_turn_under_way_says_what_it_does_and_since_when():
     assert [since for _, since in seen] == sorted({since for _, since in seen})
 
 
+def test_a_frame_goes_before_the_snapshot_of_a_further_view_only():
+    feed = Feed(one_text("a"), clock)
+    first = feed.hello("first", -1)
+    assert [message.get("view") for message in first] == ["first"]
+    for event in one_text("b"):
+        feed.feed(event)
+    assert [message.get("view") for message in feed.hello("second", -1)] == [None, "second"]
+
+
 def test_a_view_that_missed_nothing_is_told_so_without_a_snapshot():
     feed = Feed(one_text("a"), clock)
     feed.frame()

@@ -108,11 +108,11 @@ class Decoder:
         self.paused = False
         self.parts: list[Part] = []
 
-    def feed(self, event: object) -> Iterator[ModelEvent]:
+    def feed(self, chunk: object) -> Iterator[ModelEvent]:
         """Yield the events of a stream event, which can be any JSON."""
         if self._ended:
             return
-        event = object_of(event)
+        event = object_of(chunk)
         match event.get("type"):
             case "content_block_delta":  # nearly every event
                 yield from self._delta(place_of(event.get("index")), object_of(event.get("delta")))

@@ -1,12 +1,13 @@
 """`anthropic:MODEL`: Anthropic's Messages API, through the anthropic SDK.
 
-This is the only module that imports the SDK. Its typed streaming builds a pydantic model for every event. Asking for
-`object` instead yields plain dicts, and keeps the SDK's authentication and errors.
+This is the only module that imports the SDK, for its authentication and its errors. The stream is read here: the SDK
+builds a pydantic model for every event.
 """
 
 import re
 from collections.abc import AsyncGenerator, Collection
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 from agentmagic.errors import BadRequest
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
@@ -27,7 +28,8 @@ from agentmagic.providers.failures import broken, sentence, unreachable
 from agentmagic.providers.wire import Json, retry_after
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic, AsyncStream
+    import httpx2
+    from anthropic import AsyncAnthropic
 
 _PAUSES = 20
 """Responses of one answer that may end in a pause."""
@@ -59,37 +61,30 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        from anthropic import APIStatusError
-
         decoder = Decoder(self.model)
         body = self.body(request)
         messages = body["messages"]
         for _ in range(_PAUSES):
-            stream = await self._post(body)
-            try:
-                with self._reading():
-                    async with stream:
-                        async for event in stream:
-                            for part_event in decoder.feed(event):
-                                yield part_event
-            except APIStatusError as error:  # an error event, which the SDK raises by itself
-                raise refusal(None, error.body, self.model) from error
-            self._check_type(stream.response)
+            response = await self._post(body)
+            async with aclosing(self._events(response, decoder)) as events:
+                async for event in events:
+                    yield event
             decoder.close()
             if not decoder.paused:
                 return
             body["messages"] = [*messages, *encode_answer(decoder.parts)]
         raise broken(f"{self.who} paused it {_PAUSES} times")
 
-    async def _post(self, body: Json) -> "AsyncStream[object]":
+    async def _post(self, body: Json) -> "httpx2.Response":
         client = await self._client()
+        import httpx2
         from anthropic import AnthropicError, APIStatusError, AsyncStream
 
         binding = "block_binding" in body.get(THINKING, {})
         try:
-            return await client.post(
+            opened: Any = await client.post(
                 "/v1/messages",
-                cast_to=object,
+                cast_to=httpx2.Response,  # with this type the SDK returns the open response
                 content=self._memo.write(body, "messages"),  # the SDK would copy a dict first, item by item
                 options={"headers": {"anthropic-beta": BINDING}} if binding else {},
                 stream=True,
@@ -102,6 +97,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
+        return opened
 
     @staticmethod
     def _connect(found: tuple[str, str]) -> "AsyncAnthropic":

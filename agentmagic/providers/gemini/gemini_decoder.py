@@ -144,7 +144,8 @@ class Decoder:
         if error := response.get("error"):
             raise refusal(None, {"error": error}, self._model)
         self._usage = figures_of(response.get("usageMetadata")) or self._usage  # each is the sum so far
-        _check_prompt(object_of(response.get("promptFeedback")))
+        if feedback := response.get("promptFeedback"):
+            _check_prompt(object_of(feedback))
         for candidate in objects_of(response.get("candidates"))[:1]:
             self._answered = True
             for part in objects_of(object_of(candidate.get("content")).get("parts")):

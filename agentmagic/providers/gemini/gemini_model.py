@@ -170,6 +170,28 @@ async def _note_opened(response: "httpx2.Response") -> None:
     kind = str(response.headers.get("content-type", ""))
     if response.is_success and "html" in kind:  # a login page of a proxy, or a wrong address
         raise no_answer("The server", kind, BASE_URL)
+    if "event-stream" in kind:
+        read = response.aiter_bytes  # that of `http_client`, which does not hold the response
+        response.aiter_bytes = lambda chunk_size=None: _data_lines(read(chunk_size))
+
+
+async def _data_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield a stream of events as the SDK can read it: without comments and without fields other than data.
+
+    Gemini sends none of these, but a server between may: a comment that keeps the connection open, for example. The
+    SDK also insists on the space behind "data:". A long line is not collected, it passes through chunk by chunk.
+    """
+    at_start, skipped = True, False
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            lines: list[bytes] = []
+            for line in chunk.splitlines(keepends=True):
+                if at_start:
+                    skipped = line[:1] in b":eir"  # of a comment, event, id, retry
+                if not skipped:
+                    lines.append(b"data: " + line[5:] if at_start and line.startswith(b"data:") else line)
+                at_start = line.endswith((b"\r", b"\n"))
+            yield b"".join(lines)
 
 
 async def _private_door(client: "Client", model: str, body: Json) -> AsyncGenerator[Any, None]:

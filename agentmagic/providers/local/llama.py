@@ -9,6 +9,7 @@ Nothing else of pykdtree is used.
 """
 
 import asyncio
+import atexit
 import ctypes
 import os
 import secrets
@@ -35,6 +36,9 @@ BATCH = 64
 
 PROMPT_CACHE_MIB = 512
 """Memory for prompts that were read before: every turn with the same tools begins with the same plan prompt."""
+
+LAST_WAIT = 10.0
+"""Seconds that the exit of Python waits for the end of a generation."""
 
 LONGEST = CONTEXT * 16
 """Characters of a prompt that is refused unread: no text of this length fits the context."""
@@ -120,6 +124,8 @@ class Runtime:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._busy = threading.Lock()  # held by the thread whose generation runs
+        self._over = threading.Event()
+        atexit.register(self.close)
 
     async def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece, then a `Finished`.
@@ -147,6 +153,14 @@ class Runtime:
             stop.set()
         raise StreamBroken("The local model stopped in the middle of its answer.")
 
+    def close(self) -> None:
+        """End the generation that runs, and begin no other.
+
+        Python aborts at its exit if a thread comes back to it from llama.cpp after that.
+        """
+        self._over.set()
+        self._busy.acquire(timeout=LAST_WAIT)
+
     def warm_up(self) -> None:
         """Generate one token, because the first generation of a process also sets up buffers."""
 
@@ -159,7 +173,7 @@ class Runtime:
         def receive(received: Any) -> bool:
             for chunk in cast("list[Any]", received) if isinstance(received, list) else [received]:
                 post(chunk)
-            return stop.is_set()
+            return stop.is_set() or self._over.is_set()
 
         with self._busy:
             try:

@@ -15,7 +15,7 @@ from agentmagic.errors import UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request
-from agentmagic.providers.local import downloads, llama, prompts
+from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
 
@@ -118,7 +118,7 @@ class LocalModel:
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
         """Return at most five of the tools: those that have most to do with the question."""
-        return prompts.choose(tools, question)
+        return tool_texts.choose(tools, question)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Yield a tool call or an answer; of the request's tools only those that `choose` returns are considered."""
@@ -182,13 +182,20 @@ class LocalModel:
             steps = prompts.planned(await replies.whole(prompts.plan(talk, kept)), kept) if kept else ()
             if decision.kind == "route":
                 return prompts.route(steps)
-            first = await self._arguments(replies, talk, steps[0]) if steps else {}
-            return prompts.task_list(steps, first)
+            return prompts.task_list(steps, await self._known_arguments(replies, talk, steps))
         talk = prompts.talk_of(decision)
         if decision.kind == "parameters":
             return json.dumps(await self._arguments(replies, talk, decision.tool), ensure_ascii=False)
         corrected = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
         return prompts.judgement(talk, decision.tool, corrected)
+
+    async def _known_arguments(
+        self, replies: "_Replies", talk: Talk, steps: Sequence[ToolDef]
+    ) -> list[dict[str, object]]:
+        """Return the arguments of the first call of a plan; of a plan with one tool, those of each call."""
+        if not prompts.one_tool(steps) or prompts.takes_nothing(steps[0]):
+            return [await self._arguments(replies, talk, tool) for tool in steps[:1]]
+        return prompts.parsed_list(await replies.whole(prompts.arguments(talk, steps[0], several=True)))
 
     @staticmethod
     async def _arguments(replies: "_Replies", talk: Talk, tool: ToolDef) -> dict[str, object]:
@@ -211,7 +218,7 @@ class _Replies:
         return "".join([piece async for piece in self.pieces(prompt)])
 
     async def pieces(self, prompt: GenerationRequest) -> AsyncGenerator[str]:
-        """Yield a reply piece by piece. If the runtime refuses the schema, any JSON object is asked for."""
+        """Yield a reply piece by piece. If the runtime refuses its form, a reply of a looser form is asked for."""
         try:
             # Closed explicitly, so that a cancelled request ends its generation at once.
             async with aclosing(self._generator.generate(prompt)) as pieces:
@@ -222,8 +229,12 @@ class _Replies:
                     else:
                         yield piece
         except RefusedForm:
-            if prompt.schema is None or prompt.schema == prompts.ANY_OBJECT:
+            if prompt.grammar:
+                looser = replace(prompt, grammar="")
+            elif prompt.schema is not None and prompt.schema != prompts.ANY_OBJECT:
+                looser = replace(prompt, schema=prompts.ANY_OBJECT)
+            else:
                 raise
-            async with aclosing(self.pieces(replace(prompt, schema=prompts.ANY_OBJECT))) as pieces:
+            async with aclosing(self.pieces(looser)) as pieces:
                 async for piece in pieces:
                     yield piece

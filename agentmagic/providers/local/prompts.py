@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult, as_text
+from agentmagic.messages import Content, Message, Resource, ToolCall, ToolDef, ToolResult, as_text
 from agentmagic.providers.base import OutputSchema, PlanQuestion, Request
 from agentmagic.providers.local.narrow import narrow
+from agentmagic.providers.local.rows import compact, in_rows, row_grammar
+from agentmagic.providers.local.tool_texts import example_question, examples, signature, summary
 from agentmagic.providers.wire import read_arguments
 from agentmagic.text import clip
-
-MAX_TOOLS = 5
-"""Tools in one plan prompt; with more of them the plan becomes unreliable."""
 
 MAX_CALLS = 3
 """Calls in one plan."""
@@ -42,7 +41,9 @@ QUESTION_CLIP = 500
 RESULT_CLIP = 800
 EARLIER_CLIP = 200
 EARLIER_TURNS = 2
-SUMMARY_CLIP = 300
+ATTACHED_CLIP = 2000
+ATTACHED_PLAN_CLIP = 100
+"""A plan needs to know what is attached, not what is in it."""
 PROPERTIES_CLIP = 2000
 INSTRUCTIONS_CLIP = 2000
 
@@ -50,11 +51,20 @@ INSTRUCTIONS_CLIP = 2000
 ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in programming?", "Thanks a lot!")
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
 
+ROWS_ANSWER = "briefly. Keep the order of the rows, and give the value that was asked for with each"
+
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 RAW = "_raw"
 """The only argument of a call whose arguments were no JSON object."""
 
-_WORD = re.compile(r"[a-z0-9]+")
+_ROW = re.compile(r"^\d+\. ", re.MULTILINE)
+_LISTING = re.compile(
+    r"(?!.*\b(?:total|sum|mean|average|how many|number of)\b)"
+    r"(?:\W*(?:please )?(?:list|show|rank|sort)\b"
+    r"|.*\b(?:(?:ordered|sorted|ranked) by|in order|top \d+|\w+est first)\b)",
+    re.IGNORECASE,
+)
+"""The first line of a question that asks for rows in an order; another question asks for a fact in them."""
 
 Said = tuple[Literal["system", "user", "assistant"], str]
 
@@ -71,12 +81,16 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result."""
+    """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result.
+
+    `rows` are the labels of the rows in it, if it is a list of records.
+    """
 
     name: str
     arguments: str
     outcome: str
     failed: bool = False
+    rows: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -86,25 +100,39 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """The part of a conversation that the prompts contain: the question, this turn's calls, earlier turns."""
+    """The part of a conversation that the prompts contain: the question, this turn's calls, earlier turns.
+
+    `outline` is the question with the beginnings of its attachments, or "" if it has none.
+    """
 
     question: str
     made: tuple[Made, ...] = ()
     earlier: tuple[tuple[str, str], ...] = ()
+    outline: str = ""
 
     @property
     def asked(self) -> str:
         """The question, after the earlier turns."""
+        return self._after_earlier(self.question)
+
+    @property
+    def asked_in_short(self) -> str:
+        """The question with an outline of its attachments, after the earlier turns."""
+        return self._after_earlier(self.outline or self.question)
+
+    def _after_earlier(self, text: str) -> str:
         before = [f"(Earlier question: {question} Answer: {answer})\n" for question, answer in self.earlier]
-        return "".join(before) + self.question
+        return "".join(before) + text
 
 
 def read(request: Request) -> Talk:
     """Return the current turn of a request's history, and the last turns before it."""
     messages = request.messages
     start = _turn_start(request)
-    question = "\n".join(_words(message) for message in messages[start:] if message.role == "user")
-    return Talk(question, tuple(_made(messages[start:])), tuple(_earlier(messages[:start]))[-EARLIER_TURNS:])
+    said = [message for message in messages[start:] if message.role == "user"]
+    question, outline = ("\n".join(_words(one, most) for one in said) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP))
+    earlier = tuple(_earlier(messages[:start]))[-EARLIER_TURNS:]
+    return Talk(question, tuple(_made(messages[start:])), earlier, outline)
 
 
 def _turn_start(request: Request) -> int:
@@ -117,8 +145,11 @@ def _turn_start(request: Request) -> int:
     return users[-2] if closing else users[-1]
 
 
-def _words(message: Message) -> str:
-    return "\n".join(as_text(cast("Content", part)) for part in message.parts if not isinstance(part, ToolCall))
+def _words(message: Message, attached: int = ATTACHED_CLIP) -> str:
+    parts = (cast("Content", part) for part in message.parts if not isinstance(part, ToolCall))
+    return "\n".join(
+        clip(compact(as_text(part)), attached, "...") if isinstance(part, Resource) else as_text(part) for part in parts
+    )
 
 
 def _made(messages: Iterable[Message]) -> Iterable[Made]:
@@ -132,7 +163,10 @@ def _made(messages: Iterable[Message]) -> Iterable[Made]:
 
 def _made_of(call: ToolCall, result: ToolResult) -> Made:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    return Made(call.name, arguments, clip(result.text, RESULT_CLIP, "..."), failed=result.is_error)
+    outcome, rows = in_rows(compact(result.text))
+    outcome = clip(outcome, RESULT_CLIP, "...")
+    kept = len(_ROW.findall(outcome))
+    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:kept])
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -148,28 +182,6 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
         yield question, answer
 
 
-def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
-    """Return at most MAX_TOOLS of the tools, in the given order.
-
-    Tools whose name and description share more words with the question come first, then tools with an example, then
-    earlier tools.
-    """
-    asked = set(_stems(question))
-
-    def worth(index: int) -> tuple[int, bool, int]:
-        tool = tools[index]
-        told = _stems(f"{tool.name} {tool.description}")
-        return len(asked & set(told)), bool(tool.examples), -index
-
-    best = set(sorted(range(len(tools)), key=worth, reverse=True)[:MAX_TOOLS])
-    return tuple(tool for index, tool in enumerate(tools) if index in best)
-
-
-def _stems(text: str) -> list[str]:
-    # The first five letters, so that "file" and "files", "weather" and "weathers" are the same word.
-    return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
-
-
 def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> GenerationRequest:
     """Ask which tools the question needs, in order; with `required` at least one."""
     shots = [(example_question(tool), tool.name) for tool in tools]
@@ -183,7 +195,7 @@ def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Gen
     messages: list[Said] = [("system", task)]
     for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined(shots)):
         messages.extend(_shot(question, name))
-    messages.append(("user", talk.asked))
+    messages.append(("user", talk.asked_in_short))
     return GenerationRequest(tuple(messages), PLAN_TOKENS, grammar=plan_grammar(tools, required=required))
 
 
@@ -228,16 +240,19 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
     return steps[done] if done < len(steps) else None
 
 
-def arguments(talk: Talk, tool: ToolDef) -> GenerationRequest:
-    """Ask for the arguments of the next call."""
+def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> GenerationRequest:
+    """Ask for the arguments of the next call or, with `several`, for a list with those of each call of the tool."""
     properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP, "...")
+    what = f"the calls to {tool.name} that a question needs: a list with one object for each call"
     task = (
-        f"You write the JSON arguments of a call to {tool.name}.\n{signature(tool)}\n"
-        f"Parameters: {properties}\nReply with the JSON object only."
+        f"You write the JSON arguments of {what if several else f'a call to {tool.name}'}.\n"
+        f"{signature(tool, whole=True)}\n"
+        f"Parameters: {properties}\nReply with the JSON {'list' if several else 'object'} only."
     )
     messages: list[Said] = [("system", task)]
-    for example in tool.examples[:1]:
-        messages.extend(_shot(example.question, json.dumps(dict(example.arguments), ensure_ascii=False)))
+    for example in examples(tool)[:1]:
+        given = dict(example.arguments)
+        messages.extend(_shot(example.question, json.dumps([given] if several else given, ensure_ascii=False)))
     question = talk.asked
     if talk.made:
         done = "\n".join(f"{made.name}({made.arguments}) -> {made.outcome}" for made in talk.made)
@@ -246,7 +261,9 @@ def arguments(talk: Talk, tool: ToolDef) -> GenerationRequest:
             f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
         )
     messages.append(("user", question))
-    return GenerationRequest(tuple(messages), ARGUMENTS_TOKENS, schema=narrow(tool.parameters))
+    form = narrow(tool.parameters)
+    schema = {"type": "array", "items": form, "minItems": 1, "maxItems": MAX_CALLS} if several else form
+    return GenerationRequest(tuple(messages), ARGUMENTS_TOKENS, schema=schema)
 
 
 def takes_nothing(tool: ToolDef) -> bool:
@@ -257,6 +274,17 @@ def takes_nothing(tool: ToolDef) -> bool:
 def parsed(reply: str) -> dict[str, Any]:
     """Return the arguments in a reply; a reply that is no JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
+
+
+def parsed_list(reply: str) -> list[dict[str, Any]]:
+    """Return the arguments of each call in a reply, without repetitions; a reply that is no list is one call."""
+    try:
+        read = json.loads(reply)
+    except ValueError:
+        read = None
+    listed = cast("list[Any]", read) if isinstance(read, list) else []
+    texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in listed) or [reply]
+    return [parsed(text) for text in texts]
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
@@ -275,14 +303,25 @@ def route(steps: Sequence[ToolDef]) -> str:
     return json.dumps({"route": "tools" if steps else "answer"})
 
 
-def task_list(steps: Sequence[ToolDef], first: Mapping[str, Any]) -> str:
-    """Return the tasks of a plan, as JSON. Each takes its parameters from the results before it, but the first."""
+def one_tool(steps: Sequence[ToolDef]) -> bool:
+    """Return whether all calls of a plan are of one tool, so that the plan may not tell how many there are."""
+    return len({tool.name for tool in steps}) == 1
+
+
+def task_list(steps: Sequence[ToolDef], known: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tasks of a plan, as JSON. `known` are the arguments of the first call, or of each if they are known.
+
+    A task whose arguments are not known takes them from the results before it.
+    """
     tasks: list[dict[str, Any]] = []
+    if one_tool(steps) and len(known) > len(steps):
+        steps = [steps[0]] * len(known)
+    together = len(known) == len(steps)
     for number, tool in enumerate(steps, 1):
-        before = f"t{number - 1}"
-        later = dict.fromkeys(tool.parameters.get("properties", {}), f"${before}")
-        task = {"id": f"t{number}", "tool": tool.name, "parameters": first if number == 1 else later}
-        tasks.append({**task, "depends_on": [] if number == 1 else [before], "description": _summary(tool)})
+        before = [] if together or number == 1 else [f"t{number - 1}"]
+        later = dict.fromkeys(tool.parameters.get("properties", {}), f"${''.join(before)}")
+        task = {"id": f"t{number}", "tool": tool.name, "parameters": later if before else known[number - 1]}
+        tasks.append({**task, "depends_on": before, "description": summary(tool)})
     return json.dumps({"tasks": tasks}, ensure_ascii=False)
 
 
@@ -300,32 +339,19 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"
     messages: list[Said] = [("system", task)]
+    for question, reply in talk.earlier:
+        messages.extend(_shot(question, reply))
+    # A list of rows is held to their order, because in free text the model sorts them by a rule of its own.
+    rows = talk.made[-1].rows if talk.made and _LISTING.match(talk.question) else ()
     if talk.made:
         facts = "\n".join(made.line for made in talk.made)
-        how = "as a JSON object" if output else "in one or two sentences"
+        how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
         messages.append(("user", f"Facts:\n{facts}\n\nUse only these facts to answer {how}: {talk.question}"))
     else:
-        for question, reply in talk.earlier:
-            messages.extend(_shot(question, reply))
         messages.append(("user", talk.question))
     if output is None:
-        return GenerationRequest(tuple(messages), ANSWER_TOKENS)
+        return GenerationRequest(tuple(messages), ANSWER_TOKENS, grammar=row_grammar(rows) if rows else "")
     return GenerationRequest(tuple(messages), FORM_TOKENS, schema=narrow(output.schema))
-
-
-def signature(tool: ToolDef) -> str:
-    """Return a tool in one line: name, parameters, purpose."""
-    return f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_summary(tool)}"
-
-
-def example_question(tool: ToolDef) -> str:
-    """Return a question that needs the tool: that of its first example, or else its description."""
-    return tool.examples[0].question if tool.examples else _summary(tool)
-
-
-def _summary(tool: ToolDef) -> str:
-    lines = tool.description.strip().splitlines() or [tool.name]
-    return clip(lines[0], SUMMARY_CLIP, "...")
 
 
 def next_id(messages: Iterable[Message]) -> str:

@@ -5,7 +5,7 @@ calls written as text, reasoning in a field of their own.
 https://developers.openai.com/api/reference/resources/chat
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -104,7 +104,7 @@ class Decoder:
             raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
         if reason == "content_filter":
             raise filtered()
-        yield from self._write_text("", last=True)
+        yield from self._without_calls("", last=True)
         yield from self._writer.end()
         cut = reason in _CUT
         for call in self._calls:
@@ -114,11 +114,14 @@ class Decoder:
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(read_usage(self._usage, "prompt", "completion"), self._reason, cut)
 
-    def _delta(self, delta: Json) -> Iterator[ModelEvent]:
+    def _delta(self, delta: Json) -> Iterable[ModelEvent]:
         text = text_of(delta.get("content"))
         if text and len(delta) == 1:  # nearly every chunk
-            yield from self._write_text(text)
-            return
+            return self._write_text(text)
+        return self._mixed(delta, text)
+
+    def _mixed(self, delta: Json, text: str) -> Iterator[ModelEvent]:
+        """Yield the events of a piece with more than text, which may have none."""
         _keep(self._extra, delta, _KNOWN)
         for name in _REASONING_FIELDS:
             if reasoning := delta.get(name):
@@ -129,12 +132,14 @@ class Decoder:
         for entry in objects_of(delta.get("tool_calls")):
             yield from self._write_call(entry)
 
-    def _write_text(self, text: str, *, last: bool = False) -> Iterator[ModelEvent]:
+    def _write_text(self, text: str) -> Iterable[ModelEvent]:
+        """Return the events of a piece of text."""
+        if not self._held and ("<" not in text or not self._tools):
+            return self._writer.write("text", text)
+        return self._without_calls(text)
+
+    def _without_calls(self, text: str, *, last: bool = False) -> Iterator[ModelEvent]:
         """Yield the events of a piece of text, and take the calls out that are written in it as text."""
-        if not self._held and (not text or "<" not in text or not self._tools):
-            if text:
-                yield from self._writer.write("text", text)
-            return
         text, self._held = self._held + text, ""
         while (begin := text.find(_OPEN)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
             end += len(_CLOSE)

@@ -1,27 +1,29 @@
 """What both OpenAI APIs share: the connection, the cheap way to stream, the errors, and the form of an answer.
 
-This is the only module that imports the SDK. Its typed streaming builds a pydantic model for every chunk. Asking for
-`object` instead yields plain dicts, and keeps the SDK's authentication and errors.
+This is the only module that imports the SDK, for its authentication and its errors. The stream is read here: the SDK
+builds a pydantic model for every chunk.
 """
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from agentmagic import settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
 from agentmagic.messages import Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
-from agentmagic.providers.clients import RemoteModel, http_client, listed_names
-from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
+from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
+from agentmagic.providers.failures import Fault, Vendor, sentence, unreachable, usable_key
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after
 
 if TYPE_CHECKING:
-    from openai import APIError, AsyncOpenAI, AsyncStream
+    import httpx2
+    from openai import APIError, AsyncOpenAI
 
 
 # The codes that come in a chunk, after the response has begun with status 200, by the status that they stand for.
@@ -126,22 +128,6 @@ _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
 """The keywords one of which a strict schema needs."""
 
 
-class Decoder(Protocol):
-    """Turns the chunks of one response into events; `close` comes after the last chunk.
-
-    Both raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response ended
-    before its closing chunk.
-    """
-
-    def feed(self, chunk: object) -> Iterable[ModelEvent]:
-        """Return the events of a chunk, which can be any JSON."""
-        ...
-
-    def close(self) -> Iterable[ModelEvent]:
-        """Return the events that only the end of the response brings."""
-        ...
-
-
 def served_models() -> list[str]:
     """Return the models that the server of `OPENAI_BASE_URL` lists; none if it does not answer within `LIST_WAIT`."""
     if (url := settings.variable(BASE_URL)) is None:
@@ -166,35 +152,34 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
-        from openai import APIError
-
-        stream = await self._open(path, body, written)
-        chunks = 0
-        try:
-            with self._reading():
-                async with stream:
-                    async for chunk in stream:
-                        chunks += 1
-                        for event in decoder.feed(chunk):
-                            yield event
-        except APIError as error:
-            raise self._broken(error) from error
-        if not chunks:
-            self._check_type(stream.response)
+        response = await self._open(path, body, written)
+        async with aclosing(self._events(response, decoder)) as events:
+            async for event in events:
+                yield event
         for event in decoder.close():
             yield event
 
-    async def _open(self, path: str, body: Json, written: bytes) -> "AsyncStream[object]":
+    async def _open(self, path: str, body: Json, written: bytes) -> "httpx2.Response":
         client = await self._client()
+        import httpx2
         from openai import APIError, AsyncStream
 
         try:
-            # Written here: the SDK would copy a dict first, item by item.
-            return await client.post(path, cast_to=object, content=written, stream=True, stream_cls=AsyncStream[object])
+            # Written here: the SDK would copy a dict first, item by item. With this type it returns the open response.
+            opened: Any = await client.post(
+                path, cast_to=httpx2.Response, content=written, stream=True, stream_cls=AsyncStream[object]
+            )
         except APIError as error:
             raise self._refused(self._refusal(error), body) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
+        return opened
+
+    def _chunk(self, data: bytes) -> object:
+        chunk = super()._chunk(data)
+        if error := figures_of(chunk).get("error"):
+            raise error_for(_fault(error), who=self.who, model=self.model)
+        return chunk
 
     def _find_key(self) -> str:
         key = self._api_key
@@ -207,15 +192,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         response = getattr(error, "response", None)
         if response is None:
             return unreachable(self.base_url, error, BASE_URL, self.base_url)
-        fault = Fault(_message(error), _code(error), response.status_code, retry_after(response.headers))
+        fault = _fault(error.body or error.message, response.status_code, retry_after(response.headers))
         return error_for(fault, who=self.who, model=self.model)
-
-    def _broken(self, error: "APIError") -> ProviderError:
-        """Return the error for a stream that broke off."""
-        if error.body is None:
-            return cut_off(self.who, error.__cause__ or error)
-        # An error chunk, which the SDK raises by itself.
-        return error_for(Fault(_message(error), _code(error)), who=self.who, model=self.model)
 
     @staticmethod
     def _connect(found: tuple[str, str]) -> "AsyncOpenAI":
@@ -229,16 +207,12 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 
 
-def _code(error: "APIError") -> str:
-    return str(error.code or error.type or "")
-
-
-def _message(error: "APIError") -> str:
-    """Return the server's words, or nothing if it sent an HTML page."""
-    body = error.body
-    if isinstance(body, dict):
-        body = cast("Json", body).get("message") or json.dumps(body)
-    return "" if str(body or "").startswith("<") else str(body or error.message)
+def _fault(body: object, status: int | None = None, wait: float | None = None) -> Fault:
+    """Return what a server reports; its words are left out if it sent an HTML page."""
+    said = figures_of(body)
+    words = said.get("message") or (json.dumps(body) if said else str(body or ""))
+    code = said.get("code") or said.get("type") or ""
+    return Fault("" if str(words).startswith("<") else str(words), str(code), status, wait)
 
 
 def read_usage(usage: object, sent: str, written: str) -> Usage:

@@ -331,17 +331,15 @@ class _EntryPlace:
             raise self.wrong(_WRONG[key].format(key=key, value=entry.get(key))) from None
 
 
-def _number_as_text(value: object) -> object:
-    return str(value) if isinstance(value, int | float) else value  # ports are often written as numbers
-
-
 def _fill(text: str, info: ValidationInfo) -> str:
     return cast("_EntryPlace", info.context).fill(text)
 
 
-# Other hosts take null, and [] in the place of {}, for nothing.
 _Text = Annotated[str, AfterValidator(_fill)]
-_Item = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_fill)]
+# Ports are often written as numbers.
+_NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)
+_Item = Annotated[str, _NumberAsText, AfterValidator(_fill)]
+# Other hosts take null, and [] in the place of {}, for nothing.
 _Texts = Annotated[tuple[_Item, ...], BeforeValidator(lambda value: value or ())]
 _Pairs = Annotated[dict[str, _Item], BeforeValidator(lambda value: value or {})]
 _Seconds = Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)]
@@ -382,22 +380,17 @@ def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
             return _address({"url": entry.strip()}, place)
         case str():
             return _command_line(entry, place)
+        case {"command": object(), "url": object()}:
+            raise place.wrong('there are both "command" and "url". Keep the one that is meant.')
+        case {"command": object()}:
+            return _program(cast("Mapping[str, Any]", entry), place)
+        case {"url": object()}:
+            return _address(cast("Mapping[str, Any]", entry), place)
         case Mapping():
-            return _mapping(cast("Mapping[str, Any]", entry), place)
+            known = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
+            raise place.wrong(f'there is neither "command" nor "url". {known}')
         case _:
             return _config(_from_object(entry, place), _ServerEntry(), place)
-
-
-def _mapping(entry: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
-    if "command" in entry and "url" in entry:
-        raise place.wrong('there are both "command" and "url". Keep the one that is meant.')
-    if "command" in entry:
-        return _program(entry, place)
-    if "url" in entry:
-        return _address(entry, place)
-    raise place.wrong(
-        'there is neither "command" nor "url". Write {"command": "...", "args": [...]} or {"url": "..."}.'
-    )
 
 
 def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> ServerConfig:

@@ -34,6 +34,7 @@ MORE = "..."
 CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
 _SAID = frozenset({"description", "title"})
+_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 _VALUES = frozenset({"default", "const", "enum", "examples"})
 
 
@@ -96,6 +97,8 @@ class MessageFilter:
         for key, most in limits.RESULT_LISTS.items():
             if isinstance(result.get(key), list):
                 del result[key][most:]
+        if sent.method == "tools/call" and isinstance(content := result.get("content"), list):
+            result["content"] = [_known_content(block) for block in cast("list[Any]", content)]
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
                 self.left_out, self._listed = {}, 0
@@ -341,6 +344,15 @@ def _repaired_schema(given: Any) -> dict[str, Any]:
     if schema.setdefault("type", "object") != "object":
         raise _UnusableTool("Its schema does not describe an object.")
     return schema
+
+
+def _known_content(block: Any) -> Any:
+    """Return a block of a result, named in words if MCP does not know its type: the SDK would refuse the result."""
+    match block:
+        case {"type": str(kind)} if kind not in _CONTENT:
+            return {"type": "text", "text": f"[{one_line(kind, 40)}: content of a type that MCP does not know]"}
+        case _:
+            return block
 
 
 def _label(entry: Any, number: int) -> str:

@@ -119,7 +119,6 @@ class Authorization:
     async def _obtain(self, request: "httpx2.Request", refused: "httpx2.Response") -> None:
         """Refresh the token, or have the user authorize a new one. Raises NotAuthorized, and errors of the library."""
         used, fed, self._asked = self._grant.access, False, False
-        wanted = scope_of(refused)
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(_make_client())
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
@@ -133,7 +132,7 @@ class Authorization:
             while outgoing is not request or not (fed or _has_other_token(provider, used)):
                 if outgoing is request:
                     fed = True
-                    await self._prepare(provider, prompt, opened, wanted)
+                    await self._prepare(provider, prompt, opened, refused)
                     outgoing = await flow.asend(refused)
                 else:
                     response = await _send(client, outgoing, self._grant.url)
@@ -160,7 +159,11 @@ class Authorization:
         return provider
 
     async def _prepare(
-        self, provider: "OAuthClientProvider", prompt: "_AuthorizationPrompt", opened: AsyncExitStack, wanted: str
+        self,
+        provider: "OAuthClientProvider",
+        prompt: "_AuthorizationPrompt",
+        opened: AsyncExitStack,
+        refused: "httpx2.Response",
     ) -> None:
         """Open the redirect address, and register a client for it, because many servers compare it literally."""
         from mcp.shared.auth import OAuthClientInformationFull
@@ -170,11 +173,11 @@ class Authorization:
             raise NotAuthorized(self.in_vain)
         if not await self._pending.attended():
             raise NotAuthorized(
-                "it asks to be authorized, and no one is there to do so; connect it once in a notebook, "
-                f"with %mcp add, {_OTHERWISE}"
+                f"it asks to be authorized (HTTP {refused.status_code}), and no one is there to do so; connect it once "
+                f"in a notebook, with %mcp add, {_OTHERWISE}"
             )
         if self._consents >= limits.CONSENTS:
-            rights = f" It wants: {wanted}." if wanted else ""
+            rights = f" It wants: {wanted}." if (wanted := scope_of(refused)) else ""
             raise NotAuthorized(
                 f"it was authorized {self._consents} times and asks for more each time.{rights} "
                 "Restart the server to be asked again"
@@ -377,8 +380,9 @@ async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OA
     except OAuthRegistrationError:
         context = provider.context
         if context.oauth_metadata is None and context.protected_resource_metadata is None:
-            words = "it wants a token and does not say where to get one; give its entry an Authorization header"
-            raise NotAuthorized(words) from None
+            raise NotAuthorized(
+                "it wants a token and does not say where to get one; give its entry an Authorization header"
+            ) from None
         raise
 
 

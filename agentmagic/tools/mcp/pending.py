@@ -5,7 +5,7 @@ Prompts are shown only while a caller waits for the server, and the callers' tim
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from agentmagic.messages import Message
@@ -152,11 +152,8 @@ class PendingCallers:
         """Count a caller that waits inside the block; the end of the last one withdraws an open authorization."""
         self._callers += 1
         try:
-            if clock is None:
+            with nullcontext() if clock is None else self.clock(clock):
                 yield
-            else:
-                with self.clock(clock):
-                    yield
         finally:
             self._callers -= 1
             if not self._callers and self._authorizing is not None:

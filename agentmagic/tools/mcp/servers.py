@@ -80,13 +80,10 @@ class _ListedServer:
                 with connection.pending.caller(deadline):
                     return await self.list()
         except TimeoutError:
-            name = connection.name
-            message = (
-                f"The MCP server {name!r} is still starting after {seconds:g} s; its tools come with a later turn."
-            )
+            how = f"is still starting after {seconds:g} s; its tools come with a later turn."
             if failed:
-                message = f"The MCP server {name!r} failed before and has not answered within {seconds:g} s now."
-            raise ServerError(message) from None
+                how = f"failed before and has not answered within {seconds:g} s now."
+            raise ServerError(f"The MCP server {connection.name!r} {how}") from None
 
     async def list(self) -> "list[types.Tool]":
         """Return the usable tools, connecting the server if needed. Raises ServerError."""
@@ -148,7 +145,9 @@ class McpServers:
                 if connect:
                     await self._connect(known)
                 return
-            if not (_same_file(known, config) or known.connection.state == "failed"):
+            # Of two entries of one file the later one has replaced the earlier one.
+            same_file = before.origin and config.origin and before.origin.file == config.origin.file
+            if not (same_file or known.connection.state == "failed"):
                 raise UsageError(f"There is a server {name!r} already. Remove it first, or choose another name.")
             await self._drop(name)
         server = self._servers[name] = self._make(name, config)
@@ -186,9 +185,12 @@ class McpServers:
         """
         return self._listeners.add(listener)
 
-    def check(self, name: str) -> None:
-        """Raise UsageError for an unknown name."""
-        self._known(name)
+    def check(self, name: str, patterns: Sequence[str] = ()) -> None:
+        """Raise UsageError for an unknown name, and for a pattern that matches none of the server's known tools."""
+        known = self._known(name).names  # empty before the first connection: then every pattern is taken
+        for pattern in patterns:
+            if known and not any(fnmatchcase(tool, pattern) for tool in known):
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(known)}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
@@ -203,10 +205,8 @@ class McpServers:
 
         Raises UsageError for an unknown server, and for a pattern that matches none of its tools.
         """
+        self.check(name, patterns)
         server = self._known(name)
-        for pattern in patterns:
-            if server.tools and not any(fnmatchcase(tool, pattern) for tool in server.names):
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}. Its tools: {listed(server.names)}.")
         server.disabled = tuple(dict.fromkeys((*server.disabled, *patterns)))
         self._listeners.tell(None)
 
@@ -372,12 +372,6 @@ def _state(server: _ListedServer) -> ServerState:
     )
 
 
-def _same_file(server: _ListedServer, config: ServerConfig) -> bool:
-    """Return whether two entries are of the same file, in which one replaced the other."""
-    known = server.connection.config.origin
-    return known is not None and config.origin is not None and known.file == config.origin.file
-
-
 def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":
     """Return the usable tools, without duplicates, and the others with the reasons."""
     left_out: dict[str, str] = {}
@@ -406,13 +400,10 @@ def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:
         shown, description, tool.input_schema, server=connection.name, own_name="" if shown == tool.name else tool.name
     )
     ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
-    return Tool(definition, _invoke(connection, tool.name), timeout=connection.config.timeout, ask=ask)
 
-
-def _invoke(connection: Connection, tool: str) -> Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]:
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
-        answer: Any = await connection.call(tool, call.arguments, context)
+        answer: Any = await connection.call(tool.name, call.arguments, context)
         # In a thread: cleaning millions of characters takes too long for the engine's loop.
         return await asyncio.to_thread(content.to_result, call, answer)
 
-    return invoke
+    return Tool(definition, invoke, timeout=connection.config.timeout, ask=ask)

@@ -59,10 +59,9 @@ class TrustStore:
                 beside.replace(self.path)
         except OSError as error:  # a lock that stays taken raises one too
             why = error.strerror or str(error)
-            message = (
+            raise ServerError(
                 f"The approval cannot be kept in {self.path} ({why}), so {server} stays unapproved. Make it writable."
-            )
-            raise ServerError(message) from None
+            ) from None
 
     def before(self, server: str, origin: Origin) -> str:
         """Return the command that was approved before for this name in this file, or ""."""

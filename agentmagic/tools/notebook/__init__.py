@@ -27,8 +27,7 @@ class NotebookTools:
         """Return the tools. Raises UsageError where there is no notebook."""
         notebook = self._notebook or attached()
         if notebook is None:
-            message = "NotebookTools needs a notebook. Run %load_ext agentmagic in it first."
-            raise UsageError(message)
+            raise UsageError("NotebookTools needs a notebook. Run %load_ext agentmagic in it first.")
         return [*look_tools(notebook), proposal_tool(notebook), program_tool(notebook)]
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """The notebook as its tools see it: a protocol, which the kernel's side implements, and what is attached to it."""
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -8,8 +8,6 @@ from agentmagic.messages import Content
 
 if TYPE_CHECKING:
     from agentmagic.events import CellProposed, ProposalSettled
-    from agentmagic.tools.base import ToolContext
-    from agentmagic.tools.notebook.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +53,7 @@ class RunningNotebook(Protocol):
         ...
 
 
-Hook = Callable[["ToolContext", "Program", Mapping[str, Any]], None]
-"""Is called in the main thread before a program runs, with its call, what it would do, and the variables."""
-
 _attached: list[RunningNotebook] = []
-_hooks: list[Hook] = []
 
 
 def attach(notebook: RunningNotebook | None) -> None:
@@ -70,18 +64,3 @@ def attach(notebook: RunningNotebook | None) -> None:
 def attached() -> RunningNotebook | None:
     """Return the notebook of this process, or None in a script."""
     return _attached[0] if _attached else None
-
-
-def before_programs(hook: Hook) -> Callable[[], None]:
-    """Call a function before each program that a tool runs; if it raises, the program does not run.
-
-    Returns a function that ends that.
-    """
-    _hooks.append(hook)
-    return lambda: _hooks.remove(hook)
-
-
-def tell_hooks(context: "ToolContext", program: "Program", namespace: Mapping[str, Any]) -> None:
-    """Call the functions of `before_programs`."""
-    for hook in tuple(_hooks):
-        hook(context, program, namespace)

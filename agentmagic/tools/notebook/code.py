@@ -15,7 +15,7 @@ from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.text import clip, one_line
 from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.tools.notebook.base import RunningNotebook, tell_hooks
+from agentmagic.tools.notebook.base import RunningNotebook
 from agentmagic.tools.notebook.program import OFFERED, analyse
 from agentmagic.tools.notebook.variables import noting
 
@@ -45,8 +45,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
         """
         if threading.current_thread() is not threading.main_thread():
             raise ToolError(NOT_IN_MAIN)
-        program = analyse(code, notebook.namespace)
-        tell_hooks(context, program, notebook.namespace)
+        program = analyse(code, notebook.namespace)  # before the tools are built-in names
         with offered(ToolFunctions(context)), noting(program):
             notebook.run(code)
         context.close_figures()
@@ -119,8 +118,7 @@ class ToolFunctions:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in self.__functions:
             return self.__functions[name]
-        message = f"There is no tool {name!r}. Tools: {', '.join(self.__functions) or 'none'}."
-        raise AttributeError(message)
+        raise AttributeError(f"There is no tool {name!r}. Tools: {', '.join(self.__functions) or 'none'}.")
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         return getattr(self, self.__names.get(name, name))
@@ -139,12 +137,10 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
 
     def call(*values: Any, **arguments: Any) -> Any:
         if len(values) > len(given):
-            message = f"{name} takes {len(given)} arguments: {', '.join(given) or 'none'}."
-            raise TypeError(message)
+            raise TypeError(f"{name} takes {len(given)} arguments: {', '.join(given) or 'none'}.")
         placed = dict(zip(given, values, strict=False))
         if twice := placed.keys() & arguments.keys():
-            message = f"{name} got {min(twice)} twice."
-            raise TypeError(message)
+            raise TypeError(f"{name} got {min(twice)} twice.")
         return context.call_tool(tool.name, {**placed, **arguments})
 
     call.__name__ = call.__qualname__ = name

@@ -18,19 +18,30 @@ LONGEST_PAGE = 16_000
 
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
     """Return the tools that look at a notebook."""
+    look = _Look(notebook)
+    return [
+        function_tool(one) for one in (look.list_variables, look.inspect_variable, look.read_cells, look.view_figure)
+    ]
 
-    def list_variables() -> str:
+
+class _Look:
+    """The functions that look at a notebook; their docstrings are for the model."""
+
+    def __init__(self, notebook: RunningNotebook) -> None:
+        self._notebook = notebook
+
+    def list_variables(self) -> str:
         """List the variables of the user's notebook: name, type, size and the beginning of the value.
 
         Example: Which variables are there? -> {}
         """
-        found = variables.user_variables(notebook.namespace)
+        found = variables.user_variables(self._notebook.namespace)
         rows = [variables.summary(name, value) for name, value in found.items()]
         more = len(rows) - variables.MOST_VARIABLES
         end = [f"({more:,} more variables)"] if more > 0 else []
         return "\n".join([*rows[: variables.MOST_VARIABLES], *end]) or "(no variables)"
 
-    def inspect_variable(name: str) -> str:
+    def inspect_variable(self, name: str) -> str:
         """Show one variable of the user's notebook: of a data frame its columns, types and first rows.
 
         Args:
@@ -38,9 +49,9 @@ def look_tools(notebook: RunningNotebook) -> list[Tool]:
 
         Example: What is in sales? -> {"name": "sales"}
         """
-        return variables.inspected(name, variables.find(notebook.namespace, name))
+        return variables.inspected(name, variables.find(self._notebook.namespace, name))
 
-    def read_cells(first: int = 1, count: int = 20) -> str:
+    def read_cells(self, first: int = 1, count: int = 20) -> str:
         """Read cells of the user's notebook with their outputs.
 
         Args:
@@ -49,19 +60,13 @@ def look_tools(notebook: RunningNotebook) -> list[Tool]:
 
         Example: What do the last two cells do? -> {"first": -2, "count": 2}
         """
-        cells, where = notebook.cells()
-        numbers = [cell.number for cell in cells]
-        start = (
-            len(cells) + first
-            if first < 0
-            else next((at for at, one in enumerate(numbers) if one >= first), len(cells))
-        )
-        figures = 1 + sum(isinstance(part, Media) for cell in cells[: max(start, 0)] for part in cell.outputs)
-        chosen = cells[max(start, 0) : max(start, 0) + max(count, 1)]
-        text = "\n\n".join(_written(chosen, figures))
-        return shown(cut(f"{where}\n\n{text}" if text else f"{where}\n\n(no cells)", LONGEST_PAGE))
+        cells, where = self._notebook.cells()
+        start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
+        figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
+        text = "\n\n".join(_written(cells[start : start + max(count, 1)], figures))
+        return shown(cut(f"{where}\n\n{text or '(no cells)'}", LONGEST_PAGE))
 
-    def view_figure(number: int) -> Content:
+    def view_figure(self, number: int) -> Content:
         """Look at a figure in the outputs of the user's notebook.
 
         Args:
@@ -69,14 +74,11 @@ def look_tools(notebook: RunningNotebook) -> list[Tool]:
 
         Example: Look at the first figure. -> {"number": 1}
         """
-        cells, where = notebook.cells()
+        cells, where = self._notebook.cells()
         figures = [part for cell in cells for part in cell.outputs if isinstance(part, Media)]
         if not 0 < number <= len(figures):
-            message = f"There is no figure {number}: the cells' outputs have {len(figures)}. {where}"
-            raise ToolError(message)
+            raise ToolError(f"There is no figure {number}: the cells' outputs have {len(figures)}. {where}")
         return figures[number - 1]
-
-    return [function_tool(one) for one in (list_variables, inspect_variable, read_cells, view_figure)]
 
 
 def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:

@@ -54,8 +54,11 @@ class ObjectState:
 
     def same(self, other: "ObjectState") -> bool:
         """Return whether the thing held the same at both times."""
-        alike = type(self) is type(other) and self.data == other.data and len(self.refs) == len(other.refs)
-        return alike and all(map(is_, self.refs, other.refs))
+        return type(self) is type(other) and self.data == other.data and self.same_refs(other)
+
+    def same_refs(self, other: "ObjectState") -> bool:
+        """Return whether the thing held the very same objects at both times."""
+        return len(self.refs) == len(other.refs) and all(map(is_, self.refs, other.refs))
 
     def obstacle(self, now: "ObjectState") -> str:  # noqa: ARG002  (for subclasses)
         """Return why this cannot be put back into the thing as it is now, or ""."""
@@ -112,8 +115,7 @@ class _Attributes(ObjectState):
 
     def same(self, other: ObjectState) -> bool:
         (slots, content), (others, theirs) = self.data, other.data
-        alike = slots == others and len(self.refs) == len(other.refs) and all(map(is_, self.refs, other.refs))
-        return alike and (content is theirs or content.same(theirs))
+        return slots == others and self.same_refs(other) and (content is theirs or content.same(theirs))
 
     def put(self) -> None:
         slots, content = self.data
@@ -229,10 +231,6 @@ def _function(thing: FunctionType) -> ObjectState:
     return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
 
 
-def _fixed(thing: Any) -> ObjectState:
-    return ObjectState(thing, tuple(gc.get_referents(thing)))
-
-
 _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     list: lambda thing: _Items(thing, tuple(thing)),
     deque: lambda thing: _Items(thing, tuple(thing)),
@@ -243,7 +241,10 @@ _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     FunctionType: _function,
     Random: lambda thing: Randomness(thing, data=pickle.dumps(thing.getstate())),
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _entries),
-    **dict.fromkeys((MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType), _fixed),
+    **dict.fromkeys(
+        (MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType),
+        lambda thing: ObjectState(thing, tuple(gc.get_referents(thing))),
+    ),
     memoryview: lambda thing: ObjectState(thing, (thing.obj,)),
 }
 

@@ -370,7 +370,8 @@ class _Walk:
 
     # -- statements ----------------------------------------------------------------------------
 
-    def _statement(self, node: ast.AST | None) -> None:  # noqa: C901, PLR0912  (one arm for each kind)
+    def _statement(self, node: ast.AST) -> None:
+        """Look at a statement that binds names; one with a body is left to `_compound`."""
         match node:
             case ast.Assign():
                 value = self.value(node.value)
@@ -386,6 +387,16 @@ class _Walk:
             case ast.Delete():
                 for target in node.targets:
                     self._remove(target)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node)
+            case ast.Global():
+                self._globals.update(node.names)
+            case _:
+                self._compound(node)
+
+    def _compound(self, node: ast.AST) -> None:  # noqa: C901  (one arm for each kind)
+        """Look at a statement that holds others, or at a pattern."""
+        match node:
             case ast.For() | ast.AsyncFor():
                 self._bind(node.target, self._used(self.value(node.iter)))
                 self._all([*node.body, *node.orelse])
@@ -396,8 +407,6 @@ class _Walk:
                     if item.optional_vars is not None:
                         self._bind(item.optional_vars, replace(value, safe=False))
                 self._all(node.body)
-            case ast.Import() | ast.ImportFrom():
-                self._import(node)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._define(node)
             case ast.ClassDef():
@@ -412,8 +421,6 @@ class _Walk:
                     self._store(node.name, _ANY)
                     self._remove(ast.Name(node.name))
                 self._all(node.body)
-            case ast.Global():
-                self._globals.update(node.names)
             case ast.MatchAs() | ast.MatchStar() | ast.MatchMapping():
                 self._all(ast.iter_child_nodes(node))
                 name = node.rest if isinstance(node, ast.MatchMapping) else node.name
@@ -421,8 +428,7 @@ class _Walk:
                     self._store(name, _ANY)
             case _:  # a match, an await, a yield, and what a later Python adds
                 self.unknown = True
-                if node is not None:
-                    self._all(ast.iter_child_nodes(node))
+                self._all(ast.iter_child_nodes(node))
 
     def _define(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._all([*node.decorator_list, node.returns])

@@ -64,16 +64,16 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         text = redact(source.replace("\r\n", "\n"))
         _check(text, action, cell)
         target = _target(notebook, action, cell) if cell else None
-        before = target.source if target is not None and action != "insert" else ""
+        changed = None if action == "insert" else target
         proposed = CellProposed(
             uuid4().hex,
             action,
-            kind if action == "insert" or target is None else _kind(target),
+            kind if changed is None else "markdown" if changed.kind == "markdown" else "code",
             "" if action == "remove" else text,
             one_line(redact(why), LONGEST_WHY),
             target.id if target is not None else "",
             cell,
-            before,
+            "" if changed is None else changed.source,
         )
         proposed = notebook.stage(proposed)
         context.propose(proposed)
@@ -87,11 +87,11 @@ def _check(source: str, action: CellAction, cell: int) -> None:
     if action != "remove" and not source.strip():
         raise ToolError("The cell is empty. Write its source.")
     if action != "insert" and not cell:
-        message = f"Say which cell you want to {action}: its number, as read_cells shows it."
-        raise ToolError(message)
+        raise ToolError(f"Say which cell you want to {action}: its number, as read_cells shows it.")
     if len(source) > LONGEST_SOURCE:
-        message = f"The cell has {len(source):,} characters, and {LONGEST_SOURCE:,} is the most. Propose several cells."
-        raise ToolError(message)
+        raise ToolError(
+            f"The cell has {len(source):,} characters, and {LONGEST_SOURCE:,} is the most. Propose several cells."
+        )
     if reveal(source) != source:
         raise ToolError("The cell holds characters that a reader cannot see. Write them as escapes, such as \\u200b.")
 
@@ -100,16 +100,10 @@ def _target(notebook: RunningNotebook, action: CellAction, number: int) -> Noteb
     cells, where = notebook.cells()
     found = next((one for one in cells if one.number == number), None)
     if found is None:
-        message = f"There is no cell {number}. {where}"
-        raise ToolError(message)
+        raise ToolError(f"There is no cell {number}. {where}")
     if action != "insert" and len(found.source) > LONGEST_SOURCE:
-        message = f"Cell {number} has {len(found.source):,} characters, and {LONGEST_SOURCE:,} is the most."
-        raise ToolError(message)
+        raise ToolError(f"Cell {number} has {len(found.source):,} characters, and {LONGEST_SOURCE:,} is the most.")
     return found
-
-
-def _kind(cell: NotebookCell) -> CellKind:
-    return "markdown" if cell.kind == "markdown" else "code"
 
 
 # -- what became of them -----------------------------------------------------------------------------------
@@ -136,11 +130,12 @@ def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
     return [fate for fate in fates if fate is not None]
 
 
-def told(prompt: Message, events: Sequence[Event], last: Sequence[Event]) -> Message:
+def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
     """Return a prompt with what became of the proposals that were settled in the `last` turn of these events."""
     parts = tuple(part for part in prompt.parts if not is_told(part))
-    proposed = {event.id: event for event in events if isinstance(event, CellProposed)}
-    settled = [event for event in last if isinstance(event, ProposalSettled) and event.id in proposed]
+    settled = [event for event in last if isinstance(event, ProposalSettled)]
+    proposed = {event.id: event for event in events if isinstance(event, CellProposed)} if settled else {}
+    settled = [event for event in settled if event.id in proposed]
     lines = [_line(proposed[one.id], one) for one in settled[:MOST_TOLD]]
     lines += [f"({len(settled) - MOST_TOLD} more)"] if len(settled) > MOST_TOLD else []
     if not lines:

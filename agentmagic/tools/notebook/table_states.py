@@ -4,7 +4,6 @@ import pickle
 import sys
 from functools import cache
 from hashlib import sha1
-from operator import is_
 from typing import Any, cast
 
 from agentmagic.tools.notebook.object_states import ObjectState, Randomness
@@ -29,10 +28,21 @@ class _ArrayView(ObjectState):
         self.thing.flags.writeable = self.data[-1]
 
 
-class Memory(_ArrayView):
-    """An array that owns its memory. `keep` decides how much of that is kept; before, nothing of it is."""
+class _OwnedArray(_ArrayView):
+    """An array that owns its memory, and the `copy` that is put back: an array of objects has one at once."""
 
     copy: Any = None
+
+    def put(self) -> None:
+        """Write the copy into the array."""
+        self.thing.flags.writeable = True
+        self.thing[...] = self.copy
+        super().put()
+
+
+class Memory(_OwnedArray):
+    """An array of numbers. `keep` decides how much of its memory is kept; before, nothing of it is."""
+
     digest: bytes | None = None
     sample: bytes = b""
 
@@ -52,23 +62,6 @@ class Memory(_ArrayView):
         """Return why the memory cannot be put back, or ""."""
         return super().obstacle(now) or ("" if self.copy is not None else "an array in it was too large to be copied")
 
-    def put(self) -> None:
-        """Write the copy into the array."""
-        self.thing.flags.writeable = True
-        self.thing[...] = self.copy
-        _ArrayView.put(self)
-
-
-class _ObjectArray(_ArrayView):
-    """An array of objects that owns its memory."""
-
-    copy: Any = None
-
-    def put(self) -> None:
-        self.thing.flags.writeable = True
-        self.thing[...] = self.copy
-        _ArrayView.put(self)
-
 
 class _TableState(ObjectState):
     """A frame or series of pandas: axes, attributes, arrays of objects, and a copy that pandas does not write to.
@@ -77,8 +70,7 @@ class _TableState(ObjectState):
     """
 
     def same(self, other: ObjectState) -> bool:
-        alike = self.data[:-1] == other.data[:-1] and len(self.refs) == len(other.refs)
-        return alike and all(map(is_, self.refs, other.refs))
+        return self.data[:-1] == other.data[:-1] and self.same_refs(other)
 
     def put(self) -> None:
         names, axes, (_, duplicates), copy = self.data
@@ -150,7 +142,7 @@ def _array(thing: Any) -> ObjectState:
         return _ArrayView(thing, base, form)
     if thing.size > _LONGEST:
         return ObjectState(thing, problem=f"it holds an array of more than {_LONGEST:,} objects")
-    state = _ObjectArray(thing, tuple(thing.ravel(order="K").tolist()), form)
+    state = _OwnedArray(thing, tuple(thing.ravel(order="K").tolist()), form)
     state.copy = thing.copy(order="K")
     return state
 

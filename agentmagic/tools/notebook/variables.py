@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -122,7 +123,6 @@ class Ledger:
         self._after: dict[str, _Print | None] = {}
         self._files: dict[str, None] = {}
         self._names = set[str]()
-        self._depth = 0
         self.idle = threading.Event()
         self.idle.set()
 
@@ -134,10 +134,9 @@ class Ledger:
         """
         notebook = attached()
         in_main = threading.current_thread() is threading.main_thread()
-        if notebook is None or not in_main or self._depth:  # a tool within a tool: the outer one is watched
+        if notebook is None or not in_main or not self.idle.is_set():  # a tool within a tool: the outer one is watched
             yield set[str]()
             return
-        self._depth = 1
         self._names = set[str]()
         self.idle.clear()
         _current.append(self)
@@ -150,7 +149,6 @@ class Ledger:
         finally:
             now = user_variables(notebook.namespace)
             self._compare(before, {name: _print(value) for name, value in now.items()})
-            self._depth = 0
             self.idle.set()
             _current.remove(self)
             del held
@@ -174,17 +172,18 @@ class Ledger:
             now = notebook.namespace
             for name, before in contents.items():
                 if name in now and _changed(before, _print(now[name], deep=True), certain=name in program.writes):
-                    self._before.setdefault(name, before)
-                    self._after[name] = _print(now[name])
-                    self._names.add(name)
+                    self._note(name, before, _print(now[name]))
 
     def _compare(self, before: Mapping[str, _Print], after: Mapping[str, _Print]) -> None:
         for name in before.keys() | after.keys():
             old, new = before.get(name), after.get(name)
             if old is None or new is None or (old.identity, old.kind) != (new.identity, new.kind):
-                self._before.setdefault(name, old)
-                self._after[name] = new
-                self._names.add(name)
+                self._note(name, old, new)
+
+    def _note(self, name: str, before: _Print | None, after: _Print | None) -> None:
+        self._before.setdefault(name, before)
+        self._after[name] = after
+        self._names.add(name)
 
     def event(self) -> VariablesChanged | None:
         """Return what was changed, or None."""
@@ -259,14 +258,12 @@ def _changed(before: _Print, after: _Print, *, certain: bool) -> bool:
 
 _listening: list[dict[str, None]] = []
 """Where the files that the main thread opens to write are noted."""
-_installed: list[bool] = []
 
 
+@cache
 def _listen_to_files() -> None:
-    """Install the audit hook, which stays for the life of the process."""
-    if not _installed:
-        _installed.append(True)
-        sys.addaudithook(_heard)
+    """Install the audit hook, once: it stays for the life of the process."""
+    sys.addaudithook(_heard)
 
 
 def _heard(event: str, given: tuple[Any, ...]) -> None:

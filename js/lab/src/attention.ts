@@ -1,5 +1,6 @@
-// Says in the status bar which model answers, what it has cost, and that something waits for the user.
+// Says in the status bar which model answers, what it has cost, and which notebook waits for the user.
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
+import { PathExt } from '@jupyterlab/coreutils'
 import { IStatusBar } from '@jupyterlab/statusbar'
 import { Widget } from '@lumino/widgets'
 import { GO } from './dock'
@@ -14,19 +15,17 @@ export const attention: JupyterFrontEndPlugin<void> = {
   activate: (app: JupyterFrontEnd, links: KernelLinks | null, bar: IStatusBar | null) => {
     if (!links || !bar) return
     const item = new StatusItem(links, () => void app.commands.execute(GO))
-    bar.registerStatusItem('agentmagic:status', { item, align: 'middle', isActive: () => item.words !== '', activeStateChanged: links.changed })
+    bar.registerStatusItem('agentmagic:status', { item, align: 'middle', isActive: () => item.isActive, activeStateChanged: links.changed })
   }
 }
 
 class StatusItem extends Widget {
-  words = ''
   private waits = document.createElement('button')
   private said = document.createElement('span')
 
   constructor(private links: KernelLinks, go: () => void) {
     super()
     this.addClass('agentmagic-status')
-    this.waits.textContent = '(!) waits for you'
     this.waits.title = 'Go to what waits for you'
     this.waits.addEventListener('click', go)
     this.node.append(this.said, this.waits)
@@ -34,10 +33,15 @@ class StatusItem extends Widget {
     this.draw()
   }
 
+  get isActive(): boolean {
+    return Boolean(this.said.textContent) || !this.waits.hidden
+  }
+
   private draw(): void {
-    const state = this.links.front?.state
-    this.words = state ? [state.model, state.cost].filter(Boolean).join(' · ') : ''
-    this.said.textContent = this.words
-    this.waits.hidden = !state?.waits
+    const { front, waiting } = this.links
+    this.said.textContent = [front?.state?.model, front?.state?.cost].filter(Boolean).join(' · ')
+    this.waits.hidden = !waiting
+    const other = waiting && waiting.context !== front?.context ? `${PathExt.basename(waiting.context.path)} ` : ''
+    this.waits.textContent = `(!) ${other}waits for you`
   }
 }

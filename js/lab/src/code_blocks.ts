@@ -13,6 +13,7 @@ import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { Cell, CodeCell } from '@jupyterlab/cells'
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook'
 import { isAgentCell } from './agent_cells'
+import { goTo } from './cells'
 import { IKernelLinks, KernelLinks } from './kernel_links'
 
 const FRONT_END = Symbol.for('agentmagic.front-end')
@@ -30,7 +31,7 @@ export const codeBlocks: JupyterFrontEndPlugin<void> = {
       const panel = view && notebookOf(view, links.tracker)
       if (!panel || typeof code !== 'string' || panel.context.model.readOnly) return false
       const cell = put(panel, view, code)
-      if (cell) goTo(app, panel, cell)
+      if (cell) void goTo(app, panel, cell, 'edit').then(() => cell.editor?.focus())
       return cell !== null
     }
     const value = Object.freeze({
@@ -90,13 +91,4 @@ function newCell({ content, context }: NotebookPanel, view: Element, code: strin
   const place = (own < 0 ? content.activeCellIndex : own) + 1
   context.model.sharedModel.insertCell(place, { cell_type: 'code', source: code, metadata: { trusted: true } })
   return content.widgets[place] ?? null
-}
-
-function goTo(app: JupyterFrontEnd, panel: NotebookPanel, cell: Cell): void {
-  const { content } = panel
-  app.shell.activateById(panel.id)
-  content.deselectAll()
-  content.activeCellIndex = content.widgets.indexOf(cell)
-  content.mode = 'edit'
-  void content.scrollToCell(cell).then(() => cell.editor?.focus())
 }

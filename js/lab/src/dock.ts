@@ -2,6 +2,7 @@
 import { ILabShell, ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { ICommandPalette } from '@jupyterlab/apputils'
 import { CommandRegistry } from '@lumino/commands'
+import { goToWaiting } from './cells'
 import { DockedPanel, WAITS } from './docked_panel'
 import { agentIcon } from './icon'
 import { IKernelLinks, KernelLinks } from './kernel_links'
@@ -34,6 +35,14 @@ export const dock: JupyterFrontEndPlugin<void> = {
     const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
     links.each(link => link.on('show', () => link === links.front && show()))
     const waits = () => Boolean(links.front?.state?.waits)
+    /** Goes to the cell that waits for the user, or to the panel if what waits was asked there. */
+    const go = () => {
+      const notebook = links.waiting
+      if (!notebook || goToWaiting(app, notebook)) return
+      if (notebook !== links.tracker.currentWidget) app.shell.activateById(notebook.id)
+      notebook.content.mode = 'command' // in which JupyterLab does not take the keys back
+      show()
+    }
     app.commands.addCommand(PANEL, {
       label: 'Agent Panel',
       caption: () => (waits() ? WAITS : 'Show the agent beside the notebook'),
@@ -41,7 +50,7 @@ export const dock: JupyterFrontEndPlugin<void> = {
       icon: agentIcon,
       execute: turn
     })
-    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: show, isEnabled: waits })
+    app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: go, isEnabled: () => links.waiting !== null })
     links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)

@@ -6,7 +6,7 @@ import { Signal } from '@lumino/signaling'
 import { KernelLink } from './kernel_link'
 
 export class KernelLinks {
-  /** Emitted when another notebook is in front, or its kernel or the kernel's state is another one. */
+  /** Emitted when another notebook is in front, or the kernel of one or that kernel's state is another one. */
   readonly changed = new Signal<this, void>(this)
   /** By their notebook, which may be open in several views. */
   private links = new Map<NotebookPanel['context'], KernelLink>()
@@ -22,6 +22,13 @@ export class KernelLinks {
     return this.tracker.currentWidget && this.of(this.tracker.currentWidget)
   }
 
+  /** The notebook that waits for the user: the one in front, if it does, else another one. */
+  get waiting(): NotebookPanel | null {
+    const waits = (notebook: NotebookPanel) => Boolean(this.of(notebook).state?.waits)
+    const { currentWidget } = this.tracker
+    return currentWidget && waits(currentWidget) ? currentWidget : this.tracker.find(waits) ?? null
+  }
+
   /** Returns the link of a notebook, which is made when the notebook is first seen. */
   of({ context }: NotebookPanel): KernelLink {
     const known = this.links.get(context)
@@ -29,9 +36,7 @@ export class KernelLinks {
     const link = new KernelLink(context)
     this.links.set(context, link)
     context.disposed.connect(() => this.links.delete(context))
-    link.changed.connect(() => {
-      if (link === this.front) this.changed.emit()
-    })
+    link.changed.connect(() => this.changed.emit())
     for (const follow of this.followers) follow(link)
     return link
   }

@@ -1,10 +1,9 @@
 // Proposed cells: each stands below its cell, not run, until the user keeps or discards it. None of them is part of the
 // notebook before that, so that nothing runs or saves it.
-import { unifiedMergeView } from '@codemirror/merge'
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application'
 import { Cell } from '@jupyterlab/cells'
 import { CodeEditor } from '@jupyterlab/codeeditor'
-import { NotebookActions, NotebookPanel } from '@jupyterlab/notebook'
+import { INotebookModel, NotebookActions, NotebookPanel } from '@jupyterlab/notebook'
 import { PanelLayout, Widget } from '@lumino/widgets'
 import { KernelLink } from './kernel_link'
 import { IKernelLinks, KernelLinks } from './kernel_links'
@@ -28,7 +27,7 @@ const TITLES = { insert: 'Proposed cell', change: 'Proposed change', remove: 'Pr
 
 /** The staged cells of a notebook, and the bar above it. */
 class Stage {
-  private cards: StagedCell[] = []
+  cards: StagedCell[] = []
   private bar = new Bar(this)
   /** Whether proposals are being applied, and are placed after that. */
   private keeping = false
@@ -39,10 +38,6 @@ class Stage {
     panel.disposed.connect(leave)
     void panel.context.ready.then(() => panel.content.model?.cells.changed.connect(() => this.place()))
     link.changed.connect(() => this.place())
-  }
-
-  get count(): number {
-    return this.cards.length
   }
 
   /** Takes over what the kernel says is open; what the user has typed into a card stays. */
@@ -68,7 +63,7 @@ class Stage {
 
   get shown(): boolean {
     const { model } = this.panel.content
-    return Boolean(this.count && model && isTrusted(model))
+    return Boolean(this.cards.length && model && isTrusted(model))
   }
 
   /** Applies proposals in one step of undo; those whose cell has changed stay, and say so. */
@@ -83,25 +78,10 @@ class Stage {
     this.keeping = true
     shared.transact(() => {
       for (const card of cards) {
-        const { proposal, source } = card
-        const place = shared.cells.findIndex(cell => cell.getId() === card.anchor)
-        const cell = shared.cells[place]
-        if (proposal.action === 'insert') {
-          const metadata = proposal.kind === 'code' ? { trusted: true } : {}
-          const made = shared.insertCell(place < 0 ? shared.cells.length : place + 1, { cell_type: proposal.kind, source, metadata })
-          last = made.getId()
-          this.follow(card, last)
-        } else if (!cell || cell.getSource() !== proposal.before) {
-          card.refuse(cell ? 'The cell has changed since this was proposed, so it cannot be applied.' : 'The cell is not there any more.')
-          continue
-        } else if (proposal.action === 'change') {
-          cell.setSource(source)
-          last = card.anchor
-        } else {
-          shared.deleteCell(place)
-        }
-        const changed = proposal.action !== 'remove' && source !== proposal.source
-        settled.push({ id: proposal.id, fate: changed ? 'changed' : 'kept', ...(changed && { source }), ran: run })
+        const id = this.apply(card, shared)
+        if (id === null) continue
+        last = id || last
+        settled.push(card.kept(run))
       }
     })
     this.keeping = false
@@ -115,12 +95,28 @@ class Stage {
     }
   }
 
-  discard(cards: StagedCell[]): void {
-    this.settle(cards.map(({ proposal: { id } }) => ({ id, fate: 'discarded' })))
+  /** Applies a proposal. Returns the id of its cell, "" if that is removed, or null if the proposal cannot be applied. */
+  private apply(card: StagedCell, shared: INotebookModel['sharedModel']): string | null {
+    const { anchor, source, proposal: { action, kind, before } } = card
+    const place = shared.cells.findIndex(cell => cell.getId() === anchor)
+    const cell = shared.cells[place]
+    if (action === 'insert') {
+      const metadata = kind === 'code' ? { trusted: true } : {}
+      const made = shared.insertCell(place < 0 ? shared.cells.length : place + 1, { cell_type: kind, source, metadata })
+      this.follow(card, made.getId())
+      return made.getId()
+    }
+    if (!cell || cell.getSource() !== before) {
+      card.refuse(cell ? 'The cell has changed since this was proposed, so it cannot be applied.' : 'The cell is not there any more.')
+      return null
+    }
+    if (action === 'change') cell.setSource(source)
+    else shared.deleteCell(place)
+    return action === 'change' ? anchor : ''
   }
 
-  get all(): StagedCell[] {
-    return this.cards
+  discard(cards: StagedCell[]): void {
+    this.settle(cards.map(({ proposal: { id } }) => ({ id, fate: 'discarded' })))
   }
 
   /** Has later proposals for the place of a kept one come below it. */
@@ -160,7 +156,7 @@ class StagedCell extends Widget {
     const title = TITLES[proposal.action] + (proposal.number ? ` ${proposal.action === 'insert' ? 'below' : 'of'} cell ${proposal.number}` : '')
     this.node.setAttribute('aria-label', `${title}: ${proposal.why}`)
     const head = element('div', 'agentmagic-staged-head')
-    head.append(element('b', '', {}, title), element('span', 'agentmagic-staged-why', {}, proposal.why), ...this.buttons())
+    head.append(element('b', '', {}, title), element('span', 'agentmagic-staged-why', {}, proposal.why), this.buttons())
     this.problem.hidden = true
     this.node.append(head, this.problem)
     if (proposal.action !== 'remove') this.write()
@@ -169,6 +165,13 @@ class StagedCell extends Widget {
   /** The text as it stands, which the user may have changed. */
   get source(): string {
     return this.editor ? this.editor.model.sharedModel.getSource() : this.written
+  }
+
+  /** Returns what became of the proposal, which was kept. */
+  kept(ran: boolean): Settled {
+    const { source, proposal: { id, action, source: proposed } } = this
+    const changed = action !== 'remove' && source !== proposed
+    return { id, fate: changed ? 'changed' : 'kept', ...(changed && { source }), ran }
   }
 
   /** Returns the same card anew, after this one was disposed with its cell. */
@@ -205,11 +208,13 @@ class StagedCell extends Widget {
     super.dispose()
   }
 
-  private buttons(): HTMLElement[] {
+  private buttons(): HTMLElement {
     const { action, kind } = this.proposal
     const keep = button(action === 'remove' ? 'Remove cell' : 'Keep', () => this.stage.keep([this]), 'jp-mod-accept')
     const run = action !== 'remove' && kind === 'code' ? [button('Keep and run', () => this.stage.keep([this], true))] : []
-    return [keep, ...run, button('Discard', () => this.stage.discard([this]))]
+    const buttons = element('span', 'agentmagic-staged-buttons')
+    buttons.append(keep, ...run, button('Discard', () => this.stage.discard([this])))
+    return buttons
   }
 
   /** Shows the text in an editor, with what it changes marked. */
@@ -218,12 +223,18 @@ class StagedCell extends Widget {
     const model = new CodeEditor.Model({ mimeType: kind === 'code' ? 'text/x-ipython' : 'text/x-ipythongfm' })
     model.sharedModel.setSource(this.written)
     const host = element('div', 'agentmagic-staged-source')
-    const marks = unifiedMergeView({ original: before, mergeControls: false, gutter: true, highlightChanges: true, allowInlineDiffs: false })
-    const extensions = action === 'change' ? [marks] : []
-    this.editor = this.stage.panel.content.contentFactory.editorFactory({ host, model, extensions, config: { lineNumbers: false } })
+    this.editor = this.stage.panel.content.contentFactory.editorFactory({ host, model, config: { lineNumbers: false } })
+    if (action === 'change') void markChanges(this.editor, before)
     host.querySelector('.cm-content')?.setAttribute('aria-label', 'Proposed text')
     this.node.append(host)
   }
+}
+
+/** Marks what is other in an editor than a text before it. */
+async function markChanges(editor: CodeEditor.IEditor, original: string): Promise<void> {
+  const { unifiedMergeView } = await import('@codemirror/merge') // which a page loads when it first needs it
+  if (editor.isDisposed) return
+  editor.injectExtension(unifiedMergeView({ original, mergeControls: false, gutter: true, highlightChanges: true, allowInlineDiffs: false }))
 }
 
 /** How many proposals wait, and what can be done with all of them. */
@@ -238,15 +249,15 @@ class Bar extends Widget {
     this.node.setAttribute('aria-label', 'Proposed cells')
     this.node.append(
       this.words,
-      button('Keep all', () => stage.keep(stage.all), 'jp-mod-accept'),
-      button('Discard all', () => stage.discard(stage.all)),
+      button('Keep all', () => stage.keep(stage.cards), 'jp-mod-accept'),
+      button('Discard all', () => stage.discard(stage.cards)),
       this.told
     )
     this.hide()
   }
 
   draw(): void {
-    this.words.textContent = `${counted(this.stage.count)} in this notebook`
+    this.words.textContent = `${counted(this.stage.cards.length)} in this notebook`
     this.setHidden(!this.stage.shown)
   }
 

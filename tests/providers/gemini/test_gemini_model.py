@@ -648,6 +648,17 @@ def test_events_and_request_are_the_same_through_either_door(door):
 
 
 @pytest.mark.usefixtures("door")
+@pytest.mark.parametrize("cut", [None, 1, 5, 11])
+def test_comments_and_other_fields_of_a_stream_are_passed_over(cut):
+    chunks = [chunk({"text": "Grüße"}), chunk({"text": "!"}, reason="STOP")]
+    written = [f"event: message\nid: 7\ndata:{json.dumps(one)}\n\n" for one in chunks]
+    body = ": ping\r\n\r\n" + ": ping\n\n".join(written)
+    with Loopback([Exchange(body, stall_at=cut)]) as server:
+        server.release()
+        assert ask(server) == decode(*chunks)
+
+
+@pytest.mark.usefixtures("door")
 def test_signatures_survive_a_round_trip():
     signed = [call(my_city="Ulm", signature="+/+/AAAA"), {"text": "", "thoughtSignature": "/+A="}]
     with Loopback([answer(chunk(*signed, reason="STOP"))]) as server:
@@ -701,6 +712,13 @@ def test_a_truncated_stream_is_broken():
     assert "broke off" in str(refused_by(answer(chunk({"text": "Hel"}))))
     cut = refused_by(answer(chunk({"text": "Hel"}), chunk(reason="STOP"), cut_at=120))
     assert isinstance(cut, StreamBroken)
+
+
+@pytest.mark.usefixtures("door")
+def test_an_error_does_not_quote_a_page_for_people():
+    error = refused_by(Exchange("<html>Bad gateway</html>", 502, "text/html"))
+    assert type(error) is Unavailable
+    assert "<html>" not in str(error)
 
 
 @pytest.mark.usefixtures("door")

@@ -40,6 +40,13 @@ def test_a_result_of_2026_without_its_type_counts_as_complete():
     assert mended("tools/call", {}, {"content": []}) == {"content": []}
 
 
+def test_content_of_an_unknown_type_is_named_beside_the_rest():
+    known = [{"type": "text", "text": "ok"}, {"type": "resource_link", "uri": "file:///b", "name": "b"}, {"odd": 1}]
+    result = mended("tools/call", {}, {"content": [*known, {"type": "video\n", "data": "AAAA"}]})
+    named = {"type": "text", "text": "[video: content of a type that MCP does not know]"}
+    assert result == {"content": [*known, named]}
+
+
 def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
     door = MessageFilter()
     assert not door.receiving(answered({}))

@@ -313,8 +313,8 @@ def test_with_nobody_there_it_fails_at_once_and_says_what_to_do():
             with pytest.raises(ServerError) as failed:
                 await servers.tools()
         assert str(failed.value) == (
-            "The MCP server 'web' cannot be used: it asks to be authorized, and no one is there to do so; connect it "
-            "once in a notebook, with %mcp add, or give its entry an Authorization header."
+            "The MCP server 'web' cannot be used: it asks to be authorized (HTTP 401), and no one is there to do so; "
+            "connect it once in a notebook, with %mcp add, or give its entry an Authorization header."
         )
         assert not granting.clients
 

@@ -1,0 +1,138 @@
+"""How one turn may differ from the session's other turns: the options of a turn, and what they make of its agent."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from inspect import Parameter
+from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
+
+from agentmagic.agent import MAX_ITERATIONS, TIMEOUT, Agent, Output
+from agentmagic.class_settings import class_settings
+from agentmagic.errors import UsageError
+from agentmagic.events import Event, PromptValue
+from agentmagic.plan import Judging, PlanOptions, open_plan
+from agentmagic.providers.base import ModelSettings
+from agentmagic.settings import Replay
+from agentmagic.tools.base import Toolset
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AbortEvent(Protocol):
+    """What `start(abort=...)` takes: a `threading.Event` or an `asyncio.Event`."""
+
+    def is_set(self) -> bool:
+        """Return whether to end the run."""
+        ...
+
+
+class TurnOptions(TypedDict, total=False):
+    """How one turn may differ from the session's other turns.
+
+    `abort` ends the run when it is set. `agent` replaces the session's agent, and `toolsets` all of its sources of
+    tools. `settings` are added to the agent's. `output` is the form of the answer, a type or a JSON Schema; the
+    result's `value` is then the answer as a value of it. `attended` says that the caller watches the events and
+    answers approvals and questions with `run.send`; otherwise a call that needs approval is denied. If `attended` is
+    left out in a cell of a notebook, the run is shown in the cell, and the user answers there.
+
+    With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
+    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` goes on with the plan that the
+    last turn left open, `drop` gives it up. With a plan, a timeout of 120 s, the usual one, is that of each task.
+
+    `step` pauses the turn before each request and each tool call: it goes on when the user says so. It needs a run
+    that is `attended`. `replay` is the mode of the session's cassette in this turn.
+    `values` describe the values that the prompt names, as the model is sent them. `notices` are warnings about them.
+    """
+
+    abort: AbortEvent | None
+    agent: Agent | None
+    toolsets: Sequence[Toolset] | None
+    output: Output | None
+    settings: ModelSettings | None
+    attended: bool
+    plan: bool
+    judge: Judging
+    confirm: bool
+    resume: bool
+    drop: bool
+    step: bool
+    replay: Replay | None
+    values: Sequence[PromptValue]
+    notices: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """The options of a turn, each with its value: the one that the caller gave, or the usual one."""
+
+    abort: AbortEvent | None = None
+    agent: Agent | None = None
+    toolsets: Sequence[Toolset] | None = None
+    output: Output | None = None
+    settings: ModelSettings | None = None
+    attended: bool = False
+    plan: bool = False
+    judge: Judging = "odd"
+    confirm: bool = False
+    resume: bool = False
+    drop: bool = False
+    step: bool = False
+    replay: Replay | None = None
+    values: Sequence[PromptValue] = ()
+    notices: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, options: TurnOptions) -> Self:
+        """Fill in what the caller left out. Raises TypeError for an option that there is not."""
+        known = [field.name for field in fields(cls)]
+        if unknown := options.keys() - known:
+            raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(known)}.")
+        return cls(**options)
+
+    def recipe(self, usual: Agent) -> Agent:
+        """Return the agent of the turn. Raises UsageError if it names wider limits than the class has."""
+        recipe = self.agent or usual
+        if self.output is not None:
+            recipe = replace(recipe, output=self.output)
+        if self.settings is not None:
+            recipe = replace(recipe, settings=recipe.settings | self.settings)
+        return _within_class(recipe, planned=self.plan or self.resume)
+
+    def planning(self, turns: Sequence[Sequence[Event]]) -> PlanOptions | None:
+        """Return how the turn is planned after these turns, or None.
+
+        Raises UsageError if it resumes a plan and there is none, and if a plan is open that it says nothing about.
+        """
+        left = None if self.drop else open_plan(turns)
+        if self.resume and left is None:
+            raise UsageError("The last turn left no plan that could be resumed.")
+        if left is not None and not self.resume and not self.attended:
+            raise UsageError(left.in_the_way)
+        planning = PlanOptions(self.judge, self.confirm, left, self.resume, self.plan)
+        return planning if self.plan or left is not None else None
+
+
+def spelled_out(method: F) -> F:
+    """Give a method that takes TurnOptions a signature with each option, for help and completion in a notebook."""
+    signature = inspect.signature(method)
+    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    options = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(TurnSettings)
+    ]
+    method.__signature__ = signature.replace(parameters=[*own, *options])  # pyright: ignore[reportFunctionMemberAccess]
+    return method
+
+
+def _within_class(recipe: Agent, *, planned: bool) -> Agent:
+    """Return an agent within the limits of the class. Raises UsageError if it names wider ones.
+
+    The usual timeout of a plan is that of each task, so the class's bounds the whole.
+    """
+    limit = class_settings().limit
+    steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)
+    usual = TIMEOUT if not planned else class_settings().timeout or TIMEOUT
+    timeout = limit("timeout", usual if recipe.timeout == TIMEOUT else recipe.timeout, usual)
+    if (steps, timeout) == (recipe.max_iterations, recipe.timeout):
+        return recipe
+    return replace(recipe, max_iterations=cast("int", steps), timeout=timeout)

@@ -1,0 +1,77 @@
+"""What the small model is told of a tool, and which tools it is told of."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from agentmagic.json_schema import split_examples
+from agentmagic.messages import Example, ToolDef
+from agentmagic.text import clip
+
+MAX_TOOLS = 5
+"""Tools in one plan prompt; with more of them the plan becomes unreliable."""
+
+# Characters of a description in a prompt.
+SUMMARY_CLIP = 300
+ABOUT_CLIP = 1000
+
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
+    """Return at most MAX_TOOLS of the tools, in the given order.
+
+    Tools whose whole name is in the question come first, then those whose name, description and example share more
+    words with it: a word counts less if more tools have it. Then come tools with an example, then earlier tools.
+    """
+    asked = set(_stems(question))
+    told = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
+    spread = Counter(word for words in told for word in words)
+
+    def worth(index: int) -> tuple[bool, float, bool, int]:
+        name = set(_stems(tools[index].name))
+        shared = sum(1 / spread[word] for word in asked & told[index])
+        return bool(name) and name <= asked, shared, bool(examples(tools[index])), -index
+
+    best = set(sorted(range(len(tools)), key=worth, reverse=True)[:MAX_TOOLS])
+    return tuple(tool for index, tool in enumerate(tools) if index in best)
+
+
+def _stems(text: str) -> list[str]:
+    # The first five letters, so that "file" and "files", "weather" and "weathers" are the same word.
+    return [word[:5] for word in _WORD.findall(text.lower()) if len(word) > 2]  # noqa: PLR2004  ("a", "is", "of")
+
+
+def signature(tool: ToolDef, *, whole: bool = False) -> str:
+    """Return the name of a tool, its parameters, and the first line of its description or, with `whole`, all of it."""
+    return (
+        f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_about(tool) if whole else summary(tool)}"
+    )
+
+
+def examples(tool: ToolDef) -> tuple[Example, ...]:
+    """Return the examples of a tool; those of a server's tool stand in its description."""
+    return tool.examples or _described(tool)[0]
+
+
+def _described(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
+    """Return the examples in the description of a tool, and the rest of it."""
+    try:
+        found, about = split_examples(tool.description)
+    except ValueError:  # a server wrote it
+        return (), tool.description
+    return tuple(Example(question, arguments) for question, arguments in found), about
+
+
+def example_question(tool: ToolDef) -> str:
+    """Return a question that needs the tool: that of its first example, or else its description."""
+    return next((example.question for example in examples(tool)), summary(tool))
+
+
+def summary(tool: ToolDef) -> str:
+    """Return the first line of the description of a tool."""
+    return clip(_about(tool).splitlines()[0], SUMMARY_CLIP, "...")
+
+
+def _about(tool: ToolDef) -> str:
+    return clip(_described(tool)[1].strip(), ABOUT_CLIP, "...") or tool.name

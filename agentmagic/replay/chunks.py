@@ -1,0 +1,258 @@
+"""The answer to a request, piece by piece: from the events of a model to a document, and back.
+
+A document has the parts of the answer in whole. `chunks` says in which pieces they came, unless each text came word by
+word, and each call at once; `ms` says after how many milliseconds, unless there was no pause to be seen.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from agentmagic import errors
+from agentmagic.errors import ProviderError, said
+from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.messages import ToolCall, Usage
+from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.replay.exchange import Json, blanked
+from agentmagic.secrets import redact
+from agentmagic.serialization import from_json
+
+WORDS = "w"
+PIECES = {WORDS: re.compile(r"\S+\s*|\s+"), "t": re.compile(r"\s?[^\W\d_]+|\s?\d+|\s?[^\w\s]+|\s+")}
+"""How most streams are cut: into words, or into tokens. Such a piece is written as the letter."""
+SHORTEST = 50
+"""Milliseconds; the pauses of a shorter answer are not written."""
+ALIKE = 50
+"""Milliseconds by which pauses differ that are written as their mean; longer ones may differ by half."""
+
+_RUN = re.compile(r"([+@-]\d{1,6}|[wt]|\d{1,9})(?:\*(\d{1,6}))?")
+
+
+class Answer:
+    """The answer to one request, heard event by event."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._flow: list[tuple[str, int, str]] = []
+        self._ticks: list[int] = []
+        self._last = time.monotonic()
+        self._parts: dict[int, Json] = {}
+        self._pieces: dict[int, list[str]] = {}
+        self._end: Json = {}
+
+    def feed(self, event: ModelEvent) -> None:
+        """Take an event of the model in."""
+        now = time.monotonic()
+        self._ticks.append(round((now - self._last) * 1000))
+        self._last = now
+        match event:
+            case PartStarted(index=index, kind=kind):
+                self._flow.append(("+", index, ""))
+                self._pieces[index] = []
+                call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
+                self._parts[index] = call if kind == "tool_call" else {"type": kind, "text": ""}
+            case PartDelta(index=index, text=text):
+                self._flow.append(("", index, text))
+                self._pieces.setdefault(index, []).append(text)
+            case PartFinished(index=index, part=part):
+                self._flow.append(("-", index, ""))
+                self._parts[index] = blanked(part)
+            case ModelFinished():
+                self._end = {"reason": event.reason} if event.reason else {}
+                self._end |= {"cut": True} if event.cut else {}
+                self._end |= {} if event.once else {"once": False}
+                self._end["usage"] = usage_list(event.usage)
+
+    def fail(self, error: BaseException, name: str) -> None:
+        """Take in that the model failed, or that the turn was stopped."""
+        if not isinstance(error, Exception):
+            self._end["stopped"] = True
+            return
+        known = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
+        kind = type(error).__name__ if known else "ProviderError"
+        words = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        failure: Json = {"kind": kind, "text": redact(words)}
+        for field in ("status", "retry_after", "retryable"):
+            if (value := getattr(error, field, None)) is not None:
+                failure[field] = value
+        if (usage := getattr(error, "usage", None)) is not None:
+            failure["usage"] = usage_list(usage)
+        self._end["error"] = failure
+
+    def document(self) -> Json:
+        """Return the document of the answer."""
+        places = {index: place for place, index in enumerate(dict.fromkeys(index for _, index, _ in self._flow))}
+        joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
+        finished = {index for mark, index, _ in self._flow if mark == "-"}
+        for index in self._parts.keys() - finished:
+            if self._parts[index]["type"] != "tool_call":
+                self._parts[index]["text"] = redact(joined.get(index, ""))
+        parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
+        written = {
+            str(places[i]): redact(text)
+            for i, text in joined.items()
+            if text and redact(text) not in spellings(self._parts[i])
+        }
+        calls = {index for index, part in self._parts.items() if part["type"] == "tool_call"}
+        chunks = " ".join(_runs(_flow(self._flow, places, joined, calls)))
+        alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
+        letter = next((one for one in PIECES if chunks == usual(parts, one)), "")
+        chunks = letter or (alone[1] if alone and alone[1] not in PIECES else chunks)
+        times = _pauses(self._ticks) if sum(self._ticks) >= SHORTEST else ""
+        usage = self._end.pop("usage", None)
+        return {
+            "answer": self._number,
+            "parts": parts,
+            **({"written": written} if written else {}),
+            **self._end,
+            **({"ms": times} if times else {}),
+            **({"chunks": chunks} if usage is None or chunks != WORDS else {}),
+            **({} if usage is None else {"usage": usage}),  # last: an answer without it was cut off, or failed
+        }
+
+
+def spellings(part: Mapping[str, Any]) -> list[str]:
+    """Return how the deltas of a part may spell it, which need not be written then."""
+    if part["type"] != "tool_call":
+        return [part.get("text", "")]
+    arguments = part["arguments"]
+    return [
+        json.dumps(arguments),
+        json.dumps(arguments, separators=(",", ":")),
+        json.dumps(arguments, ensure_ascii=False),
+        json.dumps(arguments, ensure_ascii=False, separators=(",", ":")),
+    ]
+
+
+def usual(parts: Iterable[Json], letter: str) -> str:
+    """Return the chunks of an answer whose texts came in pieces of one kind, and each call at once."""
+    words: list[str] = []
+    for place, part in enumerate(parts):
+        text = spellings(part)[0]
+        pieces = [str(len(text))] if part["type"] == "tool_call" else [letter] * len(PIECES[letter].findall(text))
+        words += [f"+{place}", *pieces, f"-{place}"]
+    return " ".join(_runs(words))
+
+
+def usage_list(usage: Usage) -> list[Any]:
+    """Return the counts of a usage: input, cached, output and reasoning tokens, and the cost; zeros at the end go."""
+    counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
+    while counts and counts[-1] == 0:
+        counts.pop()
+    return counts
+
+
+def usage_of(counts: Sequence[Any]) -> Usage:
+    """Return the usage that `usage_list` wrote."""
+    whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0)[len(counts) :]]
+    given, cached, output, reasoning, cost = whole
+    return Usage(given, cached, output, reasoning, 0, cost)
+
+
+def _flow(
+    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: Collection[int]
+) -> Iterator[str]:
+    """Yield a word for each event: where a part begins and ends, and how long each piece of it is."""
+    heard = dict.fromkeys(places, 0)
+    blanks = {index for index, text in joined.items() if redact(text) != text}
+    current, usual_piece = -1, WORDS
+    for mark, index, text in flow:
+        if mark:
+            yield f"{mark}{places[index]}"
+            current = index if mark == "+" else -1
+            continue
+        if current != index:
+            yield f"@{places[index]}"
+            current = index
+        start = heard[index]
+        heard[index] += len(text)
+        if index in blanks:  # the pieces are not those of the blanked text: it comes as one
+            if not start:
+                yield str(len(redact(joined[index])))
+            continue
+        letters = () if index in calls else sorted(PIECES, key=lambda letter: letter != usual_piece)
+        fitting = (one for one in letters if (found := PIECES[one].match(joined[index], start)) and found[0] == text)
+        letter = next(fitting, "")
+        usual_piece = letter or usual_piece
+        yield letter or str(len(text))
+
+
+def _runs(words: Iterable[str]) -> Iterator[str]:
+    """Yield words; the same word several times in a row comes once, with their number."""
+    for word, group in groupby(words):
+        count = sum(1 for _ in group)
+        yield word if count == 1 else f"{word}*{count}"
+
+
+def _pauses(ticks: Iterable[int]) -> str:
+    """Return pauses on one line, those that are about the same as their mean."""
+    runs: list[list[int]] = [[]]
+    for tick in ticks:
+        mean = sum(runs[-1]) / max(len(runs[-1]), 1)
+        if runs[-1] and abs(tick - mean) > max(ALIKE, mean / 2):
+            runs.append([])
+        runs[-1].append(tick)
+    return " ".join(_runs(str(round(sum(run) / len(run))) for run in runs for _ in run))
+
+
+# -- back to events ----------------------------------------------------------------------------------
+
+
+def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
+    """Yield the events of an answer. Raises ValueError, KeyError, TypeError or IndexError if it cannot be read."""
+    parts = [from_json(restore(part)) for part in answer["parts"]]
+    texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
+    chunks = str(answer.get("chunks", WORDS))
+    if chunks in PIECES:
+        chunks = usual(answer["parts"], chunks)
+    flow = list(unrolled(f"+0 {chunks} -0" if chunks[:1].isalnum() else chunks))
+    lengths = _lengths(flow)
+    for place, data in enumerate(answer["parts"]):
+        if not texts[place] and place in lengths:
+            found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
+            texts[place] = found[0]  # IndexError: the text was edited, and its chunks were not
+    heard, current = [0] * len(parts), 0
+    for word in flow:
+        if word[0] in "+-@":
+            current = int(word[1:])
+            part = parts[current]
+            if word[0] == "+":
+                kind = answer["parts"][current]["type"]
+                yield PartStarted(current, kind, part.name if isinstance(part, ToolCall) else "")
+            elif word[0] == "-":
+                yield PartFinished(current, part)
+            continue
+        text, start = texts[current], heard[current]
+        piece = (PIECES[word].match(text, start) or [""])[0] if word in PIECES else text[start : start + int(word)]
+        heard[current] += len(piece)
+        yield PartDelta(current, piece)
+    if "usage" in answer:
+        end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True))
+        yield ModelFinished(usage_of(answer["usage"]), *end)
+
+
+def unrolled(line: str) -> Iterator[str]:
+    """Yield each word of a line of runs. Raises ValueError for what is none."""
+    for word in str(line).split():
+        found = _RUN.fullmatch(word)
+        if found is None:
+            message = f"{word!r} is no chunk"
+            raise ValueError(message)
+        yield from [found[1]] * int(found[2] or 1)
+
+
+def _lengths(flow: Sequence[str]) -> dict[int, int]:
+    """Return how long the pieces of each part are together; -1 if that is not told."""
+    lengths: dict[int, int] = {}
+    current = 0
+    for word in flow:
+        if word[0] in "+-@":
+            current = int(word[1:])
+        elif word in PIECES or lengths.get(current) == -1:
+            lengths[current] = -1
+        else:
+            lengths[current] = lengths.get(current, 0) + int(word)
+    return lengths

@@ -1,0 +1,105 @@
+"""The documents of a take as they are written: what follows from the documents before is left out.
+
+The reader takes documents in whole too, so that cassettes of format 1 and hand edits are read.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from agentmagic.replay.exchange import SAME, Json
+
+SOURCES: Json = {"sources": SAME}
+"""Is not written: a turn without a list of tools has that of the turn before."""
+
+USUAL_REASON = "stop"
+"""Why an answer ended, if its document does not tell."""
+
+
+class Shorthand:
+    """The documents of one take, written or read one after the other."""
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._step = 0
+        self._results = 0
+        self._begun = False
+
+    def written(self, document: Json) -> Json | None:
+        """Return how a document of the take is written, None if it is left out."""
+        short = document
+        match document:
+            case {"request": int() as number, "digest": str() as digest, **rest} if number == self._requests + 1:
+                short = {"request": digest, **rest}
+            case {"answer": int() as number, "parts": list(), **rest} if number == self._requests:
+                if "usage" in rest and rest.setdefault("reason", "") == USUAL_REASON:
+                    del rest["reason"]
+                short = {"answer": _short_parts(document["parts"]), **rest}
+            case {"result": name, "step": self._step, "call": self._results, **rest}:
+                short = {"result": name, **rest}
+            case {"end": "answer", "steps": list(), "seconds": seconds, **rest} if not rest:
+                short = {"end": [seconds, *document["steps"]]}
+            case _:
+                pass
+        self._count(document)
+        return None if document == SOURCES else short
+
+    def whole(self, document: Json) -> Iterator[Json]:
+        """Yield the document that was written so, behind one that was left out before it."""
+        if not self._begun and "sources" not in document:
+            yield dict(SOURCES)
+        match document:
+            case {"request": str() as digest, **rest}:
+                document = {"request": self._requests + 1, "digest": digest, **rest}
+            case {"answer": str() | list(), **rest}:
+                said = document["answer"]
+                parts = [{"text": said}] if isinstance(said, str) else said
+                reason = rest.pop("reason", USUAL_REASON if "usage" in rest else "")
+                rest |= {"reason": reason} if reason else {}
+                document = {"answer": self._requests, "parts": list(map(_whole_part, parts)), **rest}
+            case {"result": name, **rest} if not rest.keys() & {"step", "call"}:
+                document = {"result": name, "step": self._step, "call": self._results, **rest}
+            case {"end": [seconds, *steps]}:
+                document = {"end": "answer", "steps": steps, "seconds": seconds}
+            case _:
+                pass
+        self._count(document)
+        yield document
+
+    def _count(self, document: Json) -> None:
+        self._begun = True
+        match document:
+            case {"request": _}:
+                self._requests += 1
+            case {"answer": _}:
+                self._step, self._results = self._step + ("error" not in document), 0
+            case {"result": _}:
+                self._results += 1
+            case _:
+                pass
+
+
+def _short_parts(parts: list[Json]) -> list[Json] | str:
+    short = list(map(_short_part, parts))
+    return short[0]["text"] if len(short) == 1 and short[0].keys() == {"text"} else short
+
+
+def _short_part(part: Json) -> Json:
+    match part:
+        case {"type": "text", "text": text, **rest}:
+            return {"text": text, **rest}
+        case {"type": "tool_call", "name": name, **rest}:
+            return {"call": name, **rest}
+        case _:
+            return part
+
+
+def _whole_part(part: Any) -> Any:
+    match part:
+        case {"type": _}:
+            return part
+        case {"text": _}:
+            return {"type": "text", **part}
+        case {"call": name, **rest}:
+            return {"type": "tool_call", "name": name, **rest}
+        case _:
+            return part

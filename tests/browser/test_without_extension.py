@@ -1,0 +1,49 @@
+"""JupyterLab and Notebook 7 without our extension: nothing is worse than before there was one."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.cells import EVERYWHERE, SETUP
+from tests.browser.lab import Lab, retype
+
+pytestmark = pytest.mark.browser
+
+FRONT_END = "() => Symbol.for('agentmagic.front-end') in globalThis || jupyterapp.hasPlugin('agentmagic:plugin')"
+ANSWER = "Run this:\n\n```python\nx = 1\n```\n"
+STEPS = "[calls('propose_cell', why='Shows how.', source=f'x = {number}') for number in (1, 2)]"
+MODEL = f"ScriptedModel([{ANSWER!r}, calls('order', what='tea'), 'Well then.', *{STEPS}, 'Done.', 'Bye.'])"
+BEGIN = f"from agentmagic import NotebookTools\nagent = Session(Agent({MODEL}, tools=[NotebookTools()]))"
+ASK = ("%%agent\nHow?", "%%agent\ntea", "%%agent\nPropose.", "%agent chat --dock")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, chrome: Browser) -> Iterator[Lab]:
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
+    with Lab(tmp_path_factory.mktemp("bare"), browser=chrome, extension=False) as running:
+        yield running
+
+
+@EVERYWHERE
+def test_the_same_notebook_works_without_the_extension(lab):
+    notebook = lab.open(lab.write(f"bare-{lab.front_end}.ipynb", [SETUP, BEGIN, *ASK]))
+    assert not notebook.page.evaluate(FRONT_END)
+    for index in range(3):
+        notebook.run(index)
+    expect(notebook.output(2).locator(".am-code-head").get_by_role("button")).to_have_text(["Copy"])
+    notebook.start(3)
+    notebook.output(3).get_by_role("button", name="Approve", exact=True).click()
+    notebook.finish(3)
+    assert "Well then." in notebook.text(3)
+    assert "It was inserted below" in notebook.run(4)
+    sources = "() => harness.panel().content.widgets.map(cell => cell.model.sharedModel.source)"
+    assert notebook.page.evaluate(sources)[5] == "x = 1"
+    assert "The panel is here: this page has no place for it beside the notebook." in notebook.run(6)
+    panel = notebook.output(6)
+    message = panel.get_by_label("Message", exact=True)
+    message.click()
+    retype(message, "hello")
+    message.press("Enter")
+    expect(panel.locator(".am-text").last).to_have_text("Bye.")
+    notebook.close()
