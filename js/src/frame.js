@@ -1,5 +1,5 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
-/** @import { CardBlock, Desk, State, Waits } from "./types.js" */
+/** @import { Action, CardBlock, Desk, State, Waits } from "./types.js" */
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
@@ -106,19 +106,21 @@ export class Head {
   #cost = h("span", { class: "am-hint" })
   #chats = h("div", { class: "am-chats" })
   #list = h("div", { class: "am-items" })
-  /** @type {boolean | undefined} */
-  #lists
   #menu = h("div", { class: "am-menu" })
+  #more = h("summary", { "aria-label": "More" }, "⋯")
+  #items
   #tabs = h("div", { class: "am-tabs", role: "tablist" })
   #sure = h("div", { class: "am-notice", role: "group", "aria-label": "Clear", hidden: true })
   #shown = 0
-  #said = ""
-  #rows = ""
+  /** @type {Record<string, string>} what each part shows */
+  #drawn = {}
 
   /** @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page */
   constructor(desk, pages, name) {
     this.desk = desk
     this.pages = pages
+    this.#items = this.#menuItems()
+    put(this.#menu, menu(this.#more, h("div", { class: "am-items" }, ...this.#items.map(([, item]) => item))))
     this.inspector = new Inspector(/** @type {HTMLElement} */ (pages[INSPECTOR]), desk)
     this.#model.addEventListener("change", () => (this.#model.value === OTHER ? this.#nameModel() : desk.act({ type: "model", name: this.#model.value })))
     this.#free.addEventListener("keydown", (event) => this.#named(event))
@@ -132,20 +134,25 @@ export class Head {
   /** @param {State} state */
   update(state) {
     const { title = "Chat", model = "", models = [], cost = "", servers } = state
-    const said = JSON.stringify([title, model, models, cost, servers, state.actions, state.chats])
-    if (said === this.#said) return
-    this.#said = said
     say(this.#title, title)
     say(this.#cost, cost)
-    this.#drawModels(model, models)
-    this.#drawMenu()
-    this.#drawChats()
-    this.#drawList(state)
-    this.#tabs.hidden = servers === undefined
-    put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
-    const rows = JSON.stringify([servers, state.actions])
-    if (rows !== this.#rows) drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
-    this.#rows = rows
+    this.#redraw("models", [model, models, state.actions], () => this.#drawModels(model, models))
+    this.#redraw("menu", [state.actions], () => this.#drawMenu())
+    this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
+    this.#redraw("list", [title, state.chats], () => this.#drawList(state))
+    this.#redraw("servers", [servers, state.actions], () => {
+      this.#tabs.hidden = servers === undefined
+      put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
+      drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
+    })
+  }
+
+  /** Draws a part anew only if what it shows changed, so that an open list keeps its focus. @param {string} part @param {unknown[]} shown @param {() => void} draw */
+  #redraw(part, shown, draw) {
+    const now = JSON.stringify(shown)
+    if (now === this.#drawn[part]) return
+    this.#drawn[part] = now
+    draw()
   }
 
   /** @param {string} model @param {string[]} models */
@@ -159,26 +166,29 @@ export class Head {
     this.#model.disabled = !this.desk.can("model")
   }
 
-  #drawMenu() {
+  /** Made once: what changes elsewhere must not close an open menu. @returns {[needs: Action["type"][], item: HTMLElement][]} */
+  #menuItems() {
     const { desk } = this
-    const exports = EXPORTS.map(([form = "", label = ""]) => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` }))
-    const items = [
-      ...(desk.can("export") ? [h("span", { class: "am-hint" }, "Export"), ...exports] : []),
-      desk.can("export") && desk.can("clear") && h("hr"),
-      desk.can("back") && button("Undo", () => desk.act({ type: "back" }), "quiet", { title: "Undo the last turn, edit or clear, and what it did to variables" }),
-      desk.can("redo") && button("Redo", () => desk.act({ type: "redo" }), "quiet", { title: "Do again what was undone last" }),
-      desk.can("clear") && button("Clear", () => this.#askSure(more), "quiet"),
+    const as = (form = "", label = "") => button(label, () => desk.act({ type: "export", form }), "quiet", { "aria-label": `Export as ${label}` })
+    return [
+      [["export"], h("span", { class: "am-hint" }, "Export")],
+      ...EXPORTS.map(([form, label]) => /** @type {[Action["type"][], HTMLElement]} */ ([["export"], as(form, label)])),
+      [["export", "clear"], h("hr")],
+      [["back"], button("Undo", () => desk.act({ type: "back" }), "quiet", { title: "Undo the last turn, edit or clear, and what it did to variables" })],
+      [["redo"], button("Redo", () => desk.act({ type: "redo" }), "quiet", { title: "Do again what was undone last" })],
+      [["clear"], button("Clear", () => this.#askSure(this.#more), "quiet")],
     ]
-    const more = h("summary", { "aria-label": "More" }, "⋯")
-    put(this.#menu, items.some(Boolean) && menu(more, h("div", { class: "am-items" }, ...items)))
+  }
+
+  #drawMenu() {
+    for (const [needs, item] of this.#items) item.hidden = !needs.every((action) => this.desk.can(action))
+    this.#menu.hidden = this.#items.every(([, item]) => item.hidden)
   }
 
   /** The name of the conversation, which opens the list of the others, and a button for a new one. */
   #drawChats() {
     const { desk } = this
     const can = desk.can("chats")
-    if (can === this.#lists) return // an open list stays open
-    this.#lists = can
     const summary = h("summary", { title: "Conversations" }, this.#title, icon(ICONS.chevron, "chevron"))
     const list = menu(summary, this.#list)
     list.addEventListener("toggle", () => list.open && desk.act({ type: "chats" }))

@@ -379,6 +379,18 @@ def test_the_head_chooses_models_clears_and_exports(stage):
     ]
 
 
+def test_an_open_menu_stays_open_when_the_turn_ends(stage):
+    feed = Feed(one_text("a"))
+    stage.show(feed, cost="", actions=["clear", "export"])
+    stage.page.locator("summary[aria-label=More]").press("Enter")
+    press(stage, "Tab")
+    feed.tell({"cost": "$0.02", "actions": ["back", "clear", "export"]})
+    stage.receive(feed.frame())
+    expect(stage.page.get_by_text("$0.02", exact=True)).to_be_visible()
+    expect(stage.page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
+    expect(stage.page.get_by_role("button", name="Export as Markdown")).to_be_focused()
+
+
 def test_clear_asks_first_and_takes_no_for_an_answer(stage):
     stage.show(Feed(one_text("a")))
     for key in ("Escape", "Enter"):
