@@ -40,6 +40,7 @@ UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
 """Stands for the model where none is asked."""
 
 _PNG = Media("image/png", b"")
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python draws others below the same line
 _NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _HUGE = re.compile(r"\d{5,}")
@@ -244,6 +245,6 @@ def _image(written: str, media: Media, line: str) -> Attachment:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a traceback without IPython's own calls; the reprs in it may be slow."""
+    """Return a traceback without IPython's own calls, the same on each Python; the reprs in it may be slow."""
     text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {said(error)}"
-    return cut(text.rstrip(), BUDGET * CHARACTERS, CUT)
+    return cut(_UNDERLINES.sub("", text).rstrip(), BUDGET * CHARACTERS, CUT)

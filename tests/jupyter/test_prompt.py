@@ -286,6 +286,18 @@ def test_the_last_traceback_is_attached_without_the_calls_of_ipython(typed, monk
     assert "in failing" in text
 
 
+def test_a_traceback_is_the_same_on_each_python(typed, monkeypatch):
+    try:
+        assert int("249") + int("249,00")
+    except ValueError as error:
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+    text = parts(typed("Why @error?"))[1]
+    assert text.splitlines()[2:] == [
+        '    assert int("249") + int("249,00")',
+        "ValueError: invalid literal for int() with base 10: '249,00'",
+    ]
+
+
 def test_nothing_is_evaluated_in_the_chat_box(typed):
     assert typed("{x} {sale}").prompt == "{x} {sale}"
     assert typed("{x} {sale}", evaluate=True).prompt == "3 {sale}"
