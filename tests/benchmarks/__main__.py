@@ -62,15 +62,9 @@ async def cpu(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def turns(play: Callable[[str], Awaitable[object]], count: int) -> float:
-    """Return the CPU milliseconds of one tool turn, over the last ten turns of a conversation of `count`."""
-    for _ in range(count - 10):
-        await play("call the tool")
-
-    async def last_ten() -> None:
-        for _ in range(10):
-            await play("call the tool")
-
-    return await cpu(last_ten) * 100
+    """Return the CPU milliseconds of one tool turn, the median of the last ten of a conversation of `count`."""
+    took = [await cpu(lambda: play("call the tool")) for _ in range(count)]
+    return statistics.median(took[-10:]) * 1000
 
 
 def row(what: str, ours: float, floor: float | None, unit: str, goal: str) -> None:
