@@ -397,6 +397,9 @@ class Planner:
             problem = misfit(self.executor.tools[row.task.tool].definition.parameters, parameters)
             if problem:
                 raise ValueError(problem)
+        # The same call may work another time; one before it was given up for this one.
+        tried = [row.task.parameters, *(one.parameters for one in row.judgements)]
+        retry = retry and (parameters is None or parameters == row.parameters or parameters not in tried)
         corrected = cast("Mapping[str, Any] | None", parameters) if retry else None
         reason, processed, summary = (str(written.get(name, "")) for name in ("reason", "result", "summary"))
         return TaskJudged(row.task.id, success, retry, reason, corrected, processed, summary)

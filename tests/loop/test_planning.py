@@ -182,6 +182,13 @@ def test_a_task_is_retried_three_times_at_most():
     assert rows(result.events) == [("t1", "failed", 4)]
 
 
+def test_a_correction_that_goes_back_to_what_failed_before_ends_the_task():
+    there, back = ({"success": False, "retry": True, "reason": "no", "parameters": {"word": word}} for word in "yx")
+    session, result = planned(TOOLS, tasks(task("find", {"word": "x"})), there, back, "It failed.")
+    assert rows(result.events) == [("t1", "failed", 2)]
+    assert len(requests(session)) == 5
+
+
 def test_what_depends_on_a_failed_task_is_skipped_and_the_answer_says_so():
     first = task("find", {"word": "x"}, why="the number")
     second = task("add", {"a": 1, "b": "$t1"}, key="t2", why="the sum")
