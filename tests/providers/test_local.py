@@ -180,6 +180,15 @@ def test_the_answer_says_what_it_is_and_keeps_to_the_facts():
     assert asked == "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
 
 
+def test_the_answer_after_failures_alone_says_so():
+    failed = Made("weather", "{}", "no network", failed=True)
+    asked = prompts.answer(Talk("Rome?", (failed, failed)), "", "").messages[-1][1]
+    assert asked.startswith("Facts:\nweather({}) failed: no network\n\nNo tool gave a result.")
+    assert asked.endswith(" could not be answered, and why: Rome?")
+    beside = prompts.answer(Talk("Rome?", (failed, Made("weather", "{}", "warm"))), "", "").messages[-1][1]
+    assert "Use only these facts" in beside
+
+
 def test_records_are_numbered_rows_whose_order_the_answer_keeps():
     records = 'From the shop:\n[{"name": "Chair", "units": 17}, {"name": "Lamp", "units": null}]\nThat is all.'
     (made,) = prompts.read(Request((user("?"), called("a", "query"), answered("a", "query", records)))).made

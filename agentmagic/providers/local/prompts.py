@@ -52,6 +52,7 @@ ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in pro
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
 
 ROWS_ANSWER = "briefly. Keep the order of the rows, and give the value that was asked for with each"
+NOTHING_FOUND = "No tool gave a result. Say in one sentence that this could not be answered, and why: {question}"
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 RAW = "_raw"
@@ -344,9 +345,12 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     # A list of rows is held to their order, because in free text the model sorts them by a rule of its own.
     rows = talk.made[-1].rows if talk.made and _LISTING.match(talk.question) else ()
     if talk.made:
-        facts = "\n".join(made.line for made in talk.made)
+        facts = "\n".join(dict.fromkeys(made.line for made in talk.made))
         how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
-        messages.append(("user", f"Facts:\n{facts}\n\nUse only these facts to answer {how}: {talk.question}"))
+        asked = f"Use only these facts to answer {how}: {talk.question}"
+        if output is None and all(made.failed for made in talk.made):
+            asked = NOTHING_FOUND.format(question=talk.question)
+        messages.append(("user", f"Facts:\n{facts}\n\n{asked}"))
     else:
         messages.append(("user", talk.question))
     if output is None:
