@@ -182,12 +182,12 @@ class CellView(RunView):
 
     def restart(self) -> None:
         """Forget the run: the turn begins again."""
+        self._hear_all()
         self._screen.restart()
 
     def finish(self) -> None:
         """Leave the static output; may be called again."""
-        # A job that does nothing: when the engine has run it, the screen has heard every event before it.
-        engine().call(asyncio.sleep(0))
+        self._hear_all()
         self._screen.finish()
 
     def finish_later(self, then: Callable[[], None] = lambda: None) -> None:
@@ -204,6 +204,10 @@ class CellView(RunView):
         if (run := self.run) is not None:
             # Asked on the engine: the events that it has told the screen by then are all there are.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
+
+    def _hear_all(self) -> None:
+        """Wait until the screen has heard every event of a run that is over."""
+        engine().call(asyncio.sleep(0))  # does nothing, but behind all that the engine was given before
 
 
 @dataclass

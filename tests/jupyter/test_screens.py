@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import re
+import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,7 +14,9 @@ from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
 from agentmagic.events import ApprovalAsked, PartDelta, PartStarted, ToolStarted
-from agentmagic.jupyter.screens import FRAME, GRACE, BatchScreen, LiveHtml, TerminalScreen
+from agentmagic.jupyter.frontend import Kind
+from agentmagic.jupyter.runner import CellView
+from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, TerminalScreen
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
@@ -53,6 +57,25 @@ class Html(LiveHtml):
     def feed(self, event):
         self.transcript.feed(event)
         self.look(event)
+
+
+@dataclass
+class FakeFrontEnd:
+    """A front end that nobody attends."""
+
+    only: BatchScreen
+    kind: Kind = Kind.BATCH
+    attended: bool = False
+
+    def screen(self, *, large):
+        return self.only
+
+
+def finish_updates():
+    """Wait until each update that was asked for has been published."""
+    for thread in threading.enumerate():
+        if thread.name == "agentmagic-html":
+            thread.join()
 
 
 async def _show(screen, happened):
@@ -107,6 +130,21 @@ def test_a_live_screen_that_is_begun_again_shows_the_second_attempt_alone():
     assert [update for _, update in cell.published].count(False) == 1
 
 
+def test_a_view_that_is_begun_again_forgets_what_it_hears_late():
+    cell = Cell()
+    session = Session(Agent(ScriptedModel(["first"])))
+    run = session.start("hello")
+    run.wait()
+    free = threading.Event()
+    engine().loop.call_soon_threadsafe(free.wait)
+    view = CellView(FakeFrontEnd(BatchScreen(cell.publish)), session)
+    view.begin(run)
+    threading.Timer(0.1, free.set).start()
+    view.restart()
+    view.finish()
+    assert not cell.published
+
+
 def test_a_screen_that_was_finished_sends_no_more_updates():
     cell = Cell()
 
@@ -117,7 +155,7 @@ def test_a_screen_that_was_finished_sends_no_more_updates():
         sent = len(cell.published)
         for event in happened[2:]:
             screen.feed(event)
-        await asyncio.sleep(GRACE * 1.5)
+        finish_updates()
         assert len(cell.published) == sent
 
     asyncio.run(main())
@@ -135,7 +173,7 @@ def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_th
         for part, sent in ((happened[:called], 1), ([waits], 2), (happened[called:], 2)):
             for event in part:
                 screen.feed(event)
-            await asyncio.sleep(GRACE * 1.5)
+            finish_updates()
             assert len(cell.published) == sent
 
     asyncio.run(main())
