@@ -231,7 +231,7 @@ class Transcript:
                 self._give_up(block)
         self._show_final_text(result.final_text)
         if result.value is not None:
-            self._show_value()
+            self._show_value(result.wrapped_in)
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
             tries = self._withdraw_retry()
@@ -254,11 +254,12 @@ class Transcript:
         if not written.rstrip().endswith(text.strip()):
             self._add(TextBlock(Pieces(text)))
 
-    def _show_value(self) -> None:
+    def _show_value(self, wrapped_in: str) -> None:
         """Mark the answer as a value; the value itself may be an object of the user's, which no log has."""
         for block in reversed(self.blocks[self._turn :]):
             if isinstance(block, TextBlock):
                 block.is_value = True
+                block.wrapped_in = wrapped_in
                 block.version += 1
                 return
 
