@@ -10,7 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import agent_magic
+from agentmagic.jupyter.agent_commands import AGENT_COMMANDS, IN_A_CELL, agent_magic
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.mcp_commands import mcp_magic
 from agentmagic.jupyter.namespace import Namespace
@@ -29,6 +29,11 @@ def completed(line, namespace):
     complete = matcher(namespace, options.ask_parser(), [])
     context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
     return [one.text for one in complete(context)["completions"]]
+
+
+def test_the_panel_leaves_out_the_subcommands_that_begin_turns_in_a_cell():
+    begin = {command for command in AGENT_COMMANDS.values() if "_turns" in command.__code__.co_names}
+    assert begin == IN_A_CELL
 
 
 def test_an_empty_line_means_the_default_session():
