@@ -22,6 +22,7 @@ from agentmagic.events import (
     ToolFinished,
 )
 from agentmagic.messages import ToolResult
+from agentmagic.text import written_json
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
@@ -189,9 +190,7 @@ def written_plan(checklist: Checklist) -> str:
         task = row.task
         after = f" after {', '.join(task.after)}" if task.after else ""
         why = f" # {' '.join(task.description.split())}" if task.description else ""
-        lines.append(
-            f"{task.id} {task.tool} {json.dumps(task.parameters, ensure_ascii=False, default=str)}{after}{why}"
-        )
+        lines.append(f"{task.id} {task.tool} {written_json(task.parameters)}{after}{why}")
     return "\n".join(lines)
 
 
