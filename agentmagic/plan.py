@@ -22,7 +22,7 @@ from agentmagic.events import (
     ToolFinished,
 )
 from agentmagic.messages import ToolResult
-from agentmagic.text import written_json
+from agentmagic.text import counted, written_json
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
@@ -106,8 +106,7 @@ class Checklist:
     @property
     def open_tasks(self) -> str:
         """How many tasks are open, in words."""
-        count = sum(row.state not in SETTLED_TASK for row in self.rows.values())
-        return f"{count} open task{'' if count == 1 else 's'}"
+        return counted(sum(row.state not in SETTLED_TASK for row in self.rows.values()), "open task")
 
     @property
     def in_the_way(self) -> str:
