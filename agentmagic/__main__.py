@@ -13,6 +13,7 @@ from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, Usag
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
 from agentmagic.run_log import RunLog
+from agentmagic.text import counted
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -130,15 +131,14 @@ def _verify(options: Any) -> int:
     (cassette,) = _cassettes(options.file)
     if _print(report.problems(cassette)):
         return 1
-    turns = len(cassette.takes)
-    _print([f"{cassette.path.name} is whole: {turns} turn{'s' * (turns != 1)}.", report.GIT_ADVICE])
+    _print([f"{cassette.path.name} is whole: {counted(len(cassette.takes), 'turn')}.", report.GIT_ADVICE])
     return 0
 
 
 def _scrub(options: Any) -> int:
     (cassette,) = _cassettes(options.file)
-    changed = report.scrub(cassette)
-    _print([f"Secrets were blanked in {changed} document{'s' * (changed != 1)} of {cassette.path.name}."])
+    changed = counted(report.scrub(cassette), "document")
+    _print([f"Secrets were blanked in {changed} of {cassette.path.name}."])
     return 0
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from agentmagic import settings
 from agentmagic.class_settings import VARIABLE, class_settings
-from agentmagic.errors import AgentMagicError, MissingExtra
+from agentmagic.errors import AgentMagicError, MissingExtra, requirement
 from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import Provider, providers
 
@@ -72,7 +72,9 @@ def _packages() -> Iterator[Finding]:
         needed = [_NAME.split(line, 1)[0] for line in requires("agentmagic") or () if ";" not in line]
     except PackageNotFoundError:
         yield Finding(
-            "note", "agentmagic runs from a folder, and is not installed in this Python.", f"{_PIP} agentmagic"
+            "note",
+            "agentmagic runs from a folder, and is not installed in this Python.",
+            f"{_PIP} -e {shlex.quote(requirement('all'))}",
         )
         return
     absent = [name for name in needed if not _installed(name)]
@@ -153,7 +155,7 @@ def _has_key(row: Provider) -> bool:
 
 
 def _extra(about: str, extra: str) -> Finding:
-    return Finding("note", f"{about} is not installed.", f'{_PIP} "agentmagic[{extra}]"')
+    return Finding("note", f"{about} is not installed.", f"{_PIP} {shlex.quote(requirement(extra))}")
 
 
 def _can_import(package: str) -> bool:

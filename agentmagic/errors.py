@@ -28,6 +28,8 @@ AgentMagicError
 """
 
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import Any
 
 
@@ -82,11 +84,23 @@ class ReplayMismatch(AgentMagicError):
         self.differences = tuple(differences)
 
 
+def requirement(extra: str) -> str:
+    """Return what pip is told to install for an extra of agentmagic.
+
+    agentmagic is on no index. Pip takes its name for the one that is installed; else it needs the folder.
+    """
+    try:
+        distribution("agentmagic")
+    except PackageNotFoundError:
+        return f"{Path(__file__).parents[1]}[{extra}]"
+    return f"agentmagic[{extra}]"
+
+
 class MissingExtra(AgentMagicError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs a package that is not installed. Run: pip install 'agentmagic[{extra}]'")
+        super().__init__(f"{feature} needs a package that is not installed. Run: pip install '{requirement(extra)}'")
         self.extra = extra
 
 

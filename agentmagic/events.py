@@ -463,7 +463,8 @@ class RunResult:
 
     `history_delta` holds the messages that the turn added, the prompt first; `events` ends before
     `TurnFinished`; `seconds` is wall time; `error` says in a sentence what failed, else it is empty.
-    `value` is the validated value if the turn was asked for one, else None.
+    `value` is the validated value if the turn was asked for one, else None; `wrapped_in` is the one property of the
+    answer's JSON that holds it, if its type is no object.
     """
 
     type: ClassVar[str] = "run_result"
@@ -477,6 +478,7 @@ class RunResult:
     seconds: float = 0.0
     error: str = ""
     value: Any = None
+    wrapped_in: str = ""
 
     @property
     def changes(self) -> tuple[VariableChange, ...]:

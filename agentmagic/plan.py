@@ -22,6 +22,7 @@ from agentmagic.events import (
     ToolFinished,
 )
 from agentmagic.messages import ToolResult
+from agentmagic.text import counted, written_json
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
@@ -105,8 +106,7 @@ class Checklist:
     @property
     def open_tasks(self) -> str:
         """How many tasks are open, in words."""
-        count = sum(row.state not in SETTLED_TASK for row in self.rows.values())
-        return f"{count} open task{'' if count == 1 else 's'}"
+        return counted(sum(row.state not in SETTLED_TASK for row in self.rows.values()), "open task")
 
     @property
     def in_the_way(self) -> str:
@@ -189,9 +189,7 @@ def written_plan(checklist: Checklist) -> str:
         task = row.task
         after = f" after {', '.join(task.after)}" if task.after else ""
         why = f" # {' '.join(task.description.split())}" if task.description else ""
-        lines.append(
-            f"{task.id} {task.tool} {json.dumps(task.parameters, ensure_ascii=False, default=str)}{after}{why}"
-        )
+        lines.append(f"{task.id} {task.tool} {written_json(task.parameters)}{after}{why}")
     return "\n".join(lines)
 
 

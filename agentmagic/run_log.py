@@ -18,7 +18,7 @@ from agentmagic.replay.documents import SEPARATOR, read, write
 from agentmagic.replay.exchange import Json, blanked, short_digest
 from agentmagic.session import Session
 from agentmagic.testing import CHECKED
-from agentmagic.text import cut
+from agentmagic.text import counted, cut
 
 FORMAT = 1
 TITLE = "agentmagic run"
@@ -76,12 +76,8 @@ class RunLog:
         checks = [one for one in self.documents if "check" in one]
         calls = sum(len(one.get("calls", ())) for one in turns)
         passed = sum(one["passed"] is True for one in checks)
-        counts = f"{_count(len(turns), 'turn')}, {_count(calls, 'call')}"
-        return f"{counts}, {_count(passed, 'check')} passed, {len(checks) - passed} failed."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+        counts = f"{counted(len(turns), 'turn')}, {counted(calls, 'call')}"
+        return f"{counts}, {counted(passed, 'check')} passed, {len(checks) - passed} failed."
 
 
 def _digest(before: str, content: str) -> str:

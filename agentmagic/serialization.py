@@ -281,7 +281,7 @@ def begins_journal(path: Path, line: bytes) -> bool:
     if number > VERSION:
         raise JournalError(
             f"{path} has the format {number} of a newer agentmagic, and was left as it is; this one reads format "
-            f"{VERSION}. Run: pip install -U agentmagic"
+            f"{VERSION}. Update agentmagic: run git pull in its clone, and then pip install '.[all]'"
         )
     return True
 

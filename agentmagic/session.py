@@ -44,7 +44,7 @@ from agentmagic.replay.deck import Deck, owners
 from agentmagic.run import Run, viewers
 from agentmagic.runtime.engine import Listeners, engine, void
 from agentmagic.settings import Replay, learn_secrets, overrides
-from agentmagic.text import clip
+from agentmagic.text import clip, counted
 from agentmagic.tools.base import Toolset, list_sources
 from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
 
@@ -492,8 +492,8 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        turns = f"{len(self.turns)} turn{'' if len(self.turns) == 1 else 's'}"
-        return f"<Session {clip(str(model or 'default model'), 100)}: {turns}, {len(self.messages)} messages{state}>"
+        held = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
+        return f"<Session {clip(str(model or 'default model'), 100)}: {held}{state}>"
 
     # -- beginning and playing a turn ----------------------------------------------------------
 

@@ -5,6 +5,7 @@ suits text that is read: HTML, terminals, views, logs, and what servers say to m
 their place, which suits text that a person is to judge: approvals and commands.
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -132,6 +133,12 @@ def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPE
             return [in_json(item, change, depth - 1) for item in cast("Sequence[Any]", value)]
         case _:
             return value
+
+
+def written_json(value: Any) -> str:
+    """Return a value as JSON on one line, for people and models; what JSON does not know becomes its `str`."""
+    whole = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else value
+    return json.dumps(whole, ensure_ascii=False, default=str)
 
 
 def encodable(text: str) -> str:

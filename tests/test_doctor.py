@@ -1,12 +1,14 @@
 """`python -m agentmagic doctor`: what is found, what is said of it, the exit status."""
 
 import json
+import shlex
 import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
-from agentmagic import doctor
+from agentmagic import doctor, errors
 from agentmagic.__main__ import main
 from agentmagic.errors import MissingExtra
 from agentmagic.providers.local import downloads
@@ -77,8 +79,20 @@ def test_an_extra_that_is_missing_comes_with_its_command(monkeypatch):
     (finding,) = said("local: ")
     assert str(finding) == (
         "note     local: the package xllamacpp is not installed. "
-        f'To mend it: {sys.executable} -m pip install "agentmagic[local]"'
+        f"To mend it: {sys.executable} -m pip install 'agentmagic[local]'"
     )
+
+
+def test_an_agentmagic_that_is_not_installed_is_installed_from_its_folder(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "requires", missing)
+    monkeypatch.setattr(errors, "distribution", missing)
+    (finding,) = said("not installed in this Python")
+    folder = Path(errors.__file__).parents[1]
+    assert finding.command == f"{sys.executable} -m pip install -e {shlex.quote(f'{folder}[all]')}"
+    assert f"pip install '{folder}[mcp]'" in str(MissingExtra("MCP servers", "mcp"))
 
 
 def test_weights_that_are_not_there_come_with_the_command(monkeypatch):

@@ -21,6 +21,7 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.messages import Media, Resource, Text, Usage, user
+from agentmagic.providers.registry import providers
 from tests.logs import CALL, RESULT, STARTED
 from tests.saving import ADDED
 
@@ -151,6 +152,11 @@ def test_a_logger_is_left_as_it_was_found():
     log.keep(detailed=True)
     log.stop()
     assert [(log.level, log.propagate, list(log.handlers)) for log in map(logging.getLogger, log.SDKS)] == found
+
+
+def test_the_sdk_of_each_provider_is_kept_in_detail():
+    packages = {row.package.replace(".", "_") for row in providers().values() if row.package}
+    assert {*packages, "httpx2", "mcp"} == {*log.SDKS, "xllamacpp"}  # which logs nothing
 
 
 def test_a_turn_is_a_line_an_event_and_the_outline_its_beginning_and_end():

@@ -381,7 +381,7 @@ def test_a_file_of_somebody_else_is_refused(tmp_path, line):
 
 
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
-    with pytest.raises(JournalError, match=r"the format 2 of a newer agentmagic.*this one reads format 1.*pip install"):
+    with pytest.raises(JournalError, match=r"the format 2 of a newer agentmagic.*this one reads format 1.*git pull"):
         begins_journal(tmp_path / "agent.jsonl", b'{"type":"journal","version":2,"agentmagic":"9.0"}\n')
 
 

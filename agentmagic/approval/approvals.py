@@ -21,6 +21,7 @@ from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.settings import Permission
+from agentmagic.text import written_json
 from agentmagic.tools.base import Tool, check_arguments
 
 TEST_SECONDS = 5.0
@@ -124,7 +125,7 @@ class Granted:
         """Return the result of the call, with a line for the model if other arguments ran than it wrote."""
         if not self.edited:
             return result
-        arguments = json.dumps(dict(self.call.arguments), ensure_ascii=False, default=str)
+        arguments = written_json(self.call.arguments)
         words = f"The user changed the arguments of this call to {arguments} and it ran with those."
         return replace(result, content=(Text(words), *result.content))
 

@@ -1,7 +1,6 @@
 """The rules of the user about tool calls: which run, which ask first, which never run."""
 
 import inspect
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from agentmagic.errors import UsageError
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.secrets import redact
 from agentmagic.settings import PERMISSIONS, Permission
-from agentmagic.text import clip
+from agentmagic.text import clip, written_json
 
 Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
 """What a rule looks for in the arguments: patterns by name, all of which must fit, or a function of the arguments."""
@@ -180,4 +179,4 @@ def _texts(value: Any) -> list[str]:
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:
         return []
-    return [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)]
+    return [value if isinstance(value, str) else written_json(value)]

@@ -4,7 +4,6 @@ The history stays whole. The model is sent a view of it, made from the messages,
 limits. The view changes only when a compaction is due, so that a provider's prompt cache hits in between (CONTEXT-4).
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import Compacted
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text, user
 from agentmagic.providers.base import Request
-from agentmagic.text import cut_middle
+from agentmagic.text import cut_middle, written_json
 
 DUE = 0.8
 """The share of the window that the shares below belong to. If another share is set, they are scaled with it."""
@@ -308,8 +307,7 @@ def _lines(message: Message, longest: int) -> Iterator[str]:
             case Reasoning():
                 pass
             case ToolCall():
-                arguments = json.dumps(part.arguments, ensure_ascii=False, default=str)
-                yield f"Assistant calls {part.name}({cut_middle(arguments, longest, _left_out)})"
+                yield f"Assistant calls {part.name}({cut_middle(written_json(part.arguments), longest, _left_out)})"
             case ToolResult():
                 status = f" ({part.status})" if part.is_error else ""
                 yield f"Result of {part.name}{status}: {cut_middle(part.text, longest, _left_out)}"

@@ -5,7 +5,6 @@ and Google for English; other scripts take more.
 https://help.openai.com/en/articles/4936856 and https://ai.google.dev/gemini-api/docs/tokens
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import Request
+from agentmagic.text import written_json
 from agentmagic.tools.output_cache import preview
 
 CHARACTERS = 4
@@ -241,4 +241,4 @@ def _tokens_of_part(part: Part) -> int:
 
 
 def _tokens_of_json(value: Any) -> int:
-    return tokens_of_text(json.dumps(value, ensure_ascii=False, default=str))
+    return tokens_of_text(written_json(value))

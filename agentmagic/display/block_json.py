@@ -59,7 +59,7 @@ class JsonRenderer:
     def text(self, block: TextBlock) -> Fields:
         """Return whether more comes, and the form of a value."""
         fields: Fields = {"kind": "text", "open": block.open}
-        if block.is_value and (form := answer_form(block.text)):
+        if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = _form(form)
         return fields
 

@@ -155,9 +155,14 @@ class GrowingBlock(Block):
 
 @dataclass(slots=True)
 class TextBlock(GrowingBlock):
-    """What the model wrote; `is_value` says that it is JSON, and was checked against the type that was asked for."""
+    """What the model wrote.
+
+    `is_value` says that it is JSON, and was checked against the type that was asked for; `wrapped_in` is the property
+    that holds the value, if that type is no object.
+    """
 
     is_value: bool = False
+    wrapped_in: str = ""
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.text`."""

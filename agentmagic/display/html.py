@@ -235,7 +235,7 @@ class _BlockHtml:
     # -- what the model wrote ------------------------------------------------------------------
 
     def text(self, block: TextBlock) -> Markup:
-        if block.is_value and (form := answer_form(block.text)):
+        if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             return element("div", _form(form), style="margin:8px 0;overflow-x:auto")
         html = self._markdown(block)
         return Markup('<div class="mathjax_process">{}</div>').format(html) if html else html

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from agentmagic.display.markdown import rich_html
 from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented
 from agentmagic.messages import Content, Media, Text, ToolResult, as_text
-from agentmagic.providers.base import WRAPPED, answer_data
+from agentmagic.providers.base import answer_data
 from agentmagic.text import cut_apart, in_json, one_line, shown
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -103,17 +103,18 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
 
 
-def answer_form(text: str) -> Form | None:
+def answer_form(text: str, wrapped_in: str) -> Form | None:
     """Return the form of an answer that is a value, in JSON: a table, a tree or text; None if it is no JSON.
 
-    An object of single values is a table of its fields.
+    An object of single values is a table of its fields. `wrapped_in` is the property that holds the value, if its type
+    is no object.
     """
     try:
         value = answer_data(text)
     except ValueError:
         return None
-    if isinstance(value, dict) and value.keys() == {WRAPPED}:
-        value = cast("dict[str, Any]", value)[WRAPPED]
+    if isinstance(value, dict) and value.keys() == {wrapped_in}:
+        value = cast("dict[str, Any]", value)[wrapped_in]
     if _is_flat(value):
         fields = cast("dict[str, Scalar]", in_json(value)).items()
         return Table(("field", "value"), tuple(((name, False), (_cell(one)[0], False)) for name, one in fields))

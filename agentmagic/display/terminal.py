@@ -72,7 +72,7 @@ class TextRenderer:
 
     def text(self, block: TextBlock) -> str:
         """Return the text as it is, a value as a table or as JSON in lines."""
-        if block.is_value and (form := answer_form(block.text)):
+        if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             return "\n".join(filter(None, _form(form)))
         return shown(block.text).strip()
 

@@ -49,6 +49,33 @@ LONGEST_LINE = 400
 """Characters that are shown of a prompt that is sent back to the model."""
 
 _Part = TextBlock | ReasoningBlock | ToolCard
+_PartEvent = events.PartDelta | events.PartStarted | events.PartFinished
+_TurnEvent = (
+    events.TurnStarted
+    | events.Working
+    | events.StepStarted
+    | events.StepRetried
+    | events.StepFinished
+    | events.TurnFinished
+)
+_CallEvent = (
+    events.InnerCall
+    | events.ToolStarted
+    | events.ToolProgress
+    | events.ToolFinished
+    | events.ApprovalAsked
+    | events.ApprovalGiven
+)
+_TaskEvent = events.Planned | events.TaskStarted | events.TaskJudged | events.TaskFinished
+_PlanEvent = events.Routed | events.Clarified | events.PlanRejected | _TaskEvent
+_UserEvent = (
+    events.PromptAdded
+    | events.PromptEdited
+    | events.QuestionAsked
+    | events.QuestionAnswered
+    | events.CellProposed
+    | events.ProposalSettled
+)
 _AnyBlock = TypeVar("_AnyBlock", bound=Block)
 
 
@@ -106,80 +133,29 @@ class Transcript:
             blocks = [_copied(block, known.get(block.key)) for block in self.blocks[:end]]
             return Snapshot(blocks, None if finished else copy(self.running))
 
-    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
+    def feed(self, event: Event) -> None:
         """Take one event in."""
         with self.lock:
-            match event:
-                case events.PartDelta():
-                    self._extend_part(event)
-                case events.PartStarted():
-                    self._start_part(event)
-                case events.PartFinished():
-                    self._finish_part(event)
-                case events.ToolProgress():
-                    self._tell_progress(event)
-                case events.InnerCall():
-                    self._card(event.call).inner = True
-                case events.VariablesChanged():
-                    self._add(NoticeBlock("info", words.receipt(event)))
-                case events.CellProposed():
-                    self._proposals[event.id] = self._add(ProposalBlock(event))
-                case events.ProposalSettled():
-                    self._settle_proposal(event)
-                case events.ToolStarted():
-                    self._change(self._card(event.call, event.server), "running")
-                case events.ToolFinished():
-                    self._finish_call(event)
-                case events.ApprovalAsked():
-                    self.asked[event.id] = event
-                    card = self._card(event.call, event.server)
-                    card.step, card.effects = event.step, event.effects
-                    self._change(card, "waiting", ask=event.id)
-                case events.ApprovalGiven():
-                    self._settle_approval(event)
-                case events.QuestionAsked():
-                    self._questions[event.id] = QuestionBlock(
-                        event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
-                    )
-                    self._add(self._questions[event.id])
-                case events.QuestionAnswered():
-                    self._answer(event)
-                case events.Notice():
-                    self._add(NoticeBlock(event.level, event.text))
-                case events.PromptAdded():
-                    self._sent_back = True
-                    self._add(
-                        NoticeBlock(
-                            "info", f"Sent back to the model: {one_line(shown(event.prompt.text), LONGEST_LINE)}"
-                        )
-                    )
-                case events.PromptEdited():
-                    self._edit_prompt(event)
-                case events.Sampled():
-                    self._sample(event)
-                case events.Routed() | events.PlanRejected():
-                    self._spend(event.usage)
-                case events.Clarified():
-                    pass  # the question's block shows both
-                case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():
-                    self._change_plan(event)
-                case events.Compacted():
-                    self._compact(event)
-                case events.TurnStarted():
-                    self._start_turn(event)
-                case events.Working():
-                    self._enter(event.text)
-                case events.StepStarted():
-                    self._start_step()
-                    self._enter("waiting for the model")
-                case events.StepRetried():
-                    self._withdraw_step()
-                    self._enter("waiting to try again")
-                    self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
-                case events.StepFinished():
-                    self._finish_step(event)
-                case events.TurnFinished():
-                    self._finish_turn(event)
+            if isinstance(event, _PartEvent):
+                self._feed_part(event)
+            elif isinstance(event, _TurnEvent):
+                self._feed_turn(event)
+            elif isinstance(event, _CallEvent):
+                self._feed_call(event)
+            elif isinstance(event, _PlanEvent):
+                self._feed_plan(event)
+            elif isinstance(event, _UserEvent):
+                self._feed_user(event)
+            else:
+                match event:
+                    case events.Notice():
+                        self._add(NoticeBlock(event.level, event.text))
+                    case events.VariablesChanged():
+                        self._add(NoticeBlock("info", words.receipt(event)))
+                    case events.Compacted():
+                        self._compact(event)
+                    case events.Sampled():
+                        self._sample(event)
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         self._keys += 1
@@ -188,6 +164,24 @@ class Transcript:
         return block
 
     # -- turns and steps -----------------------------------------------------------------------
+
+    def _feed_turn(self, event: _TurnEvent) -> None:
+        match event:
+            case events.TurnStarted():
+                self._start_turn(event)
+            case events.Working():
+                self._enter(event.text)
+            case events.StepStarted():
+                self._start_step()
+                self._enter("waiting for the model")
+            case events.StepRetried():
+                self._withdraw_step()
+                self._enter("waiting to try again")
+                self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
+            case events.StepFinished():
+                self._finish_step(event)
+            case events.TurnFinished():
+                self._finish_turn(event)
 
     def _start_turn(self, event: events.TurnStarted) -> None:
         self._turn = len(self.blocks)
@@ -231,7 +225,7 @@ class Transcript:
                 self._give_up(block)
         self._show_final_text(result.final_text)
         if result.value is not None:
-            self._show_value()
+            self._show_value(result.wrapped_in)
         if result.error:
             level = "warning" if result.stop_reason == "budget" else "error"
             tries = self._withdraw_retry()
@@ -254,11 +248,12 @@ class Transcript:
         if not written.rstrip().endswith(text.strip()):
             self._add(TextBlock(Pieces(text)))
 
-    def _show_value(self) -> None:
+    def _show_value(self, wrapped_in: str) -> None:
         """Mark the answer as a value; the value itself may be an object of the user's, which no log has."""
         for block in reversed(self.blocks[self._turn :]):
             if isinstance(block, TextBlock):
                 block.is_value = True
+                block.wrapped_in = wrapped_in
                 block.version += 1
                 return
 
@@ -274,6 +269,15 @@ class Transcript:
             block.pieces = Pieces()
 
     # -- parts ---------------------------------------------------------------------------------
+
+    def _feed_part(self, event: _PartEvent) -> None:
+        match event:
+            case events.PartDelta():
+                self._extend_part(event)
+            case events.PartStarted():
+                self._start_part(event)
+            case events.PartFinished():
+                self._finish_part(event)
 
     def _start_part(self, event: events.PartStarted) -> _Part:
         match event.kind:
@@ -307,7 +311,25 @@ class Transcript:
             block.name = part.name
             self._cards[part.id] = block
 
-    # -- tools and the person ------------------------------------------------------------------
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _feed_call(self, event: _CallEvent) -> None:
+        match event:
+            case events.InnerCall():
+                self._card(event.call).inner = True
+            case events.ToolStarted():
+                self._change(self._card(event.call, event.server), "running")
+            case events.ToolProgress():
+                self._tell_progress(event)
+            case events.ToolFinished():
+                self._finish_call(event)
+            case events.ApprovalAsked():
+                self.asked[event.id] = event
+                card = self._card(event.call, event.server)
+                card.step, card.effects = event.step, event.effects
+                self._change(card, "waiting", ask=event.id)
+            case events.ApprovalGiven():
+                self._settle_approval(event)
 
     def _card(self, call: ToolCall, server: str = "") -> ToolCard:
         """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
@@ -347,39 +369,27 @@ class Transcript:
             card.reason = "" if event.approved else event.reason
             self._change(card, "pending" if event.approved else "denied")
 
-    def _settle_proposal(self, event: events.ProposalSettled) -> None:
-        if block := self._proposals.get(event.id):
-            block.settled = event
-            block.version += 1
+    # -- what the user is asked ----------------------------------------------------------------
 
-    def _compact(self, event: events.Compacted) -> None:
-        what = "Older turns were summarised" if event.summary else "Older results were shortened"
-        text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
-        self._add(NoticeBlock("info", text))
-        self._spend(event.usage)
-
-    def _change_plan(
-        self, event: events.Planned | events.TaskStarted | events.TaskJudged | events.TaskFinished
-    ) -> None:
-        self._spend(event.usage)
-        self._checklist.feed(event)
-        if self._plan is None:
-            self._plan = self._add(ChecklistBlock())
-        # Copies, since a screen may be reading the rows on another thread.
-        self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
-        self._plan.open = self._checklist.open
-        self._plan.version += 1
-
-    def _sample(self, event: events.Sampled) -> None:
-        spent = event.usage.input_tokens + event.usage.output_tokens
-        text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
-        self._add(NoticeBlock("info", text))
-        self._spend(event.usage)
-
-    def _spend(self, usage: Usage) -> None:
-        if self.running:
-            self.running.usage += usage
-            self.running.version += 1
+    def _feed_user(self, event: _UserEvent) -> None:
+        match event:
+            case events.PromptAdded():
+                self._sent_back = True
+                sent = one_line(shown(event.prompt.text), LONGEST_LINE)
+                self._add(NoticeBlock("info", f"Sent back to the model: {sent}"))
+            case events.PromptEdited():
+                self._edit_prompt(event)
+            case events.QuestionAsked():
+                self._questions[event.id] = QuestionBlock(
+                    event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
+                )
+                self._add(self._questions[event.id])
+            case events.QuestionAnswered():
+                self._answer(event)
+            case events.CellProposed():
+                self._proposals[event.id] = self._add(ProposalBlock(event))
+            case events.ProposalSettled():
+                self._settle_proposal(event)
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
@@ -396,6 +406,49 @@ class Transcript:
             question.answer = event.text
             question.open = False
             question.version += 1
+
+    def _settle_proposal(self, event: events.ProposalSettled) -> None:
+        if block := self._proposals.get(event.id):
+            block.settled = event
+            block.version += 1
+
+    # -- plans, and what was spent -------------------------------------------------------------
+
+    def _feed_plan(self, event: _PlanEvent) -> None:
+        match event:
+            case events.Routed() | events.PlanRejected():
+                self._spend(event.usage)
+            case events.Clarified():
+                pass  # the question's block shows both
+            case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():
+                self._change_plan(event)
+
+    def _change_plan(self, event: _TaskEvent) -> None:
+        self._spend(event.usage)
+        self._checklist.feed(event)
+        if self._plan is None:
+            self._plan = self._add(ChecklistBlock())
+        # Copies, since a screen may be reading the rows on another thread.
+        self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
+        self._plan.open = self._checklist.open
+        self._plan.version += 1
+
+    def _compact(self, event: events.Compacted) -> None:
+        what = "Older turns were summarised" if event.summary else "Older results were shortened"
+        text = f"{what} for the model: about {event.before:,} tokens became {event.after:,}. The history stays whole."
+        self._add(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _sample(self, event: events.Sampled) -> None:
+        spent = event.usage.input_tokens + event.usage.output_tokens
+        text = f"{event.server} had the model answer it, beside the conversation: {spent:,} tokens."
+        self._add(NoticeBlock("info", text))
+        self._spend(event.usage)
+
+    def _spend(self, usage: Usage) -> None:
+        if self.running:
+            self.running.usage += usage
+            self.running.version += 1
 
 
 def _copied(block: Block, before: Block | None) -> Block:

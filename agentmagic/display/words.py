@@ -37,7 +37,7 @@ from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
-from agentmagic.text import counted, cut_middle, exact, in_json, one_line, reveal, shown
+from agentmagic.text import counted, cut_middle, exact, in_json, one_line, reveal, shown, written_json
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -141,7 +141,7 @@ def compact(value: Any) -> str:
     """Write a JSON value on one line; a string that cannot be taken for another value goes bare, with its lines."""
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return written_json(value)
 
 
 def indented(value: Any) -> str:

@@ -4,7 +4,6 @@ GitHub and JupyterLab keep scripts out of the page that shows the document. This
 place: no tag, comment or fence in a text hides or ends what stands around it.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -168,7 +167,7 @@ def _fenced(text: str, language: str = "") -> Iterator[str]:
 
 
 def _json(value: object) -> str:
-    return json.dumps(in_json(value), ensure_ascii=False, indent=2, default=str)
+    return words.indented(in_json(value))
 
 
 # -- Markdown from texts of any origin ----------------------------------------------------------------

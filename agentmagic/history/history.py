@@ -1,6 +1,5 @@
 """The past of a session: its turns, each with the log of its events and the messages that they fold to."""
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -38,7 +37,7 @@ from agentmagic.messages import (
 )
 from agentmagic.secrets import redact
 from agentmagic.serialization import InDoubt
-from agentmagic.text import one_line
+from agentmagic.text import one_line, written_json
 from agentmagic.tools.notebook.proposals import open_proposals
 
 _AROUND = 60
@@ -308,7 +307,7 @@ def _text(part: Part) -> str:
         case Text() | ToolResult():
             return part.text
         case ToolCall():
-            return f"{part.name} {json.dumps(dict(part.arguments), ensure_ascii=False, default=str)}"
+            return f"{part.name} {written_json(part.arguments)}"
         case Reasoning():
             return ""
         case _:

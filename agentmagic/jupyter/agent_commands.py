@@ -451,6 +451,11 @@ AGENT_COMMANDS: dict[str, Command] = {
     "debug": AgentCommands.debug,
 }
 
+IN_A_CELL: frozenset[Command] = frozenset(
+    {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume}
+)
+"""Subcommands that need a running cell, which the panel has not: those that use `CellTurns`."""
+
 
 def agent_magic(name: str = "agent") -> LineMagic:
     """Return `%agent`, loaded under a name."""

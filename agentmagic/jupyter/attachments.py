@@ -170,8 +170,10 @@ class Attachables:
     folder: Path = field(default_factory=Path.cwd)
 
     def names(self) -> list[str]:
-        """Return the names of the variables that can be attached."""
-        return [name for name in tuple(self.variables) if self.has(name)]  # a copy: tools may bind variables
+        """Return the names of the variables to offer: the notebook's own, not what it has imported."""
+        # Data, and the functions and classes that cells have defined; of a copy, since tools may bind variables.
+        values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
+        return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
 
     def has(self, name: str) -> bool:
         """Return whether a name is that of a variable that can be attached."""
@@ -180,7 +182,9 @@ class Attachables:
         return not isinstance(self.variables[name], (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return the name of a variable that is spelt nearly like `name`, or ""."""
+        """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
+        if name in self.variables:  # a session, for example: "@agent, ..." may speak to it
+            return ""
         return next(iter(get_close_matches(name, self.names(), n=1, cutoff=0.75)), "")
 
     def find(self, word: str, spec: str) -> Attachment | None:

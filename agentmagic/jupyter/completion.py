@@ -17,7 +17,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 
 from agentmagic.errors import AgentMagicError
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import SUFFIX
+from agentmagic.jupyter.notebook_file import SUFFIX, notebook_of
 from agentmagic.providers.base import SETTINGS, Effort
 from agentmagic.providers.registry import providers
 from agentmagic.runtime.engine import engine
@@ -62,7 +62,7 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 def models(word: CursorWord) -> Sequence[str]:
     """Return the default model of each provider, and those of the server of the provider that is typed."""
-    row = providers().get(word.typed.rpartition("=")[2].partition(":")[0])
+    row = providers().get(word.typed.partition(":")[0])
     own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
     return [*(f"{row.name}:{row.default}" for row in providers().values()), *own]
 
@@ -81,7 +81,7 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 def functions(word: CursorWord) -> Sequence[str]:
     """Return the notebook's tools, each behind the names that the word already lists."""
-    listed = word.typed[word.typed.rfind("=") + 1 : word.typed.rfind(",") + 1]
+    listed = word.typed[: word.typed.rfind(",") + 1]
     return [listed + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 
 
@@ -108,9 +108,12 @@ def _is_form(value: object) -> bool:
 
 
 def images(word: CursorWord) -> Sequence[str]:
-    """Return the variables that hold a figure or an image, and the paths of images."""
+    """Return the variables that hold a figure or an image, and the paths of images in the notebook's folder."""
     held = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
-    return [*(name for name in held if not name.startswith("_")), *_paths(word.typed, _IMAGES)]
+    notebook = notebook_of(word.namespace.variables)
+    folder = notebook.parent if notebook is not None else Path()
+    paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # hidden files are not attached
+    return [*(name for name in held if not name.startswith("_")), *paths]
 
 
 def conversations(word: CursorWord) -> Sequence[str]:
@@ -178,10 +181,12 @@ def _listed(
         return []
 
 
-def _paths(typed: str, suffix: str | tuple[str, ...] | None) -> list[str]:
-    """Return the folders, and the files with a suffix if one is given, whose paths begin as typed; hidden ones too."""
-    paths = glob(f"{escape(typed)}*", include_hidden=True)  # noqa: PTH207  (Path.glob takes no absolute pattern)
-    named = [f"{path}/" if Path(path).is_dir() else path for path in paths]
+def _paths(
+    typed: str, suffix: str | tuple[str, ...] | None, folder: Path = Path(), *, hidden: bool = True
+) -> list[str]:
+    """Return the folders, and the files with a suffix if one is given, whose paths begin as typed."""
+    paths = glob(f"{escape(typed)}*", root_dir=folder, include_hidden=hidden)  # noqa: PTH207  (takes absolute patterns)
+    named = [f"{path}/" if (folder / path).is_dir() else path for path in paths]
     return [path for path in named if path.endswith("/") or (suffix is not None and path.endswith(suffix))]
 
 
@@ -257,9 +262,9 @@ class _Candidates:
         return self._of_parser(magic.parser(rest[0]), rest[1:]) if rest[0] in magic.commands else ()
 
     def _of_parser(self, parser: "Parser", typed: Sequence[str]) -> Sequence[str]:
-        flag, has_value, _ = typed[-1].partition("=")
+        flag, has_value, start = typed[-1].partition("=")
         if has_value and (action := parser.flags.get(flag)) is not None and action.nargs != 0:
-            return [f"{flag}={value}" for value in self._values(parser, action, typed[-1])]
+            return [f"{flag}={value}" for value in self._values(parser, action, start)]
         # An option without a value, such as --new, has no effect on the word behind it.
         before = parser.flags.get(typed[-2]) if len(typed) > 1 else None
         if before is not None and before.nargs != 0:

@@ -31,7 +31,7 @@ from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResul
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.session import Session
-from agentmagic.text import counted, one_line, shown
+from agentmagic.text import counted, one_line, shown, written_json
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import tokens_used
@@ -81,7 +81,7 @@ def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
 def _words(message: Message) -> str:
     """Return a message as a model gets it, media named in words."""
     parts = (
-        f"{part.name}({json.dumps(part.arguments, default=str)})"
+        f"{part.name}({written_json(part.arguments)})"
         if isinstance(part, ToolCall)
         else part.text
         if isinstance(part, Reasoning | ToolResult)

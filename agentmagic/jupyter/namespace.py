@@ -162,11 +162,8 @@ class Namespace:
         return Attachables(self.variables, Attacher(model, schema_only=schema_only()), self.hidden, self.folder)
 
     def attachable_names(self) -> list[str]:
-        """Return the names of the variables to offer behind an `@`: the notebook's own, not what it has imported."""
-        names = Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
-        # Data, and the functions and classes that cells have defined.
-        values = ((name, self.variables.get(name)) for name in names)
-        return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
+        """Return the names of the variables to offer behind an `@`."""
+        return Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
 
     @property
     def folder(self) -> Path:

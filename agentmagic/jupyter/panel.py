@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
-from agentmagic.jupyter.agent_commands import AgentCommands
+from agentmagic.jupyter.agent_commands import IN_A_CELL, AgentCommands
 from agentmagic.jupyter.formatting import ago
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
@@ -43,8 +43,6 @@ MOST_NAMES = 500
 
 _NUMBERED = re.compile(r"_\d+$")
 _TABULAR = frozenset({"pandas", "polars", "numpy"})
-_IN_A_CELL = frozenset({"ask", "chat", "fix", "resume"})
-"""Session commands that need a cell."""
 
 _notebooks: dict[int, "ShellNotebook"] = {}
 """The notebook of each shell that has loaded the extension, by the shell's id."""
@@ -112,7 +110,7 @@ class ShellNotebook(Notebook):
     def commands(self) -> Sequence[tuple[str, str]]:
         """Return the subcommands of `%agent`, without those that need a cell."""
         magic, _ = self._magics["agent"]
-        return [(word, about) for word, about in magic.summary() if word not in _IN_A_CELL]
+        return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
 
     def run_line(self, session: Session, magic: str, line: str) -> str:
         """Carry out a line; a subcommand of `%agent` that takes a session is given the panel's own."""

@@ -13,7 +13,7 @@ from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import cut, exact, shown
+from agentmagic.text import cut, exact, shown, written_json
 
 LONGEST_ARGUMENTS = 20_000
 """Characters that are shown of a call's arguments, as JSON, before they are edited."""
@@ -176,7 +176,7 @@ def stepped(question: str, typed: str) -> Intent:
 
 
 def _now(arguments: Mapping[str, Any]) -> str:
-    return cut(exact(json.dumps(dict(arguments), ensure_ascii=False, default=str)), LONGEST_ARGUMENTS)
+    return cut(exact(written_json(arguments)), LONGEST_ARGUMENTS)
 
 
 def _no_number(word: str) -> Any:

@@ -4,7 +4,6 @@ A planned turn is an ordinary turn whose calls come from a task list. Each round
 calls, and their results. The requests for route, plan, parameters and judgements do not join the history.
 """
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,7 @@ from agentmagic.plan import SETTLED_TASK, Checklist, PlanOptions, TaskProgress, 
 from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import clip
+from agentmagic.text import clip, written_json
 from agentmagic.tools.base import check_arguments
 
 T = TypeVar("T")
@@ -339,7 +338,7 @@ class Planner:
             request=self.request,
             tool=f"{tool.name} ({tool.description.strip()})",
             description=row.task.description,
-            parameters=_json(row.parameters),
+            parameters=written_json(row.parameters),
             results=self._results(row),
         )
         question = PlanQuestion("parameters", self.request, tool, self._made(row))
@@ -371,9 +370,9 @@ class Planner:
             request=self.request,
             description=row.task.description,
             tool=row.task.tool,
-            parameters=_json(row.parameters),
+            parameters=written_json(row.parameters),
             attempt=row.attempt,
-            planned=_json(row.task.parameters),
+            planned=written_json(row.task.parameters),
             status=result.status,
             result=clip(result.text, LONGEST_RESULT, "...") or "(empty)",
             results=self._results(row),
@@ -476,7 +475,3 @@ def _references(parameters: Any) -> set[str]:
         case _:
             inner = []
     return {name for one in inner for name in _references(one)}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

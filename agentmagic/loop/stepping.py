@@ -19,7 +19,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult, as_text
 from agentmagic.providers.base import Request
-from agentmagic.text import clip, listed, shown
+from agentmagic.text import clip, counted, listed, shown
 from agentmagic.tools.base import Tool
 
 LONGEST = 600
@@ -99,7 +99,7 @@ def _described(request: Request, known: int) -> Iterator[str]:
         yield f"Settings: {', '.join(settings)}"
     first = max(known, len(request.messages) - MOST)
     if first:
-        yield f"{first} message{'s' if first > 1 else ''} as before, and:"
+        yield f"{counted(first, 'message')} as before, and:"
     for message in request.messages[first:]:
         yield from (f"{message.role}: {clip(_said(part), LONGEST)}" for part in message.parts)
 

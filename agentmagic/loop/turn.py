@@ -195,6 +195,7 @@ class _TurnLoop:
             self.emit(closing)
         delta = tuple(self.fold.messages)
         answer = delta[-1].text if delta[-1].role == "assistant" else ""
+        schema = self.turn.agent.output_schema
         result = RunResult(
             final_text=answer if self.final is None else self.final,
             history_delta=delta,
@@ -206,6 +207,7 @@ class _TurnLoop:
             seconds=time.monotonic() - self.started,
             error=redact(said(error)) if error else self.spent,
             value=self.value,
+            wrapped_in=schema.wrapped_in if schema and self.value is not None else "",
         )
         finished: Event = TurnFinished(result)
         if self.turn.tape is not None and isinstance(finished := self.turn.tape(finished), TurnFinished):

@@ -4,7 +4,6 @@ Nothing is imported to recognize a figure: its library has been imported by the 
 """
 
 import io
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import Any, cast
 
 from agentmagic.errors import said
 from agentmagic.messages import Media
-from agentmagic.text import clip
+from agentmagic.text import clip, written_json
 from agentmagic.tools.reprs import in_time
 
 EDGE = 1_568
@@ -170,7 +169,7 @@ def _words(value: Any) -> Iterator[str]:
         with suppress(AttributeError, TypeError):
             chart.data = sys.modules["altair"].Undefined
         drawn = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
-        yield json.dumps(drawn, ensure_ascii=False, default=str)
+        yield written_json(drawn)
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
             (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()

@@ -76,7 +76,7 @@ def html_of(value: Any) -> str:
     """Return the HTML as which a value shows itself in Jupyter, of a data frame the first rows; "" without one."""
     if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _drawer(value) is not None:
         return ""
-    rows = value.shape[0] if _is_frame(value) else 0
+    rows = value.shape[0] if _has_head(value) else 0
     try:
         html: object = (value.head(RESULT_ROWS) if rows > RESULT_ROWS else value)._repr_html_()
     except Exception:  # noqa: BLE001  (it has no such method, or its library fails)
@@ -203,7 +203,7 @@ def _is_rich(value: Any) -> bool:
     """Whether a value makes a part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
-    return isinstance(value, (Text, Media, Resource)) or _drawer(value) is not None or _is_frame(value)
+    return isinstance(value, (Text, Media, Resource)) or _drawer(value) is not None or _has_head(value)
 
 
 def _drawer(value: Any) -> Callable[..., Any] | None:
@@ -229,7 +229,7 @@ def image_of(value: Any) -> Media | None:
 
 def _frame(value: Any, limit: int) -> str | None:
     """Return the first `limit` rows of a data frame or series as text, and None for any other value."""
-    if not _is_frame(value):
+    if not _has_head(value):
         return None
     rows: int = value.shape[0]
     shown: Any = value.head(limit) if rows > limit else value
@@ -238,7 +238,11 @@ def _frame(value: Any, limit: int) -> str | None:
     return text if rows <= limit else f"{text}\n({rows} rows in all, the first {limit} shown)"
 
 
-def _is_frame(value: Any) -> bool:
+def _has_head(value: Any) -> bool:
+    """Return whether a value has rows, and gives the first of them: a frame or series in memory, of any library.
+
+    `frames.is_frame` asks which values are described; lazy frames are, which have no rows yet.
+    """
     head, shape = getattr(value, "head", None), getattr(value, "shape", None)
     return callable(head) and isinstance(shape, tuple) and not isinstance(value, type)
 

@@ -8,7 +8,11 @@ import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 import { sanitised } from "./sanitise.js"
 
-/** Makes what draws blocks of a kind. @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>} */
+/**
+ * Makes what draws blocks of a kind. A kind without a case is a type error; the kernel whose blocks come also sends this
+ * page, so there is no other kind.
+ * @param {Block["kind"]} kind @param {Desk} desk @returns {Drawn<any>}
+ */
 export function drawing(kind, desk) {
   switch (kind) {
     case "text":
@@ -29,7 +33,8 @@ export function drawing(kind, desk) {
       return new Values()
     case "footer":
       return new Figures()
-    default:
+    case "notice":
+    case "retry":
       return new Notice(desk)
   }
 }

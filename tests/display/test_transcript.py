@@ -1,11 +1,13 @@
 """Events to blocks."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+import typing_extensions
 from hypothesis import given, settings
 
+from agentmagic import Agent, ScriptedModel, Session
 from agentmagic.display import html, terminal, words
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.blocks import (
@@ -268,23 +270,34 @@ def test_a_plan_that_was_cut_off_says_so():
 RECORDS = '{"value": [{"city": "Oslo", "people": 709}, {"city": "Rome", "people": 2755}]}'
 
 
-def value_turn(words, value=True):
-    (end,) = over(words)
-    return Transcript([*one_text(words)[:-1], TurnFinished(replace(end.result, value=value))])
+class City(typing_extensions.TypedDict):
+    city: str
+    people: int
+
+
+@dataclass
+class Answer:
+    value: int
+
+
+def value_turn(words, output):
+    result = Session(Agent(ScriptedModel([words]), output=output)).ask("Answer.")
+    return Transcript([*result.events, TurnFinished(result)])
 
 
 @pytest.mark.parametrize(
-    ("words", "lines"),
+    ("output", "words", "lines"),
     [
-        (RECORDS, ["city  people", "Oslo     709", "Rome    2755"]),
-        (f"```json\n{RECORDS}\n```", ["city  people", "Oslo     709", "Rome    2755"]),
-        ('{"city": "Oslo", "people": 709}', ["field   value", "city    Oslo", "people  709"]),
-        ('{"value": 42}', ["42"]),
-        ('{"value": "a text"}', ["a text"]),
+        (list[City], RECORDS, ["city  people", "Oslo     709", "Rome    2755"]),
+        (list[City], f"```json\n{RECORDS}\n```", ["city  people", "Oslo     709", "Rome    2755"]),
+        (City, '{"city": "Oslo", "people": 709}', ["field   value", "city    Oslo", "people  709"]),
+        (int, '{"value": 42}', ["42"]),
+        (Answer, '{"value": 42}', ["field  value", "value  42"]),
+        (str, '{"value": "a text"}', ["a text"]),
     ],
 )
-def test_an_answer_that_is_a_value_is_shown_as_one(words, lines):
-    transcript = value_turn(words)
+def test_an_answer_that_is_a_value_is_shown_as_one(output, words, lines):
+    transcript = value_turn(words, output)
     assert terminal.render(transcript).splitlines()[: len(lines)] == lines
     (block,) = [block for block in transcript.blocks if isinstance(block, TextBlock)]
     assert block.text == words  # which is what an export has
@@ -293,9 +306,8 @@ def test_an_answer_that_is_a_value_is_shown_as_one(words, lines):
 
 
 def test_a_value_of_several_levels_is_a_tree():
-    page = html.render(
-        value_turn(json.dumps({"city": "Oslo", "parts": [{"name": "Frogner", "streets": ["a", "b"]}] * 3}))
-    )
+    tree = {"city": "Oslo", "parts": [{"name": "Frogner", "streets": ["a", "b"]}] * 3}
+    page = html.render(value_turn(json.dumps(tree), {"type": "object"}))
     assert "<details" in page
     assert "Frogner" in page
 

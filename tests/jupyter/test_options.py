@@ -10,11 +10,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import agent_magic
+from agentmagic.jupyter.agent_commands import AGENT_COMMANDS, IN_A_CELL, agent_magic
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.mcp_commands import mcp_magic
 from agentmagic.jupyter.namespace import Namespace
-from agentmagic.jupyter.notebook_file import KnownNotebook
+from agentmagic.jupyter.notebook_file import VS_CODE_SAYS, KnownNotebook
 from agentmagic.jupyter.options import Arg, Help, LineMagic, ParsedLine
 
 AGENT, MCP = agent_magic(), mcp_magic()
@@ -23,6 +23,17 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
 
 def parsed_line(word, **arguments):
     return ParsedLine(word, arguments)
+
+
+def completed(line, namespace):
+    complete = matcher(namespace, options.ask_parser(), [])
+    context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
+    return [one.text for one in complete(context)["completions"]]
+
+
+def test_the_panel_leaves_out_the_subcommands_that_begin_turns_in_a_cell():
+    begin = {command for command in AGENT_COMMANDS.values() if "_turns" in command.__code__.co_names}
+    assert begin == IN_A_CELL
 
 
 def test_an_empty_line_means_the_default_session():
@@ -51,12 +62,32 @@ def test_settings_of_the_model_are_given_one_by_one():
         ("%%agent --set temp", ["temperature="]),
         ("%%agent --set reasoning=l", ["reasoning=low"]),
         ("%%agent --set=max", ["--set=max_output_tokens="]),
+        ("%%agent --set=reasoning=l", ["--set=reasoning=low"]),
     ],
 )
 def test_settings_are_completed(line, found):
-    complete = matcher(Namespace({}, KnownNotebook(InteractiveShell())), options.ask_parser(), [])
-    context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
-    assert [one.text for one in complete(context)["completions"]] == found
+    assert completed(line, Namespace({}, KnownNotebook(InteractiveShell()))) == found
+
+
+class Picture:
+    def _repr_png_(self): ...
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("%%agent --image ", ["drawn", "plot.png", "figures/"]),
+        ("%%agent --image fig", ["figures/"]),
+        ("%%agent --image figures/", ["figures/map.jpg"]),
+        ("%%agent --image=./p", ["--image=./plot.png"]),
+    ],
+)
+def test_images_of_the_notebook_and_of_its_folder_are_completed(line, found, tmp_path):
+    for path in ("plot.png", ".plot.png", "notes.txt", "figures/map.jpg"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    variables = {"drawn": Picture(), "count": 1, VS_CODE_SAYS: str(tmp_path / "a.ipynb")}
+    assert sorted(completed(line, Namespace(variables, KnownNotebook(InteractiveShell())))) == sorted(found)
 
 
 def test_a_limit_of_cost_is_a_number_of_dollars():

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from pydantic import BaseModel
 
-from agentmagic import Session
+from agentmagic import Agent, Session
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
 from agentmagic.jupyter.prompt import MOST_ATTACHED, fill, prompt_of
@@ -180,6 +180,8 @@ def typed(folder):
         "Order": Order,
         "matrix": np.eye(3),
         "session": Session("scripted:x"),
+        "sessions": ["one", "two"],
+        "Agent": Agent,
         "sys": sys,
         "_hidden": 1,
         "token": "Tr0ub4dor-and-3-horses",
@@ -233,6 +235,7 @@ def test_a_name_behind_an_at_sign_attaches_its_value(typed, text, kind, part):
     [
         "ann@sales.org or ann.lee@sales",
         "@nobody @sys @session @_hidden @print",
+        "@agent, clean the data up",
         "@../outside @missing.txt @pipe.txt",
         "```python\n@double\ndef f(): pass\n```",
         "@double\ndef f():\n    pass",

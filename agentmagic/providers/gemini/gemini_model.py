@@ -175,21 +175,28 @@ async def _note_opened(response: "httpx2.Response") -> None:
         response.aiter_bytes = lambda chunk_size=None: _data_lines(read(chunk_size))
 
 
+_DATA = b"data:"
+
+
 async def _data_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield a stream of events as the SDK can read it: without comments and without fields other than data.
 
     Gemini sends none of these, but a server between may: a comment that keeps the connection open, for example. The
     SDK also insists on the space behind "data:". A long line is not collected, it passes through chunk by chunk.
     """
-    at_start, skipped = True, False
+    at_start, skipped, begun = True, False, b""
     async with aclosing(chunks):
         async for chunk in chunks:
             lines: list[bytes] = []
-            for line in chunk.splitlines(keepends=True):
+            text, begun = begun + chunk, b""
+            for line in text.splitlines(keepends=True):
+                if at_start and _DATA.startswith(line):  # the chunk ends within the name of the field
+                    begun = line
+                    break
                 if at_start:
                     skipped = line[:1] in b":eir"  # of a comment, event, id, retry
                 if not skipped:
-                    lines.append(b"data: " + line[5:] if at_start and line.startswith(b"data:") else line)
+                    lines.append(b"data: " + line[5:] if at_start and line.startswith(_DATA) else line)
                 at_start = line.endswith((b"\r", b"\n"))
             yield b"".join(lines)
 

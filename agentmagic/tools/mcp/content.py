@@ -2,14 +2,13 @@
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agentmagic.messages import Content, Media, Message, Resource, Text, ToolCall, ToolResult
-from agentmagic.text import clean, one_line
+from agentmagic.text import clean, one_line, written_json
 from agentmagic.tools.mcp import limits
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     content = room.take_all(_part(block) for block in answer.content[: limits.RESULT_PARTS + 1])
     structured = answer.structured_content
     if structured is not None:
-        text = json.dumps(structured, ensure_ascii=False, default=str)
+        text = written_json(structured)
         if not any(isinstance(part, Text | Resource) for part in content):
             content.append(room.take(Text(text)))
         structured = structured if len(text) <= limits.RESULT_TEXT else None

@@ -1,11 +1,10 @@
 """Errors between us and a server, in words that say what to do."""
 
-import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import cast
 
-from agentmagic.text import clean, one_line
+from agentmagic.text import clean, one_line, written_json
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Stdio, Transport
 
@@ -55,7 +54,7 @@ def said(error: BaseException) -> str:
     words = clean(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
         return words
-    return f"{words} ({one_line(json.dumps(error.data, ensure_ascii=False, default=str), limits.ERROR)})"
+    return f"{words} ({one_line(written_json(error.data), limits.ERROR)})"
 
 
 def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
+from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from operator import is_
 from pathlib import PurePath
 from random import Random
@@ -177,6 +178,13 @@ class Randomness(ObjectState):
             self.thing.bit_generator.state = state
 
 
+class _FilePosition(ObjectState):
+    """The position of a file on disk as `data`, None once it is closed; the content is no part of the variables."""
+
+    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it moved is enough)
+        return "it holds a file that was read, written or closed"
+
+
 def python_state(thing: Any, home: str) -> ObjectState | None:
     """Return the state of an object, or None if it cannot be changed and holds nothing that can.
 
@@ -193,7 +201,7 @@ def python_state(thing: Any, home: str) -> ObjectState | None:
         return row(thing)
     base = next((base for base in _BASES if issubclass(kind, base)), object)
     if not _is_plain(cast("type[Any]", type(thing)), base):
-        return ObjectState(thing, problem=f"it holds {a_type(thing)}, whose state cannot be kept")
+        return _unkept(thing)
     return _attributes(thing, None if base is object else _ROWS[base](thing))
 
 
@@ -231,6 +239,23 @@ def _function(thing: FunctionType) -> ObjectState:
     return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
 
 
+def _unkept(thing: Any) -> ObjectState:
+    return ObjectState(thing, problem=f"it holds {a_type(thing)}, whose state cannot be kept")
+
+
+def _file(thing: Any) -> ObjectState:
+    # A wrapper's own `tell` would write what is pending, or wait for a thread that reads; this one does neither.
+    try:
+        binary = getattr(thing, "buffer", thing)
+        raw = getattr(binary, "raw", binary) if type(binary) in _BUFFERED else binary
+        return _FilePosition(thing, data=raw.tell()) if type(raw) is FileIO else _unkept(thing)
+    except OSError:  # a pipe
+        return _unkept(thing)
+    except ValueError:  # closed, or detached
+        return _FilePosition(thing)
+
+
+_BUFFERED = (BufferedReader, BufferedWriter, BufferedRandom)
 _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     list: lambda thing: _Items(thing, tuple(thing)),
     deque: lambda thing: _Items(thing, tuple(thing)),
@@ -245,6 +270,7 @@ _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
         (MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType),
         lambda thing: ObjectState(thing, tuple(gc.get_referents(thing))),
     ),
+    **dict.fromkeys((FileIO, TextIOWrapper, *_BUFFERED), _file),
     memoryview: lambda thing: ObjectState(thing, (thing.obj,)),
 }
 

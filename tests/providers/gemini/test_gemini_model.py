@@ -648,7 +648,7 @@ def test_events_and_request_are_the_same_through_either_door(door):
 
 
 @pytest.mark.usefixtures("door")
-@pytest.mark.parametrize("cut", [None, 1, 5, 11])
+@pytest.mark.parametrize("cut", [None, 1, 5, 11, 32, 35, 36])  # from 32 on: within and behind "data:"
 def test_comments_and_other_fields_of_a_stream_are_passed_over(cut):
     chunks = [chunk({"text": "Grüße"}), chunk({"text": "!"}, reason="STOP")]
     written = [f"event: message\nid: 7\ndata:{json.dumps(one)}\n\n" for one in chunks]

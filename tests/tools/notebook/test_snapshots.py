@@ -1,5 +1,6 @@
 """Putting variables back after code ran: each one is as it was, or is named with a reason."""
 
+import io
 import time
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,9 @@ def test_a_variable_that_was_changed_since_is_left_alone_and_so_is_what_shares_o
     ("make", "change", "why"),
     [
         (lambda: iter([1, 2]), "next(it)", "it holds a list_iterator, whose state cannot be kept"),
-        (lambda: [open(__file__)], "it[0].read()", "it holds a TextIOWrapper, whose state cannot be kept"),  # noqa: SIM115, PTH123
+        (lambda: [open(__file__)], "it[0].read()", "it holds a file that was read, written or closed"),  # noqa: SIM115, PTH123
+        (lambda: open(__file__, "rb"), "it.close()", "it holds a file that was read, written or closed"),  # noqa: SIM115, PTH123
+        (lambda: io.TextIOWrapper(io.BytesIO(b"1")), "it", "it holds a TextIOWrapper, whose state cannot be kept"),
         (lambda: np.arange(4), "it.resize(9, refcheck=False)", "the form of an array was changed in place"),
     ],
 )
@@ -129,6 +132,13 @@ def test_what_cannot_be_kept_is_named_with_the_reason(make: Callable[[], Any], c
     assert run(here, change, {"it"}).restore(here).refused == {"it": why}
     assert here["it"] is value
     [one.close() for one in (value if isinstance(value, list) else ())]
+
+
+def test_a_file_that_a_program_could_have_reached_and_left_as_it_was_is_not_named():
+    with open(__file__) as file:  # noqa: PTH123
+        here = space(log=file, rows=[file], count=0)
+        undone = run(here, "count = log.fileno()").restore(here)
+    assert (undone.restored, undone.refused) == (("count",), {})
 
 
 def test_an_array_that_is_larger_than_the_limit_is_named_and_a_smaller_one_is_put_back():
