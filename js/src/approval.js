@@ -14,12 +14,10 @@ function choices(place, block, desk, focused = "") {
   const id = block.ask
   const row = h("div", { class: "am-row" })
   if (block.step) return pause(place, block, desk, block.edit.length ? () => edit(place, block, desk) : null, focused)
-  if (desk.can("approve")) {
-    row.append(button("Approve", () => desk.act({ type: "approve", id }), "go"))
-    row.append(button(block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
-  }
-  if (desk.can("edit") && block.edit.length) row.append(button("Edit", () => edit(place, block, desk)))
-  if (desk.can("deny")) row.append(button("Deny…", () => deny(place, block, desk), "quiet"))
+  row.append(button("Approve", () => desk.act({ type: "approve", id }), "go"))
+  row.append(button(block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
+  if (block.edit.length) row.append(button("Edit", () => edit(place, block, desk)))
+  row.append(button("Deny…", () => deny(place, block, desk), "quiet"))
   put(place, row)
   for (const other of row.querySelectorAll("button")) if (other.textContent === focused) other.focus()
 }

@@ -1,9 +1,9 @@
 // Blocks as elements, but for cards.
-/** @import { Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, ProposalBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
+/** @import { Action, Block, ChecklistBlock, Desk, Drawn, FooterBlock, NoticeBlock, PromptBlock, ProposalBlock, QuestionBlock, RetryBlock, Task, ValuesBlock, WordsBlock } from "./types.js" */
 import { pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
-import { button, counted, h, heading, icon, iconButton, ICONS, put, say, scrollable, writingBox } from "./dom.js"
+import { button, counted, h, heading, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 import { sanitised } from "./sanitise.js"
@@ -102,6 +102,8 @@ class Prompt {
   )
   /** @type {PromptBlock | undefined} */
   #block
+  /** @type {Map<string, HTMLElement>} by what they do */
+  #buttons = new Map()
 
   /** @param {Desk} desk */
   constructor(desk) {
@@ -113,27 +115,28 @@ class Prompt {
     if (this.#block?.text === block.text && this.#block.turn === block.turn) return // what is in use stays
     this.#block = block
     put(this.#words, ...worded(block))
-    this.forget()
+    this.#buttons.clear()
+    put(this.#tools)
+    if (this.element.matches(":is(:hover, :focus-within)")) this.#offer()
   }
 
-  forget() {
-    put(this.#tools)
+  refresh() {
+    if (this.#tools.firstChild) this.#offer()
   }
 
   /** Shows what can be done with the prompt, once the pointer or the focus comes near. */
   #offer() {
-    if (this.#block && !this.#tools.firstChild) put(this.#tools, ...this.#actions(this.#block))
-  }
-
-  /** @param {PromptBlock} block */
-  #actions({ turn, text }) {
     const { desk } = this
-    if (turn === null) return []
-    return [
-      desk.can("rewrite") && iconButton("Edit and run again", ICONS.edit, () => this.#rewrite(turn, text)),
-      desk.can("retry") && iconButton("Run again", ICONS.retry, () => this.#retry(turn)),
-      desk.can("fork") && iconButton("Fork from here", ICONS.fork, () => desk.act({ type: "fork", turn })),
-    ]
+    const { turn = null, text = "" } = this.#block ?? {}
+    if (turn === null) return
+    /** @param {Action["type"]} type @param {string} label @param {string} path @param {() => void} act */
+    const one = (type, label, path, act) => desk.can(type) && once(this.#buttons, type, () => iconButton(label, path, act))
+    put(
+      this.#tools,
+      one("rewrite", "Edit and run again", ICONS.edit, () => this.#rewrite(turn, text)),
+      one("retry", "Run again", ICONS.retry, () => this.#retry(turn)),
+      one("fork", "Fork from here", ICONS.fork, () => desk.act({ type: "fork", turn })),
+    )
   }
 
   /** @param {number} turn @param {string} text */
@@ -200,16 +203,20 @@ class Proposal {
   element = h("div", { class: "am-card am-proposal" }, this.#details)
   /** @type {boolean | undefined} */
   #folded
+  #shown = ""
 
   /** @param {ProposalBlock} block */
   update({ title, why, state, folded, hint, code, language, copy }) {
     say(this.#title, title)
     say(this.#state, state)
+    if (folded !== this.#folded) this.#details.open = !folded
+    this.#folded = folded
+    const shown = JSON.stringify([why, hint, code, language, copy])
+    if (shown === this.#shown) return
+    this.#shown = shown
     const html = coloured(code, language)
     const pre = h("pre", {}, h("code", {}, html === null ? code : sanitised(html)))
     put(this.#body, h("p", {}, why), hint && h("p", { class: "am-hint" }, hint), copy ? framed(pre, language, copy) : pre)
-    if (folded !== this.#folded) this.#details.open = !folded
-    this.#folded = folded
   }
 }
 
@@ -232,8 +239,7 @@ class Checklist {
     say(this.#heading, heading)
     const before = this.#items
     this.#items = new Map(tasks.map((task) => [task.id, this.#item(task, before.get(task.id))]))
-    const items = [...this.#items.values()].map(({ item }) => item)
-    if (items.some((item, place) => this.#list.children[place] !== item) || this.#list.children.length !== items.length) put(this.#list, ...items)
+    put(this.#list, ...[...this.#items.values()].map(({ item }) => item))
   }
 
   /** Redraws a task if it has changed; what the reader opened stays open. @param {Task} task @param {{ task: string, item: HTMLElement }} [before] */
@@ -289,17 +295,17 @@ class Question {
     this.element.setAttribute("aria-label", block.step ? "Pause" : "Question")
     if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
     else if (block.step && block.ask) this.#pause(block)
-    else put(this.#place, block.ask && this.desk.can("reply") && this.#form(block))
+    else put(this.#place, block.ask && this.#form(block))
+    this.refresh()
     if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
   }
 
-  forget() {
-    this.#shown = null
+  refresh() {
+    this.#place.hidden = this.element.classList.contains("am-open") && !this.desk.can("reply")
   }
 
   /** Shows what can be done before a request in step mode. @param {QuestionBlock} block @param {string} [focused] */
   #pause(block, focused) {
-    if (!this.desk.can("approve")) return put(this.#place)
     pause(this.#place, block, this.desk, block.suggested ? () => this.#rewrite(block) : null, focused)
   }
 

@@ -75,8 +75,8 @@ export class Card {
     say(this.#time, since === null ? time : elapsed(this.desk.now() - since))
   }
 
-  forget() {
-    this.#filled = {}
+  refresh() {
+    if (this.#sections) this.#sections.ask.hidden = !this.desk.can("approve")
   }
 
   /** @param {CardBlock} block @param {CardState} [before] */
@@ -117,6 +117,7 @@ export class Card {
       if (inside) this.#summary.focus()
     }
     this.#filled = block
+    this.refresh()
   }
 
   #body() {

@@ -22,7 +22,8 @@ export function h(tag, properties = {}, ...children) {
 }
 
 /**
- * Puts children in the place of those an element has; strings become text and nothing else.
+ * Puts children in the place of those an element has; strings become text and nothing else. A child that stays is not
+ * touched, so that it keeps its focus and a click that has begun.
  * @template {Element} E
  * @param {E} element
  * @param {...Child} children
@@ -30,7 +31,24 @@ export function h(tag, properties = {}, ...children) {
  */
 export function put(element, ...children) {
   const nodes = children.filter((child) => child !== null && child !== undefined && child !== false)
-  element.replaceChildren(...nodes.map((node) => (typeof node === "string" ? asText(node) : node)))
+  for (const old of [...element.childNodes]) if (!nodes.includes(old)) old.remove()
+  let next = element.firstChild
+  for (const node of nodes) {
+    if (node === next) next = next.nextSibling
+    else element.insertBefore(typeof node === "string" ? asText(node) : node, next)
+  }
+  return element
+}
+
+/**
+ * Returns the element that was made under a name, or makes it: what a person has in hand stays when others change.
+ * @template {Element} E
+ * @param {Map<string, E>} made @param {string} name @param {() => E} make
+ * @returns {E}
+ */
+export function once(made, name, make) {
+  const element = made.get(name) ?? make()
+  made.set(name, element)
   return element
 }
 

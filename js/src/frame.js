@@ -1,11 +1,11 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
-/** @import { Action, CardBlock, Desk, State, Waits } from "./types.js" */
+/** @import { Action, CardBlock, Chat, Desk, State, Waits } from "./types.js" */
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
-import { button, h, icon, iconButton, ICONS, isFocused, menu, put, recalling, say, Suggestions, writingBox } from "./dom.js"
+import { button, h, icon, iconButton, ICONS, isFocused, menu, once, put, recalling, say, Suggestions, writingBox } from "./dom.js"
 import { Inspector } from "./inspector.js"
-import { drawServers } from "./servers.js"
+import { Servers } from "./servers.js"
 
 const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
 
@@ -32,14 +32,15 @@ export class Running {
   #running = null
   /** @type {Waits | null} */
   #waits = null
+  /** What the button approves. */
+  #ask = ""
 
   /** @param {Desk} desk @param {() => void} show goes to what waits */
   constructor(desk, show) {
     this.desk = desk
     this.#stop = button("Stop", () => desk.act({ type: "stop" }), "small")
     this.#show = button("Show", show, "small")
-    this.#approve = button("Approve", () => this.#waits && desk.act({ type: "approve", id: this.#waits.block.ask }), "small")
-    this.#approve.classList.add("am-go")
+    this.#approve = this.#approving("")
     const parts = [this.#icon, this.#words, this.#arguments, this.#figures, this.#time, h("span", { class: "am-space" })]
     const properties = { class: "am-running", role: "group", "aria-label": "Turn under way", tabindex: -1, hidden: true }
     this.element = h("div", properties, ...parts, this.#show, this.#approve, this.#stop)
@@ -69,14 +70,21 @@ export class Running {
     say(this.#words, words && seconds >= LONG ? `${words} (${elapsed(seconds)})` : words)
   }
 
+  /** @param {string} id */
+  #approving(id) {
+    return button("Approve", () => this.desk.act({ type: "approve", id }), "small am-go")
+  }
+
   /** Says what waits; where that is out of sight, with what is needed to answer it here. @param {Waits | null} waits */
   #drawWaits(waits) {
     const hidden = waits?.hidden ? waits : null
     const whole = hidden?.block.kind === "card" ? onOneLine(hidden.block) : null
     const more = hidden?.more ? `, and ${hidden.more} more` : ""
     const words = hidden ? `${said(hidden.block)}${more}` : "waits for you"
-    const answers = [this.#show, this.#approve]
-    const inside = answers.some(isFocused)
+    const inside = [this.#show, this.#approve].some(isFocused)
+    const { ask = "" } = waits?.block ?? {}
+    if (ask !== this.#ask) this.#approve.replaceWith((this.#approve = this.#approving(ask))) // a click that has begun is for another call
+    this.#ask = ask
     if (waits) say(this.#words, words)
     say(this.#arguments, whole ?? "")
     this.#figures.hidden = hidden !== null
@@ -85,7 +93,7 @@ export class Running {
     say(this.#approve, go)
     this.#approve.hidden = whole === null || !this.desk.can("approve") // what is approved was shown, all of it
     if (hidden) this.#approve.setAttribute("aria-label", `${go} ${hidden.block.kind === "card" ? hidden.block.name : ""}`)
-    if (inside && !answers.some(isFocused)) this.element.focus({ preventScroll: true })
+    if (inside && ![this.#show, this.#approve].some(isFocused)) this.element.focus({ preventScroll: true })
   }
 }
 
@@ -114,6 +122,8 @@ export class Head {
   #shown = 0
   /** @type {Record<string, string>} what each part shows */
   #drawn = {}
+  /** @type {Map<string, HTMLElement>} */
+  #chatItems = new Map()
 
   /** @param {Desk} desk @param {HTMLElement[]} pages of chat, servers and inspector @param {string} name unique in the page */
   constructor(desk, pages, name) {
@@ -121,6 +131,7 @@ export class Head {
     this.pages = pages
     this.#items = this.#menuItems()
     put(this.#menu, menu(this.#more, h("div", { class: "am-items" }, ...this.#items.map(([, item]) => item))))
+    this.servers = new Servers(/** @type {HTMLElement} */ (pages[1]), desk)
     this.inspector = new Inspector(/** @type {HTMLElement} */ (pages[INSPECTOR]), desk)
     this.#model.addEventListener("change", () => (this.#model.value === OTHER ? this.#nameModel() : desk.act({ type: "model", name: this.#model.value })))
     this.#free.addEventListener("keydown", (event) => this.#named(event))
@@ -136,14 +147,14 @@ export class Head {
     const { title = "Chat", model = "", models = [], cost = "", servers } = state
     say(this.#title, title)
     say(this.#cost, cost)
-    this.#redraw("models", [model, models, state.actions], () => this.#drawModels(model, models))
+    this.#redraw("models", [model, models, this.desk.can("model")], () => this.#drawModels(model, models))
     this.#redraw("menu", [state.actions], () => this.#drawMenu())
     this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
     this.#redraw("list", [title, state.chats], () => this.#drawList(state))
     this.#redraw("servers", [servers, state.actions], () => {
       this.#tabs.hidden = servers === undefined
       put(/** @type {HTMLElement} */ (this.tabs[1]), servers?.length ? `Servers ${servers.length}` : "Servers")
-      drawServers(/** @type {HTMLElement} */ (this.pages[1]), servers ?? [], this.desk)
+      this.servers.update(servers ?? [])
     })
   }
 
@@ -198,10 +209,12 @@ export class Head {
   /** @param {State} state */
   #drawList({ chats = [], title }) {
     const { desk } = this
-    const item = (/** @type {import("./types.js").Chat} */ { name, about, saved }) => {
-      const current = !saved && name === title && "true"
-      const open = () => desk.act({ type: "open", name, saved })
-      return h("button", { type: "button", class: "am-button am-quiet", "aria-current": current, onclick: open }, name, h("small", { class: "am-hint" }, about))
+    const item = (/** @type {Chat} */ { name, about, saved }) => {
+      const made = once(this.#chatItems, `${saved} ${name}`, () => button(name, () => desk.act({ type: "open", name, saved }), "quiet"))
+      put(made, name, h("small", { class: "am-hint" }, about))
+      if (!saved && name === title) made.setAttribute("aria-current", "true")
+      else made.removeAttribute("aria-current")
+      return made
     }
     const [open, saved] = [false, true].map((is) => chats.filter((chat) => chat.saved === is).map(item))
     const head = (/** @type {string} */ words) => h("span", { class: "am-hint" }, words)
@@ -273,6 +286,8 @@ export class Composer {
   #box = writingBox("Message", { send: () => this.#go() })
   #plan = h("input", { type: "checkbox" })
   #chips = h("ul", { class: "am-chips", "aria-label": "Attached", hidden: true })
+  /** @type {Map<string, HTMLElement>} */
+  #made = new Map()
   #attached = ""
   #send
   #stop
@@ -308,8 +323,8 @@ export class Composer {
     this.#attached = now
     this.#chips.hidden = !attached.length
     const [before, focused] = [this.#chips.children.length, isFocused(this.#chips)]
-    put(this.#chips, ...attached.map(([name, about]) => this.#chip(name, about)))
-    if (focused) this.#box.focus()
+    put(this.#chips, ...attached.map(([name, about]) => once(this.#made, `${name}: ${about}`, () => this.#chip(name, about))))
+    if (focused && !isFocused(this.#chips)) this.#box.focus()
     if (attached.length > before) this.desk.announce(`Attached: ${attached.map(([name]) => name).join(", ")}`)
   }
 

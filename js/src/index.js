@@ -2,7 +2,7 @@
 /** @import { Action, Block, Desk, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
-import { button, counted, h, put, say } from "./dom.js"
+import { button, counted, h, once, put, say } from "./dom.js"
 import { Composer, Head, Running, toTheEnd } from "./frame.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
@@ -24,6 +24,8 @@ export class View {
   #noted = ""
   #heard = h("div", { class: "am-heard", role: "status" })
   #note = h("div", { class: "am-notice", hidden: true })
+  /** @type {Map<string, HTMLElement>} */
+  #noteButtons = new Map()
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
@@ -37,7 +39,7 @@ export class View {
     const name = `am-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`
     this.link = new Link(name, {
       send: (content) => this.#send(content),
-      begin: (snapshot) => this.#begin(begun(snapshot, now())),
+      begin: (snapshot) => this.#begin(begun(snapshot, now(), this.#known.blocks)),
       follow: (frame) => this.#follow(follow(this.#known, frame), frame.state),
       answered: (is) => this.#answered(is),
       complain: (words) => this.#say(this.#problem, words),
@@ -223,7 +225,7 @@ export class View {
     const { act, can } = this.#desk()
     /** @type {[string, "withdraw" | "undo" | "resume"]} */
     const [label, type] = note ? ["Take back", "withdraw"] : cleared ? ["Undo", "undo"] : ["Resume", "resume"]
-    put(this.#note, said, can(type) && button(label, () => act({ type }), "small"))
+    put(this.#note, said, can(type) && once(this.#noteButtons, type, () => button(label, () => act({ type }), "small")))
   }
 
   get #isLost() {

@@ -32,9 +32,10 @@ export class Inspector {
     this.#open = open
   }
 
-  /** A turn has ended: an inspector that shows the last one shows the new one. */
+  /** A turn has ended: an inspector that shows the last one shows the new one, unless the person reads or searches there. */
   turnOver() {
-    if (this.#open && this.#turn === this.#turns) this.#ask(0)
+    const reads = this.#search.value !== "" || this.#requests.querySelector("[open]") !== null
+    if (this.#open) this.#ask(this.#turn === this.#turns && !reads ? 0 : this.#turn)
   }
 
   /** @param {number} turn counted from 1, 0 for the last */
@@ -48,11 +49,13 @@ export class Inspector {
   receive(found) {
     if (!this.#asked) return
     this.#asked = false
-    this.#shown = found
+    const same = JSON.stringify({ ...found, turns: 0 }) === JSON.stringify({ ...this.#shown, turns: 0 })
     this.#turn = found.turn
     this.#turns = found.turns
     this.#earlier.disabled = found.turn <= 1
     this.#later.disabled = found.turn >= found.turns
+    if (same) return // but for the number of turns, and what is open stays open
+    this.#shown = found
     say(this.#heading, found.heading)
     put(this.#figures, ...(found.turn ? figures(found) : []), found.note && h("p", { class: "am-hint" }, found.note))
     this.#words = ""

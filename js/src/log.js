@@ -4,10 +4,12 @@ import { drawing } from "./blocks.js"
 import { Group, pictures } from "./card.js"
 import { button, h, put } from "./dom.js"
 
-/** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
-const SHARE = 16
-const LATE_SHARE = 30
-const OPENING_SHARE = 40
+/**
+ * Milliseconds that drawing may take at once, and where that was too short for all that has come, or is for many blocks.
+ * Style, layout and paint take 25 to 40 more each time, however little was drawn.
+ */
+const SHARE = 30
+const LATE_SHARE = 40
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
@@ -18,7 +20,7 @@ const MOST_CALLS = 4
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
 
 export class Log {
-  /** @type {Map<number, Drawn<any> & {kind: string}>} */
+  /** @type {Map<number, Drawn<any> & {block: Block}>} */
   #drawn = new Map()
   /** @type {Set<number>} */
   #dirty = new Set()
@@ -32,6 +34,8 @@ export class Log {
   #late = false
   /** Whether the end is shown as it grows. */
   following = true
+  /** Whether a button of the pointer is pressed on it: what is under the pointer does not move until the click is over. */
+  #pressed = false
   #top = 0
 
   /** @param {Desk} desk @param {() => ReadonlyMap<number, Block>} blocks @param {boolean} scrolls */
@@ -48,7 +52,8 @@ export class Log {
     const properties = { class: "am-scroller", tabindex: 0, role: "region", "aria-label": "Messages" }
     const element = h("div", properties, this.log, this.#empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
-    const sizes = new ResizeObserver(() => this.following && this.#toEnd())
+    element.addEventListener("pointerdown", () => this.#press())
+    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.#toEnd())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element
@@ -70,18 +75,27 @@ export class Log {
   }
 
   #scrolled() {
-    this.following = this.#isAtEnd()
-    this.#top = this.element.scrollTop
+    const { scrollTop } = this.element
+    // What has grown since the end was gone to is not scrolled away from.
+    this.following = this.#isAtEnd() || (this.following && scrollTop >= this.#top)
+    this.#top = scrollTop
+  }
+
+  #press() {
+    this.#pressed = true
+    const release = () => requestAnimationFrame(() => ((this.#pressed = false), this.following && this.#toEnd()))
+    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release, { once: true })
   }
 
   #toEnd() {
     this.element.scrollTop = this.element.scrollHeight
+    this.#top = this.element.scrollTop
   }
 
   /** Draws everything anew that is not the same. */
   restart() {
     for (const key of this.#drawn.keys()) if (!this.blocks().has(key)) this.#remove(key)
-    this.change(this.blocks().keys())
+    this.change([...this.blocks()].flatMap(([key, block]) => (this.#drawn.get(key)?.block === block ? [] : key)))
   }
 
   /** @param {Iterable<number>} keys of blocks that changed, came or went */
@@ -90,10 +104,9 @@ export class Log {
     this.#plan()
   }
 
-  /** Draws again what depends on what can be done. */
+  /** Shows what can be done now. */
   refresh() {
-    for (const drawn of this.#drawn.values()) drawn.forget?.()
-    this.change(this.blocks().keys())
+    for (const drawn of this.#drawn.values()) drawn.refresh?.()
   }
 
   tick() {
@@ -125,7 +138,7 @@ export class Log {
   #draw() {
     this.#planned = false
     const opening = this.#dirty.size > OPENING
-    const deadline = performance.now() + (opening ? OPENING_SHARE : this.#late ? LATE_SHARE : SHARE)
+    const deadline = performance.now() + (opening || this.#late ? LATE_SHARE : SHARE)
     const keys = [...this.#dirty].sort((one, other) => one - other)
     if (opening && this.element !== this.log) keys.reverse() // the end of it is what is seen
     for (const key of keys) {
@@ -213,9 +226,9 @@ export class Log {
   /** @param {number} key @param {Block} block */
   #drawingOf(key, block) {
     const known = this.#drawn.get(key)
-    if (known?.kind === block.kind) return known
+    if (known?.block.kind === block.kind) return Object.assign(known, { block })
     if (known) this.#remove(key)
-    const made = Object.assign(drawing(block.kind, this.desk), { kind: block.kind })
+    const made = Object.assign(drawing(block.kind, this.desk), { block })
     made.element.classList.add("am-block")
     made.element.dataset.key = String(key)
     this.#drawn.set(key, made)

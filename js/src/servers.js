@@ -1,39 +1,106 @@
 // The servers tab: what is connected, what it offers, what went wrong.
 /** @import { Desk, Server, Tool } from "./types.js" */
-import { button, counted, h, put } from "./dom.js"
+import { button, counted, h, isFocused, once, put, say } from "./dom.js"
 
 const READY = "ready"
 const STARTING = "starting"
 
-/** @param {HTMLElement} place @param {Server[]} servers @param {Desk} desk */
-export function drawServers(place, servers, desk) {
-  const open = new Set([...place.querySelectorAll("details[open]")].map((details) => details.getAttribute("data-of")))
-  const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
-  const of = place.contains(focused) ? focused?.closest("[data-of]")?.getAttribute("data-of") : undefined
-  const adding = place.querySelector(".am-addition") ?? (desk.can("command") && addition(desk))
-  const none = h("p", { class: "am-hint" }, desk.can("command") ? "No servers yet." : "No servers yet. Add one in a cell with %mcp add.")
-  put(place, ...servers.map((server) => row(server, desk, open)), !servers.length && none, adding)
-  if (of) focus(place.querySelector(`[data-of="${CSS.escape(of)}"]`))
-}
+/** Draws the tab; what a person has opened, typed or half clicked there stays when something else changes. */
+export class Servers {
+  /** @type {Map<string, any>} */
+  #made = new Map()
 
-/** Takes the focus back to what was drawn anew. @param {Element | null} element */
-function focus(element) {
-  const target = element instanceof HTMLDetailsElement ? element.querySelector("summary") : element
-  if (target instanceof HTMLElement) target.focus()
-}
+  /** @param {HTMLElement} place @param {Desk} desk */
+  constructor(place, desk) {
+    this.place = place
+    this.desk = desk
+  }
 
-/** @param {Server} server @param {Desk} desk @param {Set<string | null>} open */
-function row(server, desk, open) {
-  const { name, state, error, stderr, tools } = server
-  const head = h("div", { class: "am-row" }, h("span", { class: "am-name" }, name), h("span", { class: "am-hint" }, state), h("span", { class: "am-space" }), link(server, desk))
-  return h(
-    "section",
-    { class: "am-server-row", "data-state": state, "aria-label": `Server ${name}` },
-    head,
-    error && h("p", { class: "am-problem" }, error),
-    tools.length > 0 && fold(offer(tools), `tools ${name}`, open, everyTool(server, desk), ...tools.map((tool) => toolOf(name, tool, desk, open))),
-    stderr && fold("What it wrote to stderr", `stderr ${name}`, open, h("pre", { tabindex: 0 }, stderr)),
-  )
+  /** @param {Server[]} servers */
+  update(servers) {
+    const { place, desk } = this
+    const focused = /** @type {ShadowRoot | Document} */ (place.getRootNode()).activeElement
+    const of = place.contains(focused) && focused?.getAttribute("data-of")
+    const adding = desk.can("command") && this.#once("adding", () => addition(desk))
+    const none = h("p", { class: "am-hint" }, desk.can("command") ? "No servers yet." : "No servers yet. Add one in a cell with %mcp add.")
+    put(place, ...servers.map((server) => this.#row(server)), !servers.length && none, adding)
+    if (of && !isFocused(place)) /** @type {HTMLElement | null} */ (place.querySelector(`[data-of="${CSS.escape(of)}"]`))?.focus()
+  }
+
+  /** @template {HTMLElement} E @param {string} name @param {() => E} make @returns {E} */
+  #once(name, make) {
+    return once(this.#made, name, make)
+  }
+
+  /** @param {Server} server */
+  #row(server) {
+    const { name, state, error, stderr, tools } = server
+    const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}` }))
+    row.dataset.state = state
+    const head = this.#once(`head ${name}`, () => h("div", { class: "am-row" }))
+    put(head, h("span", { class: "am-name" }, name), h("span", { class: "am-hint" }, state), h("span", { class: "am-space" }), this.#link(server))
+    const written = this.#once(`written ${name}`, () => h("pre", { tabindex: 0 }))
+    say(written, stderr)
+    return put(
+      row,
+      head,
+      error && h("p", { class: "am-problem" }, error),
+      tools.length > 0 && this.#fold(offer(tools), `tools ${name}`, this.#everyTool(server), ...tools.map((tool) => this.#tool(name, tool))),
+      stderr && this.#fold("What it wrote to stderr", `stderr ${name}`, written),
+    )
+  }
+
+  /** @param {string} title @param {string} name @param {...(HTMLElement | false)} inside */
+  #fold(title, name, ...inside) {
+    const summary = this.#once(`summary ${name}`, () => h("summary"))
+    say(summary, title)
+    return put(this.#once(name, () => h("details")), summary, ...inside)
+  }
+
+  /** @param {Server} server */
+  #link({ name, state }) {
+    const { desk } = this
+    const type = state === READY ? "disconnect" : "connect"
+    if (state === STARTING || !desk.can(type)) return null
+    const words = state === READY ? "Disconnect" : "Connect"
+    const properties = { "aria-label": `${words} ${name}`, "data-of": `link ${name}` }
+    return this.#once(`${type} ${name}`, () => button(words, () => desk.act({ type, server: name }), "", properties))
+  }
+
+  /** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {Tool} tool */
+  #tool(server, [name, enabled, always, about = "", given = ""]) {
+    const { desk } = this
+    const change = () => desk.act({ type: "tool", server, name, enabled: box.checked })
+    const box = this.#once(`box ${server} ${name}`, () => h("input", { type: "checkbox", onchange: change }))
+    box.checked = enabled
+    box.disabled = !desk.can("tool")
+    const label = this.#once(`label ${server} ${name}`, () => h("label", {}, box, h("span", { class: "am-mono" }, name)))
+    const head = this.#once(`choices ${server} ${name}`, () => h("div", { class: "am-row" }))
+    put(head, label, h("span", { class: "am-space" }), this.#allowing(server, name, always))
+    const [words, ...rest] = about.split("\n")
+    const whole = this.#once(`whole ${server} ${name}`, () => h("p"))
+    const taken = this.#once(`taken ${server} ${name}`, () => h("pre", { tabindex: 0, "aria-label": "Arguments" }))
+    say(whole, about)
+    say(taken, given)
+    const more = (about || given) && this.#fold(words || "Arguments", `about ${server} ${name}`, rest.length > 0 && whole, given ? taken : h("p", {}, "No arguments."))
+    return put(this.#once(`tool ${server} ${name}`, () => h("div", { class: "am-tool" })), head, more)
+  }
+
+  /** @param {string} server @param {string} name "" for every tool @param {boolean | undefined} always */
+  #allowing(server, name, always) {
+    const { desk } = this
+    if (always) return h("span", { class: "am-hint" }, name ? "runs without asking" : "all run without asking")
+    if (!desk.can("allow")) return null
+    const label = name ? "Always allow" : "Always allow all"
+    const allow = () => desk.act({ type: "allow", server, ...(name && { name }) })
+    return this.#once(`allow ${server} ${name}`, () => button(label, allow, "small", { "aria-label": `${label} ${name || server}` }))
+  }
+
+  /** @param {Server} server */
+  #everyTool({ name, tools }) {
+    const row = this.#once(`all ${name}`, () => h("div", { class: "am-row" }))
+    return put(row, h("span", { class: "am-space" }), this.#allowing(name, "", tools.every(([, , always]) => always)))
+  }
 }
 
 /** @param {Server["tools"]} tools */
@@ -41,44 +108,6 @@ function offer(tools) {
   const offered = tools.filter(([, enabled]) => enabled).length
   const words = counted(tools.length, "tool")
   return offered === tools.length ? words : `${offered} of ${words}`
-}
-
-/** @param {string} title @param {string} of @param {Set<string | null>} open @param {...(HTMLElement | false)} inside */
-function fold(title, of, open, ...inside) {
-  return h("details", { "data-of": of, open: open.has(of) }, h("summary", {}, title), ...inside)
-}
-
-/** @param {Server} server @param {Desk} desk */
-function link({ name, state }, desk) {
-  const type = state === READY ? "disconnect" : "connect"
-  if (state === STARTING || !desk.can(type)) return null
-  const words = state === READY ? "Disconnect" : "Connect"
-  return button(words, () => desk.act({ type, server: name }), "", { "aria-label": `${words} ${name}`, "data-of": `link ${name}` })
-}
-
-/** A tool: whether the model is offered it, whether it runs without asking, and what it is. @param {string} server @param {Tool} tool @param {Desk} desk @param {Set<string | null>} open */
-function toolOf(server, [name, enabled, always, about = "", given = ""], desk, open) {
-  const box = h("input", { type: "checkbox", checked: enabled, disabled: !desk.can("tool"), "data-of": `tool ${server} ${name}` })
-  box.addEventListener("change", () => desk.act({ type: "tool", server, name, enabled: box.checked }))
-  const label = h("label", {}, box, h("span", { class: "am-mono" }, name))
-  const of = `about ${server} ${name}`
-  const [words, ...rest] = about.split("\n")
-  const more = (about || given) && fold(words || "Arguments", of, open, rest.length > 0 && h("p", {}, about), given ? h("pre", { tabindex: 0, "aria-label": "Arguments" }, given) : h("p", {}, "No arguments."))
-  return h("div", { class: "am-tool" }, h("div", { class: "am-row" }, label, h("span", { class: "am-space" }), allowing(server, name, always, desk)), more)
-}
-
-/** @param {string} server @param {string} name "" for every tool @param {boolean | undefined} always @param {Desk} desk */
-function allowing(server, name, always, desk) {
-  if (always) return h("span", { class: "am-hint" }, name ? "runs without asking" : "all run without asking")
-  if (!desk.can("allow")) return null
-  const label = name ? "Always allow" : "Always allow all"
-  const allow = () => desk.act({ type: "allow", server, ...(name && { name }) })
-  return button(label, allow, "small", { "aria-label": `${label} ${name || server}`, "data-of": `allow ${server} ${name}` })
-}
-
-/** @param {Server} server @param {Desk} desk */
-function everyTool({ name, tools }, desk) {
-  return h("div", { class: "am-row" }, h("span", { class: "am-space" }), allowing(name, "", tools.every(([, , always]) => always), desk))
 }
 
 /** Adds a server by its command line or address, as %mcp add does. @param {Desk} desk */

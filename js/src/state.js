@@ -11,10 +11,24 @@
 /** @returns {Known} */
 export const nothing = () => ({ blocks: new Map(), state: {}, ahead: 0 })
 
-/** @param {Snapshot} snapshot @param {number} now @returns {Known} */
-export function begun(snapshot, now) {
-  return { blocks: new Map(snapshot.blocks), state: snapshot.state, ahead: snapshot.now - now }
+/**
+ * Takes all there is; of what was known before, what is the same stays the same object, and is not drawn anew.
+ * @param {Snapshot} snapshot @param {number} now @param {Map<number, Block>} [before] @returns {Known}
+ */
+export function begun(snapshot, now, before = new Map()) {
+  const blocks = new Map(snapshot.blocks.map(([key, block]) => [key, kept(block, before.get(key))]))
+  return { blocks, state: snapshot.state, ahead: snapshot.now - now }
 }
+
+/** @param {any} block @param {any} [before] */
+function kept(block, before = {}) {
+  const fields = Object.entries(block).map(([name, value]) => [name, isSame(value, before[name]) ? before[name] : value])
+  const same = fields.length === Object.keys(before).length && fields.every(([name, value]) => value === before[name])
+  return same ? before : Object.fromEntries(fields)
+}
+
+/** @param {unknown} one @param {unknown} other */
+const isSame = (one, other) => one === other || JSON.stringify(one) === JSON.stringify(other)
 
 /**
  * Takes a frame in, and returns the keys of the blocks that it touched.

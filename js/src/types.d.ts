@@ -318,8 +318,8 @@ export interface Drawn<B> {
   tick?(): void
   /** The part that a person answers in while the block waits. */
   asking?: Element
-  /** Has what depends on what can be done drawn anew by the next update. */
-  forget?(): void
+  /** Shows what can be done now; what was typed or opened stays. */
+  refresh?(): void
 }
 
 /** A view whose model has come into the page. */

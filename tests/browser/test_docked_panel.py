@@ -22,6 +22,7 @@ class Dock:
     def __init__(self, page):
         self.page = page
         self.box = page.locator(".agentmagic-dock")
+        self.answers = self.box.locator(".am-text")
         self.message = self.box.get_by_label("Message", exact=True)
 
     def open(self):
@@ -39,9 +40,6 @@ class Dock:
 
     def turns(self, number):
         self.box.locator(".am-figures.am-block").nth(number - 1).wait_for()
-
-    def answers(self):
-        return self.box.locator(".am-text").all_inner_texts()
 
 
 def start_waiting(notebook, index):
@@ -61,7 +59,7 @@ def test_keys_open_the_panel_ask_in_it_and_go_back_to_the_notebook(open_notebook
     dock.turns(1)
     notebook.run(2)
     dock.turns(2)
-    assert dock.answers() == ["one", "two"]
+    expect(dock.answers).to_have_text(["one", "two"])
     assert serious(notebook.page, ".agentmagic-dock") == []
     dock.message.click()
     notebook.page.keyboard.press(PANEL)
@@ -210,7 +208,7 @@ def test_a_reload_in_a_running_cell_brings_the_panel_back_with_its_buttons(open_
     notebook.page.goto(notebook.page.url.replace("?reset", ""))
     dock.button("Approve").click()
     dock.turns(1)
-    assert dock.answers() == ["Well then."]
+    expect(dock.answers).to_have_text(["Well then."])
 
 
 def test_the_panel_turns_with_the_notebook_in_front(open_notebook):
@@ -225,7 +223,7 @@ def test_the_panel_turns_with_the_notebook_in_front(open_notebook):
     dock.message.wait_for()
     dock.send("to the second")
     dock.turns(1)
-    assert dock.answers() == ["two"]
+    expect(dock.answers).to_have_text(["two"])
     first.page.get_by_role("tab", name=first.path.name).click()
     expect(dock.box.locator(".am-text")).to_have_text("one")
 

@@ -48,6 +48,11 @@ def write_in(notebook, index, text):
     notebook.page.keyboard.type(text)
 
 
+def linked(notebook):
+    """Wait until the page knows that the kernel has agentmagic; the active cell has an output."""
+    notebook.page.wait_for_function("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
+
+
 def bar(notebook, index):
     """Point at the output of a cell, and return the buttons over it."""
     notebook.page.mouse.move(0, 0)
@@ -129,14 +134,15 @@ def test_an_output_is_asked_about_with_what_it_shows_attached(open_notebook):
     notebook = open_notebook(SEEN, TABLE + "sales", FIGURE)
     for index in (1, 2, 3):
         notebook.run(index)
-    assert bar(notebook, 2).all_inner_texts() == ["Ask about this", "Explain"]
+    linked(notebook)
+    expect(bar(notebook, 2)).to_have_text(["Ask about this", "Explain"])
     bar(notebook, 2).first.click()
     chips = dock(notebook).get_by_role("list", name="Attached").get_by_role("listitem")
     expect(chips).to_have_count(2)
     bar(notebook, 3).first.click()
     expect(chips).to_have_count(5)
-    names = [name.partition("\n")[0] for name in chips.all_inner_texts()]
-    assert names == ["@In[3]", "@out[3]", "@In[4]", "output [4]", "figure [4]"]
+    names = ["@In[3]", "@out[3]", "@In[4]", "output [4]", "figure [4]"]
+    expect(chips.locator(".am-mono")).to_have_text(names)
     assert findings(violations(notebook.page, ".agentmagic-dock")) == []
     dock(notebook).get_by_role("button", name="Remove @In[4]").click()
     expect(chips).to_have_count(4)
@@ -156,12 +162,13 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_and_by_click(open_note
     for index in (1, 2, 3):
         notebook.run(index)
     editor(notebook, 2).click()
+    linked(notebook)
     notebook.page.keyboard.press("Alt+Shift+E")
     turns = dock(notebook).locator(".am-figures.am-block")
     expect(turns).to_have_count(1)
-    assert "Explain the output of this cell" in dock(notebook).locator(".am-said").inner_text()
-    assert bar(notebook, 3).all_inner_texts() == ["Ask about this", "Explain", "Fix"]
-    assert bar(notebook, 3).last.get_attribute("title") == "Alt+Shift+F"
+    expect(dock(notebook).locator(".am-said")).to_contain_text("Explain the output of this cell")
+    expect(bar(notebook, 3)).to_have_text(["Ask about this", "Explain", "Fix"])
+    expect(bar(notebook, 3).last).to_have_attribute("title", "Alt+Shift+F")
     assert findings(violations(notebook.page, ".agentmagic-output-bar")) == []
     bar(notebook, 3).last.click()
     expect(turns).to_have_count(2)
@@ -174,6 +181,7 @@ def test_a_turn_that_opens_the_panel_can_be_asked_for_approval_there(open_notebo
     notebook.run(1)
     notebook.run(2)
     editor(notebook, 2).click()
+    linked(notebook)
     notebook.page.keyboard.press("Alt+Shift+E")
     dock(notebook).get_by_role("button", name="Approve").first.click()
     expect(dock(notebook).locator(".am-text")).to_have_text("done")
@@ -184,6 +192,7 @@ def test_the_commands_are_in_the_palette_and_work_for_what_a_cell_shows(open_not
     notebook.run(1)
     notebook.run(2)
     editor(notebook, 2).click()
+    linked(notebook)
     choose(notebook, "Explain This Output")
     expect(dock(notebook).locator(".am-figures.am-block")).to_have_count(1)
     enabled = "name => jupyterapp.commands.isEnabled(`agentmagic:${name}-output`)"
@@ -205,7 +214,8 @@ def test_nothing_is_offered_for_an_untrusted_notebook_or_without_agentmagic(lab)
     assert bar(notebook, 2).count() == 0
     assert not notebook.page.evaluate("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
     notebook.run(1)  # which trusts it
-    assert bar(notebook, 2).count() == 2
+    linked(notebook)
+    expect(bar(notebook, 2)).to_have_count(2)
     notebook.close()
 
 
@@ -227,12 +237,14 @@ def test_a_prompt_is_coloured_as_markdown_and_as_python_between_braces(open_note
     notebook = open_notebook(prompt, "for x in y")
     first = "() => harness.cell(1).node.querySelector('.cm-line span')?.textContent"
     notebook.page.wait_for_function(f"({first})() === '%%agent --new'")
+    expect(editor(notebook, 1).locator(".cm-line span[class]:text-is('len')")).to_be_visible()
     head, prose, values, latex = coloured(notebook, 1)
     assert head == ["%%agent --new"]
     assert prose[0] == "**"  # "is" and "isn't" are prose
     assert "len" in values
     assert values[-1] == "@sales"
     assert latex == []
+    notebook.page.wait_for_function("() => harness.cell(2).node.querySelectorAll('.cm-line span[class]').length === 2")
     assert coloured(notebook, 2)[0] == ["for", "in"]
     write_in(notebook, 2, "%%agent\nfor it")
     notebook.page.wait_for_function("() => harness.cell(2).node.querySelectorAll('.cm-line')[1].children.length === 0")

@@ -28,6 +28,8 @@ CELLS = (ASK, "total = 45\nprint(total)", "old = True", "print(fates())\nprint(a
 """Cells 3 to 6 of the notebook, the first cell being the setup; the last one tells what the agent knows."""
 
 
+SOURCES = "() => [...harness.panel().content.model.cells].map(cell => cell.sharedModel.getSource())"
+
 CLOCK = """() => {
   const bar = document.querySelector('.agentmagic-staged-bar')
   bar.addEventListener('click', () => { harness.began = performance.now() }, { capture: true })
@@ -58,9 +60,11 @@ class Staging:
         self.bar.get_by_role("button", name=name, exact=True).click()
 
     def sources(self):
-        return self.page.evaluate(
-            "() => [...harness.panel().content.model.cells].map(cell => cell.sharedModel.getSource())"
-        )
+        return self.page.evaluate(SOURCES)
+
+    def wait_for_sources(self, sources):
+        same = f"sources => JSON.stringify(({SOURCES})()) === JSON.stringify(sources)"
+        self.page.wait_for_function(same, arg=sources)
 
     def undo(self):
         self.page.locator(".jp-Notebook .jp-Cell .jp-InputPrompt").first.click()
@@ -107,7 +111,7 @@ def test_a_change_is_a_diff_and_a_removal_is_marked_and_all_are_kept_in_one_step
     changed = "total = sum(range(10))\nprint(total)"
     assert staging.sources() == [*before[:3], "kept = 1", changed, before[5]]
     staging.undo()
-    assert staging.sources() == before
+    staging.wait_for_sources(before)
     assert "['kept', 'kept', 'kept']" in staging.told()
 
 
@@ -173,5 +177,5 @@ def test_sixty_proposals_in_five_hundred_cells_are_kept_in_under_a_second_and_un
     record_property("60 proposals kept in 500 cells", f"{kept:.0f} ms, drawn {drawn:.0f} ms")
     assert len(staging.sources()) == len(before) + 30
     staging.undo()
-    assert staging.sources() == before
+    staging.wait_for_sources(before)
     assert kept < 1000

@@ -379,18 +379,6 @@ def test_the_head_chooses_models_clears_and_exports(stage):
     ]
 
 
-def test_an_open_menu_stays_open_when_the_turn_ends(stage):
-    feed = Feed(one_text("a"))
-    stage.show(feed, cost="", actions=["clear", "export"])
-    stage.page.locator("summary[aria-label=More]").press("Enter")
-    press(stage, "Tab")
-    feed.tell({"cost": "$0.02", "actions": ["back", "clear", "export"]})
-    stage.receive(feed.frame())
-    expect(stage.page.get_by_text("$0.02", exact=True)).to_be_visible()
-    expect(stage.page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
-    expect(stage.page.get_by_role("button", name="Export as Markdown")).to_be_focused()
-
-
 def test_clear_asks_first_and_takes_no_for_an_answer(stage):
     stage.show(Feed(one_text("a")))
     for key in ("Escape", "Enter"):
@@ -573,19 +561,6 @@ def test_what_was_done_is_said_until_the_next_thing_is(stage):
     retype(stage.page.get_by_label("Message", exact=True), "hello")
     press(stage, "Enter")
     assert not stage.page.locator(".am-told").is_visible()
-
-
-def test_a_switch_of_a_tool_keeps_the_focus_when_the_servers_are_drawn_anew(stage):
-    feed = Feed()
-    stage.show(feed, servers=scenes.SERVERS)
-    stage.page.get_by_role("tab", name="Servers").click()
-    stage.page.get_by_text("3 tools").click()
-    stage.page.get_by_label("run_query", exact=True).focus()
-    press(stage, "Space")
-    feed.tell({"servers": [{**scenes.SERVERS[0], "tools": [("run_query", False)]}]})
-    stage.receive(feed.frame())
-    assert stage.page.evaluate("() => document.activeElement.dataset.of") == "tool shop run_query"
-    assert stage.page.get_by_text("0 of 1 tool").is_visible()
 
 
 def test_the_end_stays_in_sight_unless_the_person_looks_elsewhere(stage):
