@@ -3,7 +3,7 @@
 import { pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
-import { button, counted, h, heading, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
+import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 import { sanitised } from "./sanitise.js"
@@ -275,7 +275,7 @@ function worded({ text, stretches, attached }) {
 class Question {
   #words = h("p", { class: "am-asked" })
   #place = h("div")
-  element = h("div", { class: "am-question", role: "group", "aria-label": "Question" }, this.#words, this.#place)
+  element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#place)
   asking = this.element
   /** @type {string | null} */
   #shown = null
@@ -301,7 +301,7 @@ class Question {
   }
 
   refresh() {
-    this.#place.hidden = this.element.classList.contains("am-open") && !this.desk.can("reply")
+    hide(this.#place, this.element.classList.contains("am-open") && !this.desk.can("reply"), this.element)
   }
 
   /** Shows what can be done before a request in step mode. @param {QuestionBlock} block @param {string} [focused] */

@@ -2,7 +2,7 @@
 /** @import { CardBlock, CardState, Desk, Drawn } from "./types.js" */
 import { approval } from "./approval.js"
 import { coloured } from "./code.js"
-import { button, h, heading, icon, isFocused, ICONS, put, say } from "./dom.js"
+import { button, h, heading, hide, icon, isFocused, ICONS, put, say } from "./dom.js"
 import { drawn, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
@@ -76,7 +76,7 @@ export class Card {
   }
 
   refresh() {
-    if (this.#sections) this.#sections.ask.hidden = !this.desk.can("approve")
+    if (this.#sections) hide(this.#sections.ask, !this.desk.can("approve"), this.#summary)
   }
 
   /** @param {CardBlock} block @param {CardState} [before] */

@@ -92,6 +92,15 @@ export function isFocused(element) {
   return element.contains(root.activeElement ?? null)
 }
 
+/**
+ * Hides an element or shows it. A focus in it moves to another one: keys that are pressed nowhere are the notebook's.
+ * @param {HTMLElement} element @param {boolean} hidden @param {HTMLElement} refuge
+ */
+export function hide(element, hidden, refuge) {
+  if (hidden && isFocused(element)) refuge.focus({ preventScroll: true })
+  element.hidden = hidden
+}
+
 /** Lets what may be scrolled be scrolled by key, too. @template {HTMLElement} E @param {E} element @param {string} label @returns {E} */
 export function scrollable(element, label) {
   element.tabIndex = 0

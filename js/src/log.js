@@ -83,8 +83,15 @@ export class Log {
 
   #press() {
     this.#pressed = true
-    const release = () => requestAnimationFrame(() => ((this.#pressed = false), this.following && this.#toEnd()))
-    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release, { once: true })
+    const over = new AbortController()
+    const release = () => {
+      over.abort()
+      requestAnimationFrame(() => {
+        this.#pressed = false
+        if (this.following) this.#toEnd()
+      })
+    }
+    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, release, { signal: over.signal })
   }
 
   #toEnd() {

@@ -119,6 +119,19 @@ def test_an_answer_that_is_half_typed_outlasts_a_kernel_that_was_silent_for_a_wh
     expect(box).to_have_value(f"{typed} Grey")
 
 
+def test_the_focus_stays_in_the_view_when_what_held_it_can_no_longer_be_answered(stage):
+    feed = Feed([*RUNNING[:-1], ApprovalAsked("a1", CALL, "shop")])
+    stage.show(feed)
+    button(stage, "Approve").focus()
+    feed.tell({"actions": []})
+    play(stage, feed, ApprovalGiven("a1", approved=True), ToolStarted(CALL, "shop"), QuestionAsked("q1", "Which tea?"))
+    expect(stage.page.locator(".am-card summary")).to_be_focused()
+    tell(stage, feed, actions=sorted(ALL_ACTIONS))
+    stage.page.get_by_label("Your answer").focus()
+    tell(stage, feed, actions=[])
+    expect(stage.page.get_by_role("group", name="Question")).to_be_focused()
+
+
 def test_what_is_open_in_a_result_stays_open_when_the_turn_ends_or_all_is_told_again(stage):
     feed = Feed(one_call(CALL, Text(NESTED)))
     stage.show(feed)
