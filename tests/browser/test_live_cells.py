@@ -95,7 +95,7 @@ def test_what_waits_below_what_is_seen_is_told_and_approved_in_a_bar_and_marked_
     cell.finish("It comes.")
     assert "ordered tea" in cell.written()
     cell.page.wait_for_function("() => !document.title.startsWith('(!)')")
-    assert cell.page.locator("[data-agentmagic-waits]").count() == 0
+    expect(cell.page.locator("[data-agentmagic-waits]")).to_have_count(0)
 
 
 def box(cell, lab):
