@@ -4,12 +4,10 @@ import { drawing } from "./blocks.js"
 import { Group, pictures } from "./card.js"
 import { button, h, put } from "./dom.js"
 
-/**
- * Milliseconds that drawing may take at once, and where that was too short for all that has come, or is for many blocks.
- * Style, layout and paint take 25 to 40 more each time, however little was drawn.
- */
-const SHARE = 30
-const LATE_SHARE = 40
+/** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
+const SHARE = 16
+const LATE_SHARE = 30
+const OPENING_SHARE = 40
 /** Blocks that change at once only when a session is opened. */
 const OPENING = 50
 const AT_THE_END = 48
@@ -145,7 +143,7 @@ export class Log {
   #draw() {
     this.#planned = false
     const opening = this.#dirty.size > OPENING
-    const deadline = performance.now() + (opening || this.#late ? LATE_SHARE : SHARE)
+    const deadline = performance.now() + (opening ? OPENING_SHARE : this.#late ? LATE_SHARE : SHARE)
     const keys = [...this.#dirty].sort((one, other) => one - other)
     if (opening && this.element !== this.log) keys.reverse() // the end of it is what is seen
     for (const key of keys) {
