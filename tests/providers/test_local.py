@@ -17,7 +17,7 @@ import jsonschema_rs
 import pytest
 from filelock import FileLock
 
-from agentmagic.errors import ContextTooLong, ProviderError, StreamBroken, UnknownModel
+from agentmagic.errors import BadRequest, ContextTooLong, ProviderError, StreamBroken, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Example, Media, Message, Resource, Text, ToolCall, ToolDef, ToolResult, Usage, user
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, PlanQuestion, Preparing, Request
@@ -475,6 +475,17 @@ def test_an_answer_is_held_to_its_form():
     prompt = replies.prompts[-1]
     assert prompt.schema == narrow(RECORD.schema)
     assert "as a JSON object" in prompt.messages[-1][1]
+
+
+def test_no_form_is_filled_in_if_every_call_failed():
+    history = (
+        user("?"),
+        called("call_1", "weather", city="Rome"),
+        answered("call_1", "weather", "no network", "error"),
+    )
+    replies = Replies("weather", '{"city": "Rome"}')
+    with pytest.raises(BadRequest, match=r"no tool gave a result; weather failed\. .*--no-tools"):
+        listen(local(replies), *history, tools=(WEATHER,), output=RECORD)
 
 
 def test_a_form_that_the_runtime_refuses_is_any_object():

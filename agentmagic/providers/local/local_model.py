@@ -11,13 +11,14 @@ from functools import cache
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from agentmagic.errors import UnknownModel
+from agentmagic.errors import BadRequest, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request
 from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
+from agentmagic.text import listed
 
 MODEL = "qwen2.5-coder-1.5b"
 WHO = (
@@ -138,6 +139,8 @@ class LocalModel:
             yield PartFinished(0, call)
             reason, cut = "tool_calls", prompts.RAW in call.arguments
         else:
+            if request.output and talk.found_nothing:
+                raise _no_facts(talk)
             text = ""
             prompt = prompts.answer(talk, request.instructions, self._who, request.output)
             yield PartStarted(0, "text")
@@ -203,6 +206,13 @@ class LocalModel:
 
     async def aclose(self) -> None:
         """Close nothing: the whole process shares the loaded model."""
+
+
+def _no_facts(talk: Talk) -> BadRequest:
+    """Return the error for a form that no tool gave a fact for: the grammar would make the model invent them."""
+    names = listed(dict.fromkeys(made.name for made in talk.made))
+    advice = "Ask in other words, or with --no-tools if it needs no tool."
+    return BadRequest(f"The local model can give no value, since no tool gave a result; {names} failed. {advice}")
 
 
 class _Replies:

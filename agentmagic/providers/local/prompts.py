@@ -112,6 +112,11 @@ class Talk:
     outline: str = ""
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether tools were called, and none of them gave a result."""
+        return bool(self.made) and all(made.failed for made in self.made)
+
+    @property
     def asked(self) -> str:
         """The question, after the earlier turns."""
         return self._after_earlier(self.question)
@@ -348,7 +353,7 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
         facts = "\n".join(dict.fromkeys(made.line for made in talk.made))
         how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
         asked = f"Use only these facts to answer {how}: {talk.question}"
-        if output is None and all(made.failed for made in talk.made):
+        if talk.found_nothing:
             asked = NOTHING_FOUND.format(question=talk.question)
         messages.append(("user", f"Facts:\n{facts}\n\n{asked}"))
     else:
