@@ -22,6 +22,9 @@ T = TypeVar("T")
 TICK = 0.25
 """Seconds after which a blocked main thread checks for signals: lock waits on Windows cannot be interrupted."""
 
+AGAIN = 0.05
+"""Seconds after which an interrupt is sent again that the main thread has not heard."""
+
 
 class Busy(Exception):
     """The main thread is busy with something else, which may be waiting for the caller."""
@@ -192,11 +195,21 @@ class MainThread:
             if self._current is not job or job.serves:  # a job that serves looks for `given_up` by itself
                 return
             self._target = job
+        self._send_interrupt(job, asyncio.get_running_loop())
+
+    def _send_interrupt(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
+        """Interrupt the main thread, again and again until it has heard of it.
+
+        A signal that comes just before a call that blocks, such as `time.sleep`, is heard after that call only.
+        """
+        if self._target is not job or self._current is not job:
+            return
         main = threading.main_thread().ident
         if main is not None and hasattr(signal, "pthread_kill"):
             signal.pthread_kill(main, signal.SIGINT)
         else:
             signal.raise_signal(signal.SIGINT)
+        loop.call_later(AGAIN, self._send_interrupt, job, loop)
 
     def drain(self) -> None:
         """Run the waiting jobs. The main thread's event loop calls this when no cell blocks it."""

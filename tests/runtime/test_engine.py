@@ -228,7 +228,18 @@ def test_a_job_given_up_while_it_waits_is_never_done(main):
     main.drain()
 
 
-def test_a_job_given_up_while_it_runs_is_interrupted(main):
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_job_given_up_while_it_runs_is_interrupted(main, monkeypatch, lost):
+    """A signal is lost if it comes just before the call that blocks; it is sent again."""
+    send, sent = signal.pthread_kill, []
+
+    def send_or_lose(thread, number):
+        sent.append(number)
+        if len(sent) > lost:
+            send(thread, number)
+
+    monkeypatch.setattr(signal, "pthread_kill", send_or_lose)
+
     async def give_up():
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
