@@ -126,13 +126,16 @@ def _turn(turn: Turn) -> Json:
 
 
 def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
-    arguments = {event.call.id: dict(event.call.arguments) for event in turn.events if isinstance(event, ToolStarted)}
-    for event in turn.events:
-        if isinstance(event, ToolFinished):
-            result = event.result
-            given = {"arguments": arguments[result.call_id]} if arguments.get(result.call_id) else {}
-            seconds = {"seconds": round(event.seconds, 3)} if event.seconds else {}
-            yield {"name": result.name, **given, "status": result.status, **seconds, "result": _short(result.text)}
+    """Yield the calls in the order in which they began: those that run side by side end in any order."""
+    begun = {event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)}
+    ended = [(place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolFinished)]
+    ended.sort(key=lambda one: begun.get(one[1].result.call_id, one)[0])
+    for _, event in ended:
+        result = event.result
+        _, start = begun.get(result.call_id, (0, None))
+        given = {"arguments": dict(start.call.arguments)} if start and start.call.arguments else {}
+        seconds = {"seconds": round(event.seconds, 3)} if event.seconds else {}
+        yield {"name": result.name, **given, "status": result.status, **seconds, "result": _short(result.text)}
 
 
 def _short(text: str) -> str:

@@ -1,5 +1,7 @@
 """The run that is handed in: what is in it, secrets, damage."""
 
+import threading
+
 import pytest
 
 from agentmagic.__main__ import main
@@ -9,13 +11,16 @@ from agentmagic.secrets import register_secret
 from agentmagic.testing import CHECKED, check, run
 from tests.turns import calls, scripted
 
+FAILED = threading.Event()
 SECRET = "correct-horse-battery-staple"
 
 
 def clock(zone: str) -> str:
     """Tell the time in a zone."""
     if zone == "nowhere":
+        FAILED.set()
         raise ValueError(zone)
+    FAILED.wait(10)  # calls run side by side, and this one, which begins first, ends last
     return f"noon in {zone}\n---\ndigest: 0"
 
 
@@ -23,6 +28,7 @@ def clock(zone: str) -> str:
 def file(tmp_path):
     """A run with two sessions, a call that failed, and checks of both kinds."""
     CHECKED.clear()
+    FAILED.clear()
     register_secret(SECRET)
     session = scripted(
         calls(("clock", {"zone": "UTC"}), ("clock", {"zone": "nowhere"})), "It is noon.", "Yes.", tools=[clock]
