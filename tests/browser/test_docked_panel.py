@@ -179,14 +179,16 @@ def test_loading_is_offered_asked_about_and_done(lab):
     page.keyboard.press(PANEL)
     dock = Dock(page)
     load = dock.button("Load agentmagic")
-    load.click()
+    expect(load).to_be_focused()
+    page.keyboard.press("Enter")
     page.get_by_role("button", name="Cancel").click()
-    load.click()
+    expect(load).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.locator(".jp-Dialog")).to_contain_text(
         "This runs %load_ext agentmagic in the kernel of unloaded.ipynb."
     )
-    page.get_by_role("button", name="Run it").click()
-    dock.message.wait_for()
+    page.keyboard.press("Enter")
+    expect(dock.message).to_be_focused()
     assert notebook.outputs(0) == []
     notebook.close()
 

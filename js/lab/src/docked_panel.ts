@@ -62,8 +62,9 @@ export class DockedPanel extends Widget {
     const wanted = `${link?.context.path} ${view} ${words}`
     if (wanted === this.drawn) return
     this.drawn = wanted
+    const hadKeys = this.node.contains(document.activeElement)
     this.node.replaceChildren(...this.content(words, view))
-    if (this.wanted) this.goThere()
+    if (this.wanted || hadKeys) this.goThere()
   }
 
   /** Has the keys go to what the panel shows, or to the view that is on its way. */
