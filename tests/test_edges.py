@@ -18,7 +18,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK, redact, register_secret
 from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history
-from tests.turns import calls, play, results, texts
+from tests.turns import SOON, calls, play, results, texts
 
 
 def test_what_a_function_returns_is_written_out_where_it_ran():
@@ -273,4 +273,4 @@ def test_the_items_of_an_async_generator_are_the_result():
 def test_a_timeout_between_two_tries_says_what_the_last_failed_of():
     model = Faulty(*[RateLimited("the server is busy", retry_after=60.0)] * 2)
     with pytest.raises(TimeoutError, match="the server is busy"):
-        Session(Agent(model, timeout=0.1)).ask("hi")
+        Session(Agent(model, timeout=SOON)).ask("hi")

@@ -17,7 +17,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
-from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 ROOT = Path(__file__).parent.parent
 
@@ -621,17 +621,17 @@ def test_time_spent_waiting_for_a_person_does_not_count():
     assert begun.wait().stop_reason == "answer"
 
 
-@tool(timeout=0.05)
+@tool(timeout=SOON)
 async def asking(ctx: ToolContext) -> str:
     return await ctx.ask("Which one?")
 
 
-@tool(timeout=0.05)
+@tool(timeout=SOON)
 def asking_in_a_thread(ctx: ToolContext) -> str:
     return ctx.ask("Which one?")  # type: ignore[return-value]  (in a thread it is the answer itself)
 
 
-@tool(timeout=0.05, loop="caller")
+@tool(timeout=SOON, loop="caller")
 async def asking_on_the_loop_of_the_caller(ctx: ToolContext) -> str:
     return await ctx.ask("Which one?")
 

@@ -8,6 +8,8 @@ from agentmagic.testing import Stalled, run
 
 AT_ONCE = 0.5
 """Seconds within which a cancel or a timeout takes effect (LOOP-14)."""
+SOON = 0.3
+"""A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
 
 
 def script(*steps) -> ScriptedModel:

@@ -50,12 +50,14 @@ def valid():
     asked = [{call.id for call in row.calls} for row in rows]
     answered = [{part.call_id for part in row.parts} if row.role == "tool" else set() for row in rows]
     return all(calls == results for calls, results in zip(asked, answered[1:] + [set()]))
+
+get_ipython().as_loaded = {name: value for name, value in globals().items() if name[0] != "_" and name != "agent"}
 """
 
 CLEAN = """
-for name, value in list(globals().items()):
-    if name in ("agent", "other", "x") or hasattr(value, "__agentmagic_tool__"):
-        del globals()[name]
+for _name in [name for name in globals() if name[0] != "_" and name not in get_ipython().as_loaded]:
+    del globals()[_name]
+globals().update(get_ipython().as_loaded)
 """
 
 

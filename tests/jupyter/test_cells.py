@@ -109,12 +109,11 @@ def test_another_session_takes_the_recipe_of_the_default_one_and_keeps_its_own_h
 
 
 def test_a_cell_that_makes_a_session_says_so_once(kernel):
-    kernel.run("play('first', 'second')\nglobals().pop('Sum', None)")
+    kernel.run("play('first', 'second')")
     assert kernel.run("%%agent other\nhello").stream == "New session: other.\n"
     assert kernel.run("%%agent other\nagain").stream == ""
     hinted = kernel.run("%%agent Sum\nthe table").stream
     assert hinted.startswith("New session: Sum. If it begins your prompt, write the prompt below the line")
-    kernel.run("del Sum")
 
 
 def test_text_in_quotes_arrives_as_it_was_typed(kernel):

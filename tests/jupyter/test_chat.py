@@ -98,7 +98,6 @@ def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
     assert paged.value("agent.turns[1].prompt.text") == "'{x}'"
     assert paged.run("%%agent\nIs it {x}?").ok  # a cell is the user's own code, and its values are put in
     assert paged.value("agent.turns[-1].prompt.text") == "'Is it 2026?'"
-    paged.run("del agent_2, agent_3")
 
 
 def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
@@ -112,7 +111,7 @@ def test_a_resource_that_is_named_in_the_panel_goes_along(paged):
     paged.run("page.act('rewrite', turn=0, text='{x}')\npage.until(lambda: page.texts('text') == ['three'])")
     paged.run("page.turns(1)")
     assert paged.value(parts) == "['text']"
-    paged.run("del agent_2, agent_3\n%mcp remove obliging")
+    paged.run("%mcp remove obliging")
 
 
 def test_the_servers_of_the_notebook_are_there_and_their_tools_are_offered(paged):
@@ -144,7 +143,6 @@ def test_a_variable_that_is_named_in_the_panel_goes_along_with_its_value_and_oth
     )
     told = paged.value("[event.text for event in agent.turns[1].events if event.type == 'notice']")
     assert "@sale attaches nothing: no variable is named sale. Did you mean @sales?" in told
-    paged.run("del rude, sales")
 
 
 def test_a_command_of_the_panel_acts_on_its_own_session_and_refuses_what_it_does_not_know(paged):
@@ -177,7 +175,6 @@ def test_a_fork_becomes_a_variable_that_was_free(paged):
     cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
     assert "agent_3.chat()" in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
-    paged.run("del agent_2, agent_3")
 
 
 def test_a_fork_that_is_released_is_no_variable_any_more_but_can_be_opened(paged, tmp_path):

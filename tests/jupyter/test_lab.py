@@ -49,7 +49,7 @@ class CountedSession(Session):
         return super().events
 
 
-@tool
+@tool(parallel=False)  # as `propose_cell` is
 def stage(name: str, context: ToolContext) -> str:
     "Propose a cell."
     context.propose(CellProposed(name, "insert", "code", "x = 1", "Why.", "", 0, "", "staged"))

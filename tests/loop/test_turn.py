@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import itertools
+import re
 import threading
 import time
 from dataclasses import replace
@@ -46,7 +47,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
 from agentmagic.tools.functions import Functions, function_tool
-from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 
 def add(a: int, b: int) -> int:
@@ -515,10 +516,10 @@ def test_the_limit_can_end_the_turn_without_a_last_request():
 
 def test_the_timeout_cuts_into_a_stream_that_stands_still():
     began = time.monotonic()
-    session = Session(Agent(Stalled("Half an ans"), timeout=0.05))
-    with pytest.raises(TimeoutError, match=r"took longer than 0\.05 s") as caught:
+    session = Session(Agent(Stalled("Half an ans"), timeout=SOON))
+    with pytest.raises(TimeoutError, match=re.escape(f"took longer than {SOON} s")) as caught:
         session.ask("a prompt")
-    assert time.monotonic() - began < AT_ONCE
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert isinstance(caught.value, TurnTimeout)
     partial = caught.value.result
     assert (partial.stop_reason, partial.timed_out, partial.final_text) == ("timeout", True, "Half an ans")
@@ -528,8 +529,8 @@ def test_the_timeout_cuts_into_a_stream_that_stands_still():
 
 def test_the_timeout_cuts_into_a_tool():
     began = time.monotonic()
-    outcome = play(calls("look", "never"), tools=[look, never], timeout=0.05)
-    assert time.monotonic() - began < AT_ONCE
+    outcome = play(calls("look", "never"), tools=[look, never], timeout=SOON)
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert outcome.timed_out
     assert [part.status for part in results(outcome)] == ["ok", "interrupted"]
     assert invalid_history(outcome.history_delta) is None
@@ -537,8 +538,8 @@ def test_the_timeout_cuts_into_a_tool():
 
 def test_the_timeout_cuts_into_a_retry_wait():
     began = time.monotonic()
-    outcome = run(Session(Agent(Faulty(RateLimited("slow down", retry_after=60.0)), timeout=0.05)), "a prompt")
-    assert time.monotonic() - began < AT_ONCE
+    outcome = run(Session(Agent(Faulty(RateLimited("slow down", retry_after=60.0)), timeout=SOON)), "a prompt")
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert outcome.timed_out
 
 
@@ -552,7 +553,7 @@ def test_a_model_that_fails_of_being_cut_off_is_a_timeout_too():
                 message = "the connection was closed"
                 raise StreamBroken(message) from None
 
-    assert run(Session(Agent(Translating(), timeout=0.05)), "a prompt").stop_reason == "timeout"
+    assert run(Session(Agent(Translating(), timeout=SOON)), "a prompt").stop_reason == "timeout"
 
 
 def test_a_timeout_error_of_the_model_s_own_is_no_timeout_of_the_turn():
@@ -571,9 +572,9 @@ def test_a_tool_that_ignores_being_cancelled_is_left_behind():
         return "at last"
 
     began = time.monotonic()
-    session = scripted(calls("stubborn"), "Next.", tools=[stubborn], timeout=0.05)
+    session = scripted(calls("stubborn"), "Next.", tools=[stubborn], timeout=SOON)
     outcome = run(session, "a prompt")
-    assert time.monotonic() - began < AT_ONCE
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert results(outcome)[0].status == "interrupted"
     engine().loop.call_soon_threadsafe(let_go.set)
     assert run(session, "the next prompt").final_text == "Next."

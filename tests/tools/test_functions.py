@@ -18,7 +18,7 @@ from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE, Recorder
 from agentmagic.tools.base import LONGEST_TRACEBACK, STILL_RUNNING, Tool
 from agentmagic.tools.functions import IN_THREAD, Functions, function_tool, is_tool, to_result
-from tests.turns import AT_ONCE, calls, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, calls, notices, play, results, scripted, texts
 
 CALL = ToolCall("c1", "work", {})
 PNG = b"\x89PNG"
@@ -269,9 +269,9 @@ def test_in_the_main_thread_they_run_one_at_a_time():
 
 @pytest.mark.usefixtures("in_a_kernel")
 def test_the_clock_of_a_function_stands_still_until_its_turn_has_come():
-    @tool(timeout=0.05)
+    @tool(timeout=2 * SOON)
     def slow() -> str:
-        time.sleep(0.03)  # time itself is what is tested
+        time.sleep(0.9 * SOON)  # time itself is what is tested
         return "in time"
 
     assert texts(play(calls(*["slow"] * 3), "Done.", tools=[slow])) == ["in time"] * 3
@@ -279,15 +279,15 @@ def test_the_clock_of_a_function_stands_still_until_its_turn_has_come():
 
 @pytest.mark.usefixtures("in_a_kernel")
 def test_the_timeout_interrupts_a_function_in_the_main_thread():
-    @tool(timeout=0.05)
+    @tool(timeout=SOON)
     def sleep() -> None:
         time.sleep(PATIENCE)
 
     began = time.monotonic()
     outcome = play(calls("sleep"), "Sorry.", tools=[sleep])
-    assert time.monotonic() - began < AT_ONCE
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert [(part.status, part.text) for part in results(outcome)] == [
-        ("timeout", "sleep took longer than 0.05 s and was stopped.")
+        ("timeout", f"sleep took longer than {SOON} s and was stopped.")
     ]
     assert outcome.stop_reason == "answer"
 
@@ -298,8 +298,8 @@ def test_the_turn_s_timeout_interrupts_a_function_in_the_main_thread():
         time.sleep(PATIENCE)
 
     began = time.monotonic()
-    outcome = play(calls("sleep"), tools=[sleep], timeout=0.05)
-    assert time.monotonic() - began < AT_ONCE
+    outcome = play(calls("sleep"), tools=[sleep], timeout=SOON)
+    assert time.monotonic() - began < SOON + AT_ONCE
     assert outcome.timed_out
 
 
@@ -371,7 +371,7 @@ def test_a_coroutine_bound_to_a_caller_without_a_loop_runs_in_its_thread():
 def test_a_timeout_cancels_a_coroutine_on_its_caller_s_loop():
     ended = threading.Event()
 
-    @tool(loop="caller", timeout=0.02)
+    @tool(loop="caller", timeout=SOON)
     async def wait() -> None:
         try:
             await asyncio.Event().wait()
@@ -435,14 +435,14 @@ def test_a_coroutine_that_blocks_stops_no_other_session(block):
 
 def test_a_coroutine_that_blocks_is_given_up_at_its_timeout_and_the_next_one_runs_on_another_loop(block):
     steps = (calls("loop_of"), calls("block"), calls("loop_of"), "Done.")
-    session = scripted(*steps, tools=[loop_of, tool(timeout=0.02)(block)])
+    session = scripted(*steps, tools=[loop_of, tool(timeout=SOON)(block)])
     before, blocked, after = texts(session.ask("a prompt"))
-    assert blocked == f"block took longer than 0.02 s and was given up. {BLOCKS.format('block')}"
+    assert blocked == f"block took longer than {SOON} s and was given up. {BLOCKS.format('block')}"
     assert before != after
 
 
 def test_the_one_that_blocks_is_named_by_another_that_waits_for_it(block):
-    @tool(timeout=0.02)
+    @tool(timeout=SOON)
     async def other() -> None:
         """Do nothing, on a loop that is blocked."""
 
@@ -453,7 +453,7 @@ def test_the_one_that_blocks_is_named_by_another_that_waits_for_it(block):
     finished = recorder.wait_for("tool_finished").result
     begun.cancel()
     begun.wait()
-    assert finished.text == f"other took longer than 0.02 s and was given up. {BLOCKS.format('block')}"
+    assert finished.text == f"other took longer than {SOON} s and was given up. {BLOCKS.format('block')}"
 
 
 def test_a_loop_that_answers_again_is_kept(block):
@@ -467,20 +467,20 @@ def test_a_loop_that_answers_again_is_kept(block):
 
 
 def test_a_session_has_one_loop_also_after_a_call_was_stopped():
-    @tool(timeout=0.02)
+    @tool(timeout=SOON)
     async def wait() -> None:
         await asyncio.Event().wait()
 
     steps = (calls("loop_of"), calls("wait"), calls("loop_of"), "Done.", calls("loop_of"), "Done.")
     session = scripted(*steps, tools=[loop_of, wait])
     before, stopped, after = texts(session.ask("a prompt"))
-    assert stopped == "wait took longer than 0.02 s and was stopped."
+    assert stopped == f"wait took longer than {SOON} s and was stopped."
     assert [before, after] == [before, *texts(session.ask("again"))]
     assert texts(play(calls("loop_of"), "Done.", tools=[loop_of])) != [before]
 
 
 def test_a_coroutine_that_does_not_end_when_cancelled_is_left_behind():
-    @tool(timeout=0.02)
+    @tool(timeout=SOON)
     async def stubborn() -> None:
         while not ended.is_set():
             with suppress(asyncio.CancelledError):
@@ -488,7 +488,7 @@ def test_a_coroutine_that_does_not_end_when_cancelled_is_left_behind():
 
     ended = threading.Event()
     assert texts(play(calls("stubborn"), "Sorry.", tools=[stubborn])) == [
-        f"stubborn took longer than 0.02 s and was given up. {LEFT}"
+        f"stubborn took longer than {SOON} s and was given up. {LEFT}"
     ]
     ended.set()
 
@@ -534,7 +534,7 @@ def test_a_generator_ends_with_the_call_that_returned_it():
     """`ended` is set when the generator is closed: with the timeout, long before it reaches a limit."""
     ended = threading.Event()
 
-    @tool(timeout=0.02)
+    @tool(timeout=SOON)
     def endless() -> object:
         try:
             while True:
@@ -578,14 +578,14 @@ def test_a_main_thread_that_is_free_runs_the_functions_of_other_threads(in_a_ker
 def test_a_thread_sees_that_its_call_was_given_up():
     seen = threading.Event()
 
-    @tool(timeout=0.02)
+    @tool(timeout=SOON)
     def count(ctx: ToolContext) -> None:
         while not ctx.cancelled:
             pass
         seen.set()
 
     outcome = play(calls("count"), "Sorry.", tools=[count])
-    assert texts(outcome) == [f"count took longer than 0.02 s and was given up. {STILL_RUNNING}"]
+    assert texts(outcome) == [f"count took longer than {SOON} s and was given up. {STILL_RUNNING}"]
     assert seen.wait(PATIENCE)
 
 

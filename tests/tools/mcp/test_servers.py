@@ -21,6 +21,7 @@ from agentmagic.tools.mcp import McpServers, config, limits
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from tests.tools.mcp.calling import PATIENCE, SERVERS, are_gone, call, connected, context, is_alive, raw, workshop
 from tests.tools.mcp.servers import workshop as workshop_server
+from tests.turns import SOON
 
 
 def run(coroutine):
@@ -222,7 +223,7 @@ def test_a_cancelled_call_reaches_the_server():
 
 def test_a_call_over_its_time_is_stopped_and_the_server_told():
     async def main():
-        async with connected(raw=ServerConfig(raw().transport, timeout=0.2)) as servers:
+        async with connected(raw=ServerConfig(raw().transport, timeout=SOON)) as servers:
             answer = await call(servers, "wait")
             assert answer.status == "timeout"
             assert json.loads((await call(servers, "cancelled")).text) == [True]
