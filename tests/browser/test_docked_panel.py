@@ -43,9 +43,10 @@ class Dock:
 
 
 def start_waiting(notebook, index):
-    """Start a cell, whose call waits for an approval."""
+    """Start a cell, whose call waits for an approval, and see the mark that says so."""
     notebook.start(index)
     notebook.output(index).get_by_role("button", name="Approve", exact=True).wait_for()
+    notebook.page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
 
 
 @EVERYWHERE
@@ -72,7 +73,6 @@ def test_an_approval_of_a_cell_is_marked_and_given_in_the_panel(open_notebook, l
     notebook.run(1)
     page = notebook.page
     start_waiting(notebook, 2)
-    page.locator(".jp-Toolbar .agentmagic-waits").wait_for()
     if lab.front_end == "lab":
         expect(page.locator(".lm-TabBar-tab.agentmagic-waits")).to_have_attribute("title", "The agent waits for you")
         expect(page.locator(".agentmagic-status")).to_contain_text("scripted:script")
@@ -194,7 +194,10 @@ def test_loading_is_offered_asked_about_and_done(lab):
 
 
 def is_kept(answer):
-    return "/workspaces" in answer.url and answer.request.method == "PUT"
+    """Whether the server has just kept a layout with the panel, and not one from before it was opened."""
+    request = answer.request
+    is_layout = "/workspaces" in request.url and request.method == "PUT"
+    return is_layout and '"current":"agentmagic-panel"' in request.post_data
 
 
 @EVERYWHERE
