@@ -51,6 +51,7 @@ def valid():
     answered = [{part.call_id for part in row.parts} if row.role == "tool" else set() for row in rows]
     return all(calls == results for calls, results in zip(asked, answered[1:] + [set()]))
 
+# Without the session that loading binds, for each test makes its own.
 get_ipython().as_loaded = {name: value for name, value in globals().items() if name[0] != "_" and name != "agent"}
 """
 

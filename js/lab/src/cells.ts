@@ -7,7 +7,6 @@ import { NotebookMode, NotebookPanel } from '@jupyterlab/notebook'
 export function goTo({ shell }: JupyterFrontEnd, { id, content }: NotebookPanel, cell: Cell, mode: NotebookMode): Promise<void> {
   shell.activateById(id)
   content.deselectAll()
-  content.mode = 'command' // in the mode `edit` the editor of the cell takes the keys, if need be later, once it is drawn
   content.activeCellIndex = content.widgets.indexOf(cell)
   content.mode = mode
   return content.scrollToCell(cell)
