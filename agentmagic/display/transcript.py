@@ -49,10 +49,11 @@ LONGEST_LINE = 400
 """Characters that are shown of a prompt that is sent back to the model."""
 
 _Part = TextBlock | ReasoningBlock | ToolCard
-_PartEvent = events.PartDelta | events.PartStarted | events.PartFinished
 _TurnEvent = (
     events.TurnStarted
     | events.Working
+    | events.PartStarted
+    | events.PartFinished
     | events.StepStarted
     | events.StepRetried
     | events.StepFinished
@@ -136,8 +137,8 @@ class Transcript:
     def feed(self, event: Event) -> None:
         """Take one event in."""
         with self.lock:
-            if isinstance(event, _PartEvent):
-                self._feed_part(event)
+            if isinstance(event, events.PartDelta):  # by far the most
+                self._extend_part(event)
             elif isinstance(event, _TurnEvent):
                 self._feed_turn(event)
             elif isinstance(event, _CallEvent):
@@ -174,6 +175,10 @@ class Transcript:
             case events.StepStarted():
                 self._start_step()
                 self._enter("waiting for the model")
+            case events.PartStarted():
+                self._start_part(event)
+            case events.PartFinished():
+                self._finish_part(event)
             case events.StepRetried():
                 self._withdraw_step()
                 self._enter("waiting to try again")
@@ -269,15 +274,6 @@ class Transcript:
             block.pieces = Pieces()
 
     # -- parts ---------------------------------------------------------------------------------
-
-    def _feed_part(self, event: _PartEvent) -> None:
-        match event:
-            case events.PartDelta():
-                self._extend_part(event)
-            case events.PartStarted():
-                self._start_part(event)
-            case events.PartFinished():
-                self._finish_part(event)
 
     def _start_part(self, event: events.PartStarted) -> _Part:
         match event.kind:

@@ -23,6 +23,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped
 from agentmagic.providers.registry import address_of, priced
+from agentmagic.providers.traffic import ModelExchange
 from agentmagic.runtime.timeouts import await_with_grace, being_cancelled
 from agentmagic.secrets import redact
 
@@ -41,16 +42,19 @@ OnRetry = Callable[[int, float, str], None]
 """Called after a failed try with its number, the seconds until the next, and the error."""
 
 
-async def ask(model: Model, request: Request, settings: RetrySettings, hear: Hear, on_retry: OnRetry) -> ModelFinished:
+async def ask(
+    model: Model, exchange: ModelExchange, settings: RetrySettings, hear: Hear, on_retry: OnRetry
+) -> ModelFinished:
     """Send a request, with retries as the settings say, and return the model's closing event, its usage with the cost.
 
-    `hear` is called with the parts of the response as they come. Raises the ProviderError of the last try.
+    `hear` is called with the parts of the response as they come; the exchange keeps those of the last try that are
+    whole. Raises the ProviderError of the last try.
     """
     failures: list[ProviderError] = []
 
     async def attempt() -> ModelFinished:
         try:
-            return await await_with_grace(_stream(model, _reprompted(request, failures), hear))
+            return await await_with_grace(_stream(model, _reprompted(exchange.request, failures), exchange.parts, hear))
         except ProviderError as error:
             failures.append(error)
             raise
@@ -86,15 +90,17 @@ def _counted(model: Model, usage: Usage) -> Usage:
     return usage if isinstance(model, Taped) else priced(model.name, usage, address_of(model))
 
 
-async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
-    finished, spoke = None, False
+async def _stream(model: Model, request: Request, parts: dict[int, Part], hear: Hear) -> ModelFinished:
+    finished = None
+    parts.clear()  # of the try before
     try:
         async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
             async for event in stream:
                 if isinstance(event, ModelFinished):
                     finished = event
                 else:
-                    spoke = spoke or (isinstance(event, PartFinished) and _says_something(event.part))
+                    if isinstance(event, PartFinished):
+                        parts[event.index] = event.part
                     hear(event)
     except Exception as error:
         if being_cancelled():  # SDKs raise their own errors when their socket is closed under them
@@ -105,7 +111,7 @@ async def _stream(model: Model, request: Request, hear: Hear) -> ModelFinished:
     if finished is None:  # a truncated stream raises nothing in the SDKs
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
-    if not spoke:
+    if not any(map(_says_something, parts.values())):
         raise _silence(model, finished)
     return finished
 

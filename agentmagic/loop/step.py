@@ -296,7 +296,7 @@ class Steps:
         """Ask the model, and count the usage of failed tries too."""
         with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
             try:
-                finished = await ask(self._model, request, self._turn.agent.retry, exchange.hearing(hear), on_retry)
+                finished = await ask(self._model, exchange, self._turn.agent.retry, hear, on_retry)
             except ProviderError as error:
                 self.usage += error.usage or Usage()
                 raise

@@ -4,14 +4,13 @@ Only references are kept. Nothing is decoded, blanked or written out before the 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentmagic.errors import ProviderError, said
-from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Part
 from agentmagic.providers.base import ModelFinished, Request
 
@@ -68,18 +67,6 @@ class ModelExchange:
     parts: dict[int, Part] = field(default_factory=dict[int, Part])
     finished: ModelFinished | None = None
     error: str = ""
-
-    def hearing(self, hear: Callable[[PartStarted | PartDelta | PartFinished], None]) -> Callable[[Any], None]:
-        """Return a function that passes the parts of the answer on, and keeps those that are finished."""
-
-        def heard(event: PartStarted | PartDelta | PartFinished) -> None:
-            if type(event) is PartFinished:
-                self.parts[event.index] = event.part
-            elif type(event) is PartStarted and event.index == 0:
-                self.parts.clear()  # of a try that failed
-            hear(event)
-
-        return heard
 
     def drop(self) -> None:
         """Forget what was sent; the request and the answer in our own form stay."""
