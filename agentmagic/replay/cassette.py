@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from agentmagic.errors import CassetteError
 from agentmagic.replay import documents
-from agentmagic.replay.exchange import Chain, Json, short_digest
+from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
 from agentmagic.replay.shorthand import Shorthand
 
 VERSION = 2
@@ -412,13 +412,9 @@ def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
 
 def _is_cut_off(document: Json) -> bool:
     """Return whether a document, the last of a file, lacks the key that is written last."""
-    match document:
-        case {"answer": _, "error": _} | {"answer": _, "stopped": _}:
-            return "chunks" not in document
-        case {"answer": _}:
-            return "usage" not in document
-        case _:
-            return isinstance(document.get(_END), str) and "seconds" not in document
+    if kind_of(document) == "answer":
+        return ("chunks" if document.keys() & {"error", "stopped"} else "usage") not in document
+    return isinstance(document.get(_END), str) and "seconds" not in document
 
 
 def prompt_parts(head: Mapping[str, Any]) -> list[Json]:

@@ -184,8 +184,8 @@ class Deck:
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
         """Return the place of the take to play, and whether it has this prompt; the nearest one if none has."""
-        own = cassette.of_session(self.name)
-        same = [index for index, take in enumerate(own) if _asked(take.head) == _asked(head)]
+        own, asked = cassette.of_session(self.name), _asked(head)
+        same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
         if whole:
@@ -261,9 +261,10 @@ def _facts(recipe: Agent, model: Model) -> Json:
     return {name: value for name, value in facts.items() if value}
 
 
-def _asked(head: Json) -> tuple[Any, Any]:
-    """Return what was asked, without what became of proposed cells, which the tape tells."""
-    return head.get("turn"), [part for part in prompt_parts(head) if part.get("uri") != FATES]
+def _asked(head: Json) -> Json:
+    """Return what was asked, secrets of now blanked, without what became of proposed cells, which the tape tells."""
+    parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
+    return blanked({"turn": head.get("turn"), "parts": parts})
 
 
 def _likeness(take: Take, head: Json) -> float:

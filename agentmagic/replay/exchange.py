@@ -28,6 +28,11 @@ def short_digest(text: str | bytes) -> str:
     return hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
+def kind_of(document: Mapping[str, Any]) -> str:
+    """Return the kind of a document: its first key. What a user said has an answer too, as an answer of a model."""
+    return next(iter(document), "")
+
+
 def definition(tool: ToolDef) -> Json:
     """Return a tool's definition as JSON, without fields at their default."""
     data = cast("Json", blanked(asdict(tool)))
@@ -183,7 +188,7 @@ class Chain:
                 return {"sources": self.list_tools(sources)}
             case {"request": _}:
                 return self.decode(document)
-            case {"answer": _}:
+            case {"answer": _} if kind_of(document) == "answer":
                 self.answered(document)
             case {"result": str()}:
                 self.result(document)

@@ -29,7 +29,7 @@ from agentmagic.replay.bound_values import put_back
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.chunks import played, unrolled, usage_of
 from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
-from agentmagic.replay.exchange import Json, blanked, message_of, request_of
+from agentmagic.replay.exchange import Json, blanked, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
@@ -98,7 +98,7 @@ class Player:
             case {"inner": str(), "arguments": dict()}:
                 self._inner.add(document)
             case {"question": str() as text}:
-                self._questions[text].append(document)
+                self._questions[blanked(text)].append(document)
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
@@ -231,13 +231,13 @@ class Player:
         return found
 
     def _same(self, result: Json, call: ToolCall) -> bool:
-        return result["result"] == call.name and same_json(self.arguments(result), blanked(call.arguments))
+        return result["result"] == call.name and same_json(blanked(self.arguments(result)), blanked(call.arguments))
 
     def arguments(self, result: Json) -> Any:
         """Return the arguments of a recorded call."""
         if "arguments" in result:
             return result["arguments"]
-        step = [one for one in self.take.documents if "answer" in one or one is result]
+        step = [one for one in self.take.documents if kind_of(one) == "answer" or one is result]
         answer = step[step.index(result) - 1]
         calls = [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
         return calls[result["call"]]["arguments"]

@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.comparison import compare
-from agentmagic.replay.exchange import Json
+from agentmagic.replay.exchange import Json, kind_of
 from agentmagic.replay.player import records
 from agentmagic.replay.recorder import DIGEST
 from agentmagic.secrets import redact
@@ -85,9 +85,7 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
             continue
         for found in compare(one, other):
             yield f"request {number}: {found.field} ({found.cause}): {found.before!r} became {found.after!r}"
-    answers = (
-        [list(_told(document)) for document in take.documents if "answer" in document] for take in (before, after)
-    )
+    answers = ([list(_told(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
     for one, other in zip(*answers, strict=False):
         if one != other:
             yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
@@ -123,7 +121,7 @@ def scrub(cassette: Cassette) -> int:
         changed += sum(one != other for one, other in zip([take.head, *take.documents], [head, *clean], strict=True))
         take.head.update(head)
         for document, before in zip(clean, take.documents, strict=True):
-            if document != before and "answer" in document:
+            if document != before and kind_of(document) == "answer":
                 document.pop("written", None)
                 document.pop("chunks", None)
         take.replace(clean)

@@ -6,7 +6,7 @@ The reader takes documents in whole too, so that cassettes of format 1 and hand 
 from collections.abc import Iterator
 from typing import Any
 
-from agentmagic.replay.exchange import SAME, Json
+from agentmagic.replay.exchange import SAME, Json, kind_of
 
 SOURCES: Json = {"sources": SAME}
 """Is not written: a turn without a list of tools has that of the turn before."""
@@ -50,7 +50,7 @@ class Shorthand:
         match document:
             case {"request": str() as digest, **rest}:
                 document = {"request": self._requests + 1, "digest": digest, **rest}
-            case {"answer": str() | list(), **rest}:
+            case {"answer": str() | list(), **rest} if kind_of(document) == "answer":
                 said = document["answer"]
                 parts = [{"text": said}] if isinstance(said, str) else said
                 reason = rest.pop("reason", USUAL_REASON if "usage" in rest else "")
@@ -70,7 +70,7 @@ class Shorthand:
         match document:
             case {"request": _}:
                 self._requests += 1
-            case {"answer": _}:
+            case {"answer": int()}:
                 self._step, self._results = self._step + ("error" not in document), 0
             case {"result": _}:
                 self._results += 1

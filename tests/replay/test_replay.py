@@ -9,7 +9,20 @@ from contextlib import suppress
 
 import pytest
 
-from agentmagic import Agent, Approve, Policy, RetrySettings, Rule, Session, ToolContext, ToolError, tool
+from agentmagic import (
+    Agent,
+    Approve,
+    Deny,
+    Policy,
+    Reply,
+    RetrySettings,
+    Rule,
+    Session,
+    ToolContext,
+    ToolError,
+    register_secret,
+    tool,
+)
 from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavailable, UsageError
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
@@ -470,6 +483,56 @@ def test_a_planned_turn_is_replayed(path):
     assert [event.type for event in after.events] == [event.type for event in before.events]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"always": True}, {"arguments": {"name": "b.txt"}}, {"reason": "not this one"}],
+    ids=["yes", "always", "edited", "no"],
+)
+def test_what_the_user_answered_is_read_from_the_file(path, given):
+    @tool(ask=True)
+    async def delete(name: str, context: ToolContext) -> str:
+        """Delete a file."""
+        return f"{name} is gone: {await context.ask('Really?')}"
+
+    def said(event):
+        if event.type == "question_asked":
+            return Reply(event.id, "yes, please")
+        return Deny(event.id, **given) if "reason" in given else Approve(event.id, **given)
+
+    two = calls(("delete", {"name": "a.txt"}), ("delete", {"name": "c.txt"}))
+    steps = [two, "One.", calls(("delete", {"name": "d.txt"})), "Done."]
+    session = Session(Agent(ScriptedModel(steps), tools=[delete]), cassette=path, replay="record")
+    before = []
+    for prompt in (PROMPT, "And the other"):
+        started = session.start(prompt, attended=True)
+        started.listen(lambda event, run=started: event.type.endswith("_asked") and run.send(said(event)))
+        before.append(started.wait())
+    renamed = path.rename(path.with_name("renamed.cassette.yaml"))  # so that it is read anew
+    after = replayed(renamed, PROMPT, "And the other", tools=[delete])
+    for one, other in zip(before, after, strict=True):
+        assert other.history_delta == one.history_delta
+        assert sorted(event.type for event in other.events) == sorted(event.type for event in one.events)
+
+
+def test_a_turn_that_was_killed_at_a_question_keeps_the_answers_before_it(path):
+    async def twice(context: ToolContext) -> str:
+        """Ask twice."""
+        return f"{await context.ask('First?')} {await context.ask('Second?')}"
+
+    session = Session(Agent(ScriptedModel([calls(("twice", {}))]), tools=[twice]), cassette=path, replay="record")
+    started = session.start(PROMPT, attended=True)
+    asked = []
+    started.listen(lambda event: event.type == "question_asked" and asked.append(event))
+    started.listen(lambda event: event.type == "question_asked" and started.send(Reply(event.id, "yes")))
+    with suppress(BadRequest):
+        started.wait()
+    text = path.read_text(encoding="utf-8")
+    cut = path.with_name("cut.cassette.yaml")
+    cut.write_text(text[: text.index("---\nresult:")], encoding="utf-8")
+    (take,) = Cassette.at(cut).takes
+    assert [one["question"] for one in take.documents if "question" in one] == ["First?", "Second?"]
+
+
 def test_no_secret_gets_into_a_cassette(path, monkeypatch):
     key, bearer = "sk-proj-4kd8Jq2mZx7VbN1cR6tYw9", "Bearer eyJhbGciOiJIUzI1NiJ9abcdef1234567890"
     monkeypatch.setenv("MY_API_KEY", "q8Zr2LmX4vB7nC1sKd9e")
@@ -483,6 +546,32 @@ def test_no_secret_gets_into_a_cassette(path, monkeypatch):
     assert "[redacted]" in text
     after = replayed(path, prompt, tools=[Counting(reply).tool], instructions=f"Use {secrets[2]}.")[0]
     assert after.final_text == "The key is [redacted] and Bearer [redacted] ."
+
+
+def test_a_secret_that_is_known_only_since_the_recording_changes_nothing(path):
+    secret = "zanzibar-parade-77"
+
+    async def enter(word: str, context: ToolContext) -> str:
+        """Enter."""
+        return f"{await context.ask(f'Is it {word}?')}: welcome {word}"
+
+    async def played(mode):
+        model = ScriptedModel([calls(("enter", {"word": secret})), f"You are in with {secret}."])
+        session = Session(Agent(model, tools=[enter]), cassette=path, replay=mode)
+        turn = session.start(f"Enter with {secret}.", attended=True)
+        async for event in turn:
+            if event.type == "question_asked":
+                turn.send(Reply(event.id, "yes"))
+        session.close()
+        return turn.wait(), session.deck.verdicts
+
+    recorded, _ = asyncio.run(played("record"))
+    assert secret in path.read_text(encoding="utf-8")
+    register_secret(secret)
+    result, verdicts = asyncio.run(played("replay"))
+    assert result.final_text == recorded.final_text
+    assert [one.cause for one in verdicts] == ["same", "same"]
+    assert asyncio.run(played("auto"))[1][0].cause == "same"
 
 
 def test_an_image_stands_once_at_the_end_of_the_file(path):
