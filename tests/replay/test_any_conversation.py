@@ -1,0 +1,133 @@
+"""Random conversations with all that a turn can do, recorded, read from the file again, and replayed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+
+from agentmagic import Agent, Approve, Deny, Reply, RetrySettings, Session, ToolContext, ToolError, tool
+from agentmagic.errors import BadRequest, Unavailable
+from agentmagic.events import Event, Intent, is_delta
+from agentmagic.messages import user
+from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.replay.cassette import Cassette
+from agentmagic.replay.deck import begin_run
+from agentmagic.replay.report import problems
+from tests.turns import calls
+
+
+TEXTS = [
+    "a",
+    "päö",
+    "two\nlines",
+    "- y: [1]",
+    "no",
+    "null",
+    "1.5",
+    "x" * 300,
+    "a: b\n---\nc\n",
+    '{"a": 1}',
+    "It is **so**.\n",
+]
+
+
+def fails(text: str) -> str:
+    """Fail."""
+    raise ValueError(text)
+
+
+@tool(ask=True)
+def approved(text: str) -> str:
+    """Run after a yes."""
+    return f"ran {text}"
+
+
+async def asks(text: str, context: ToolContext) -> str:
+    """Ask the user twice."""
+    return f"{await context.ask(f'{text}?')} {await context.ask('Sure?')}"
+
+
+async def reports(text: str, context: ToolContext) -> dict[str, Any]:
+    """Say how far it is."""
+    context.progress(1, 2, text)
+    context.tell(text)
+    return {"text": text, "values": [1, 2.5, None, True]}
+
+
+async def completes(text: str, context: ToolContext) -> str:
+    """Ask the model."""
+    return (await context.complete([user(text)], "Be brief.", max_tokens=20)).text
+
+
+async def combines(text: str, context: ToolContext) -> str:
+    """Call other tools."""
+    found: list[str] = []
+    for name in ("approved", "asks", "fails"):
+        try:
+            found.append(str(await context.call_tool(name, {"text": text})))
+        except ToolError as error:
+            found.append(str(error))
+    return " ".join(found)
+
+
+TOOLS: list[Callable[..., Any]] = [fails, approved, asks, reports, completes, combines]
+
+
+def conversation(random: Random) -> tuple[list[str], list[Any]]:
+    """Prompts, and what the model does: several calls at once, bad arguments, failures, words around calls."""
+
+    def call() -> tuple[str, dict[str, str]]:
+        name = "text" if random.random() < 0.9 else "txt"
+        return random.choice(TOOLS).__name__, {name: random.choice(TEXTS)}
+
+    prompts = [f"{random.choice(TEXTS)} {number}" for number in range(random.randrange(1, 4))]
+    steps: list[Any] = []
+    for _ in prompts:
+        for _ in range(random.randrange(4)):
+            said = {"text": random.choice(TEXTS)} if random.random() < 0.4 else {}
+            steps.append(calls(*(call() for _ in range(random.choice([1, 1, 2, 3])))) | said)
+            steps += [Unavailable("busy")] * (random.random() < 0.2)
+        steps.append({"text": random.choice(TEXTS), "reasoning": random.choice(TEXTS)})
+    return prompts, steps
+
+
+def person(random: Random) -> Callable[[Event], Intent]:
+    """Answer each question, and each approval in one of the ways that there are."""
+
+    def answer(event: Any) -> Intent:
+        if event.type == "question_asked":
+            return Reply(event.id, random.choice(TEXTS))
+        denied = Deny(event.id, random.choice(["", "not this one"]))
+        return random.choice([Approve(event.id), Approve(event.id, arguments={"text": "another"}), denied])
+
+    return answer
+
+
+def played(session: Session, prompts: list[str], answer: Callable[[Event], Intent] | None) -> list[Any]:
+    """What is seen of each turn. Calls that run side by side may come in another order."""
+    found: list[Any] = []
+    for prompt in prompts:
+        run = session.start(prompt, attended=answer is not None)
+        if answer is not None:
+            run.listen(lambda event, run=run: event.type.endswith("_asked") and run.send(answer(event)))
+        with suppress(BadRequest):  # of a script that is over
+            run.wait()
+        events: list[Any] = [event for event in run.events if not is_delta(event)]
+        found.append((events[-1].result.history_delta, events[-1].result.error, sorted(event.type for event in events)))
+    session.close()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_conversation_is_replayed_from_its_file(seed, tmp_path):
+    random = Random(seed)  # noqa: S311  (a seed is the point)
+    prompts, steps = conversation(random)
+    recipe = Agent(ScriptedModel(steps), tools=TOOLS, retry=RetrySettings(first_wait=0, longest_wait=0))
+    begin_run()
+    before = played(Session(recipe, cassette=tmp_path / "a.cassette.yaml", replay="record"), prompts, person(random))
+    path = (tmp_path / "a.cassette.yaml").rename(tmp_path / "read anew.cassette.yaml")
+    begin_run()
+    assert played(Session(recipe, cassette=path, replay="replay"), prompts, None) == before
+    assert list(problems(Cassette.at(path))) == []
