@@ -93,7 +93,7 @@ class Take:
         left_out = facts if len(facts) == len(FACTS) else ()
         yield documents.write({name: value for name, value in self.head.items() if name not in left_out})
         if self._written:
-            yield from self._written
+            yield from (f"{documents.SEPARATOR}{one}" for one in self._written)
             return
         shorthand = Shorthand()
         yield from (documents.write(short) for short in map(shorthand.written, self.documents) if short)

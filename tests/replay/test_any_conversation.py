@@ -1,4 +1,4 @@
-"""Random conversations with all that a turn can do, recorded, read from the file again, and replayed."""
+"""Random conversations with all that a turn can do, recorded, replayed, and gone on with."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,8 +15,8 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.deck import begin_run
 from agentmagic.replay.report import problems
+from agentmagic.settings import Replay
 from tests.turns import calls
-
 
 TEXTS = [
     "a",
@@ -121,13 +121,18 @@ def played(session: Session, prompts: list[str], answer: Callable[[Event], Inten
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_conversation_is_replayed_from_its_file(seed, tmp_path):
-    random = Random(seed)  # noqa: S311  (a seed is the point)
+def test_a_conversation_is_replayed_and_gone_on_with(seed, tmp_path):
+    random, path = Random(seed), tmp_path / "a.cassette.yaml"  # noqa: S311  (a seed is the point)
     prompts, steps = conversation(random)
-    recipe = Agent(ScriptedModel(steps), tools=TOOLS, retry=RetrySettings(first_wait=0, longest_wait=0))
-    begin_run()
-    before = played(Session(recipe, cassette=tmp_path / "a.cassette.yaml", replay="record"), prompts, person(random))
-    path = (tmp_path / "a.cassette.yaml").rename(tmp_path / "read anew.cassette.yaml")
-    begin_run()
-    assert played(Session(recipe, cassette=path, replay="replay"), prompts, None) == before
+
+    def session(mode: Replay, *said: Any) -> Session:
+        begin_run()
+        retry = RetrySettings(first_wait=0, longest_wait=0)
+        return Session(Agent(ScriptedModel(said), tools=TOOLS, retry=retry), cassette=path, replay=mode)
+
+    before = played(session("record", *steps), prompts, person(random))
+    assert played(session("replay"), prompts, None) == before
+    longer = played(session("auto", "Yes."), [*prompts, "One more."], person(random))
+    assert longer[:-1] == before
+    assert played(session("replay"), [*prompts, "One more."], None) == longer
     assert list(problems(Cassette.at(path))) == []
