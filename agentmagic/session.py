@@ -513,7 +513,14 @@ class Session:
             for join in owners:
                 join(self)
             tape = self.deck.turn(
-                message, recipe, real, mode=chosen.replay, values=tuple(chosen.values), notices=self._notices
+                message,
+                recipe,
+                real,
+                turns=len(self.turns[:keep]),
+                cleared=self.cleared > 0,
+                mode=chosen.replay,
+                values=tuple(chosen.values),
+                notices=self._notices,
             )
             if tape is not None:
                 message, sources = tape.told(message), tape.toolsets(sources)

@@ -62,6 +62,9 @@ class Deck:
         self._claimed = False
         self._next = 0
         self._started = False
+        self._used = list[int]()
+        """The places of the takes of this run's turns, without those that were taken back."""
+        self._turns = 0
         self._place: tuple[Take, Take | None, list[Take]] | None = None
         if path is not None:
             self.insert(path)
@@ -111,6 +114,7 @@ class Deck:
     def rewind(self) -> None:
         """Begin with the first take again."""
         self._next, self._started, self.forked = 0, False, False
+        self._used.clear()
 
     def turn(  # noqa: PLR0913  (what a turn is made of)
         self,
@@ -118,11 +122,16 @@ class Deck:
         recipe: Agent,
         real: Callable[[], Model],
         *,
+        turns: int,
+        cleared: bool,
         mode: Replay | None = None,
         values: Sequence[PromptValue] = (),
         notices: deque[Notice] | None = None,
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
+
+        `turns` is how many come before it. If they are fewer than they were, some were taken back, and their takes
+        can be recorded again, unless the session was `cleared`.
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
@@ -137,6 +146,9 @@ class Deck:
         cassette = self._cassette = Cassette.at(path)
         head = self._head(prompt, values)
         self._claim(cassette, head)
+        if not cleared:
+            del self._used[len(self._used) - max(self._turns - turns, 0) :]
+        self._turns = turns + 1
         index, exact = self._find(cassette, head)
         if playing not in RECORDS and index is None:
             what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
@@ -146,6 +158,8 @@ class Deck:
         player = Player(cassette, own[index], timed=self.timed) if plays and index is not None else None
 
         def recorder() -> TurnRecorder:
+            if player is not None:  # the turn was played up to a change
+                self._used.pop()
             return self._record(cassette, head, recipe, real())
 
         name = self._model_name(recipe, player, real)
@@ -153,8 +167,12 @@ class Deck:
             self, player, recorder if playing in RECORDS else None, real, name, str(head["turn"]), values, notices
         )
         if player is not None and index is not None:
-            self._next, self._started = index + 1, True
+            self._use(index)
         return tape
+
+    def _use(self, index: int) -> None:
+        self._next, self._started = index + 1, True
+        self._used.append(index)
 
     def finish(self, tape: TurnTape) -> None:
         """Put what was recorded of a turn into its place on the cassette."""
@@ -163,7 +181,7 @@ class Deck:
         take, after, instead = self._place
         self._place = None
         self._cassette.settle(take, after, instead)
-        self._next, self._started = self._cassette.of_session(self.name).index(take) + 1, True
+        self._use(self._cassette.of_session(self.name).index(take))
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
         """Choose a recording of the session's name that no other session of this run has, best one with this prompt."""
@@ -186,6 +204,8 @@ class Deck:
         """Return the place of the take to play, and whether it has this prompt; the nearest one if none has."""
         own, asked = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
+        if self.playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
+            same = [index for index in same if index not in self._used]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
         if whole:

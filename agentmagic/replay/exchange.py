@@ -46,6 +46,20 @@ def tool_def(data: Mapping[str, Any]) -> ToolDef:
     return ToolDef(**fields)
 
 
+def calls_of(answer: Mapping[str, Any]) -> list[Json]:
+    """Return the calls in an answer."""
+    return [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
+
+
+def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
+    """Return id and arguments of the call of a result, as the answer has it that made these calls, or as it says."""
+    index: int = result.get("call", -1)
+    call: Json = {"id": "", "arguments": {}}
+    if 0 <= index < len(calls) and calls[index].get("name") == result["result"]:
+        call = calls[index]
+    return {name: result.get(name, call[name]) for name in ("id", "arguments")}
+
+
 class Encoder:
     """Turns requests into JSON; each message, which many requests repeat, is turned once."""
 
@@ -108,7 +122,7 @@ class Chain:
         self._tools: dict[str, Json] = {}
         self._names: dict[str, str] = {}
         self._parts: dict[str, Json] = {}
-        self._calls: list[Json] = []
+        self.calls: list[Json] = []
         self._aside = False
         self._tail: list[Json] = []
         self._answers: dict[int, Json] = {}
@@ -142,24 +156,16 @@ class Chain:
     def answered(self, answer: Json) -> None:
         """Take in the answer to a request."""
         parts = cast("list[Json]", answer.get("parts", []))
-        self._calls = [part for part in parts if part["type"] == "tool_call"]
+        self.calls = calls_of(answer)
         if not self._aside and not (answer.keys() & {"error", "stopped"}):
             self._settle()
             self._tail.append({"role": "assistant", "parts": parts})
         for index, part in enumerate(parts):
             self._add(f"=answer {answer['answer']}.{index}", part)
 
-    def call_of(self, result: Json) -> Json:
-        """Return the call of a result, as the last answer has it, or as it stands in the result itself."""
-        index: int = result.get("call", -1)
-        call: Json = {"id": "", "arguments": {}}
-        if 0 <= index < len(self._calls) and self._calls[index].get("name") == result["result"]:
-            call = self._calls[index]
-        return {name: result.get(name, call[name]) for name in ("id", "arguments")}
-
     def result(self, result: Json) -> None:
         """Take in the result of a call."""
-        part: Json = {"type": "tool_result", "call_id": self.call_of(result)["id"], "name": result["result"]}
+        part: Json = {"type": "tool_result", "call_id": call_of(result, self.calls)["id"], "name": result["result"]}
         part["content"] = [{"type": "text", "text": result["text"]}] if "text" in result else result.get("content", [])
         part |= {name: result[name] for name in ("status", "structured", "done", "server") if name in result}
         self._add(f"=result {self._results}", part)

@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from typing import Any, cast
 
 from agentmagic import errors
@@ -29,7 +29,7 @@ from agentmagic.replay.bound_values import put_back
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.chunks import played, unrolled, usage_of
 from agentmagic.replay.comparison import Difference, RequestRecord, RequestRecords, compare, record_line
-from agentmagic.replay.exchange import Json, blanked, kind_of, message_of, request_of
+from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, kind_of, message_of, request_of
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
@@ -235,12 +235,9 @@ class Player:
 
     def arguments(self, result: Json) -> Any:
         """Return the arguments of a recorded call."""
-        if "arguments" in result:
-            return result["arguments"]
-        step = [one for one in self.take.documents if kind_of(one) == "answer" or one is result]
-        answer = step[step.index(result) - 1]
-        calls = [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
-        return calls[result["call"]]["arguments"]
+        before = takewhile(lambda one: one is not result, self.take.documents)
+        answers = [one for one in before if kind_of(one) == "answer"]
+        return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Do what a recorded call did with the turn, and return its result."""

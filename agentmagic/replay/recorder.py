@@ -28,8 +28,9 @@ from agentmagic.events import (
 from agentmagic.messages import ToolCall
 from agentmagic.providers.base import Request
 from agentmagic.replay.cassette import Cassette, Take
-from agentmagic.replay.exchange import Chain, Encoder, Json, blanked, definition
+from agentmagic.replay.exchange import Chain, Encoder, Json, blanked, call_of, definition
 from agentmagic.secrets import redact
+from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
 
 DIGITS = 3
@@ -178,8 +179,8 @@ class TurnRecorder:
                     self._unfinished(call_id, result.call_id, calls)
             own: Json = {"id": result.call_id}
             own |= {} if started is None else {"arguments": blanked(started.arguments)}
-            call = self._chain.call_of(document)
-            document |= {name: value for name, value in own.items() if call[name] != value}
+            call = call_of(document, self._chain.calls)
+            document |= {name: value for name, value in own.items() if not same_json(call[name], value)}
         document |= {"ran": False} if started is None else {}
         del data["type"], data["call_id"]
         match data["content"]:

@@ -198,6 +198,39 @@ def test_recording_a_cell_again_replaces_its_take_and_keeps_the_others(path):
     assert replayed(path, PROMPT)[0].final_text == "No idea."
 
 
+def test_a_prompt_that_comes_twice_is_recorded_twice(path):
+    recorded = record(path, "Count.", "Go on.", "Go on.", model=ScriptedModel(["One.", "Two.", "Three."]))
+    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on.", "Go on."]
+    again = replayed(path, "Count.", "Go on.", "Go on.")
+    assert [one.final_text for one in again] == [one.final_text for one in recorded]
+
+
+def test_a_prompt_that_comes_again_after_a_reset_is_recorded_twice(path):
+    def asked(mode, *answers):
+        begin_run()
+        session = Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
+        first = session.ask("Name a colour.").final_text
+        session.clear()
+        return first, session.ask("Name a colour.").final_text
+
+    assert asked("record", "Red.", "Blue.") == asked("replay")
+
+
+def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
+    session = Session(
+        Agent(ScriptedModel(["One.", "Two.", "Deux.", "Zwei.", "Three."])), cassette=path, replay="record"
+    )
+    session.ask("Count.")
+    session.ask("Go on.")
+    session.undo()
+    session.ask("Go on.")
+    session.edit(1).wait()
+    session.ask("Go on.")
+    again = replayed(path, "Count.", "Go on.", "Go on.", tools=[])
+    assert [one.final_text for one in again] == ["One.", "Zwei.", "Three."]
+    assert len(Cassette.at(path).takes) == 3
+
+
 def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
     script = ["One.", "Two.", "Three."]
     record(path, "a", "b", "c", model=ScriptedModel(script))
@@ -467,20 +500,39 @@ def test_the_users_answers_are_replayed(path):
 
 
 def test_a_planned_turn_is_replayed(path):
-    def model():
-        return script(
-            {"route": "tools"},
-            {"tasks": [{"id": "t1", "tool": "get_weather", "parameters": {"city": "Oslo"}, "description": "look"}]},
-            "It is sunny.",
-        )
-
-    session = Session(Agent(model(), tools=[Counting().tool]), cassette=path, replay="record")
-    before = session.ask(PROMPT, plan=True)
+    weather = {"id": "t1", "tool": "get_weather", "parameters": {"city": "Oslo"}, "description": "look"}
+    day = {"id": "t2", "tool": "today", "parameters": {}, "description": "see"}
     counting = Counting()
-    session = Session(Agent(NoModel(), tools=[counting.tool]), cassette=path, replay="replay")
-    after = session.ask(PROMPT, plan=True)
-    assert (after.final_text, counting.calls) == ("It is sunny.", 0)
+
+    def today() -> str:
+        """Return the day."""
+        counting.calls += 1
+        return "Monday"
+
+    def asked(mode, model):
+        session = Session(Agent(model, tools=[counting.tool, today]), cassette=path, replay=mode)
+        return session.ask(PROMPT, plan=True)
+
+    before = asked("record", script({"route": "tools"}, {"tasks": [weather, day]}, "It is sunny."))
+    after = asked("replay", NoModel())
+    assert (after.final_text, counting.calls) == ("It is sunny.", 2)
     assert [event.type for event in after.events] == [event.type for event in before.events]
+    assert texts(after) == texts(before)
+
+
+def test_an_edit_that_only_json_tells_apart_is_replayed(path):
+    def read(lines: int | bool) -> str:
+        """Read."""
+        return repr(lines)
+
+    permission = Policy([Rule("ask", "read")])
+    model = ScriptedModel([calls(("read", {"lines": 1})), "Done."])
+    session = Session(Agent(model, tools=[read], permission=permission), cassette=path, replay="record")
+    started = session.start(PROMPT, attended=True)
+    edit = {"lines": True}
+    started.listen(lambda event: event.type == "approval_asked" and started.send(Approve(event.id, arguments=edit)))
+    assert "True" in texts(started.wait())[0]
+    assert "True" in texts(replayed(path, PROMPT, tools=[read], permission=permission)[0])[0]
 
 
 @pytest.mark.parametrize(
