@@ -159,7 +159,7 @@ class Deck:
 
         def recorder() -> TurnRecorder:
             if player is not None:  # the turn was played up to a change
-                self._used.pop()
+                del self._used[-1:]
             return self._record(cassette, head, recipe, real())
 
         name = self._model_name(recipe, player, real)
