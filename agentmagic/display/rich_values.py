@@ -97,8 +97,8 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
                 yield RichHtml(*cut_apart(shown(part.text), most), cleaned)
             case Text():
                 yield from _text(part.text, most)
-            case Media() if part.media_type in IMAGES and len(part.data) <= LARGEST_IMAGE:
-                yield Image(part.media_type, part.data, shown(part.name))
+            case Media():
+                yield value_form(part)
             case _:
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
 
@@ -124,12 +124,12 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
 
 
 def value_form(value: str | Media) -> PlainText | Image:
-    """Return the form of what a model gets of a value in a prompt."""
+    """Return the form of what a model gets of a value: an image that is not shown is named in words."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
         return Image(value.media_type, value.data, shown(value.name))
-    return PlainText(as_text(value))
+    return PlainText(*cut_apart(shown(as_text(value)), LONGEST_RESULT))
 
 
 def _text(text: str, most: int) -> Iterator[Form]:

@@ -49,34 +49,7 @@ LONGEST_LINE = 400
 """Characters that are shown of a prompt that is sent back to the model."""
 
 _Part = TextBlock | ReasoningBlock | ToolCard
-_TurnEvent = (
-    events.TurnStarted
-    | events.Working
-    | events.PartStarted
-    | events.PartFinished
-    | events.StepStarted
-    | events.StepRetried
-    | events.StepFinished
-    | events.TurnFinished
-)
-_CallEvent = (
-    events.InnerCall
-    | events.ToolStarted
-    | events.ToolProgress
-    | events.ToolFinished
-    | events.ApprovalAsked
-    | events.ApprovalGiven
-)
 _TaskEvent = events.Planned | events.TaskStarted | events.TaskJudged | events.TaskFinished
-_PlanEvent = events.Routed | events.Clarified | events.PlanRejected | _TaskEvent
-_UserEvent = (
-    events.PromptAdded
-    | events.PromptEdited
-    | events.QuestionAsked
-    | events.QuestionAnswered
-    | events.CellProposed
-    | events.ProposalSettled
-)
 _AnyBlock = TypeVar("_AnyBlock", bound=Block)
 
 
@@ -139,34 +112,10 @@ class Transcript:
         with self.lock:
             if isinstance(event, events.PartDelta):  # by far the most
                 self._extend_part(event)
-            elif isinstance(event, _TurnEvent):
-                self._feed_turn(event)
-            elif isinstance(event, _CallEvent):
-                self._feed_call(event)
-            elif isinstance(event, _PlanEvent):
-                self._feed_plan(event)
-            elif isinstance(event, _UserEvent):
-                self._feed_user(event)
             else:
-                match event:
-                    case events.Notice():
-                        self._add(NoticeBlock(event.level, event.text))
-                    case events.VariablesChanged():
-                        self._add(NoticeBlock("info", words.receipt(event)))
-                    case events.Compacted():
-                        self._compact(event)
-                    case events.Sampled():
-                        self._sample(event)
+                self._take(event)
 
-    def _add(self, block: _AnyBlock) -> _AnyBlock:
-        self._keys += 1
-        block.key = self._keys
-        self.blocks.append(block)
-        return block
-
-    # -- turns and steps -----------------------------------------------------------------------
-
-    def _feed_turn(self, event: _TurnEvent) -> None:
+    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
         match event:
             case events.TurnStarted():
                 self._start_turn(event)
@@ -187,6 +136,62 @@ class Transcript:
                 self._finish_step(event)
             case events.TurnFinished():
                 self._finish_turn(event)
+            case events.InnerCall():
+                self._card(event.call).inner = True
+            case events.ToolStarted():
+                self._change(self._card(event.call, event.server), "running")
+            case events.ToolProgress():
+                self._tell_progress(event)
+            case events.ToolFinished():
+                self._finish_call(event)
+            case events.ApprovalAsked():
+                self.asked[event.id] = event
+                card = self._card(event.call, event.server)
+                card.step, card.effects = event.step, event.effects
+                self._change(card, "waiting", ask=event.id)
+            case events.ApprovalGiven():
+                self._settle_approval(event)
+            case events.Routed() | events.PlanRejected():
+                self._spend(event.usage)
+            case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():
+                self._change_plan(event)
+            case events.PromptAdded():
+                self._sent_back = True
+                sent = one_line(shown(event.prompt.text), LONGEST_LINE)
+                self._add(NoticeBlock("info", f"Sent back to the model: {sent}"))
+            case events.PromptEdited():
+                self._edit_prompt(event)
+            case events.QuestionAsked():
+                question = QuestionBlock(
+                    event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
+                )
+                self._questions[event.id] = self._add(question)
+            case events.QuestionAnswered():
+                self._answer(event)
+            case events.CellProposed():
+                self._proposals[event.id] = self._add(ProposalBlock(event))
+            case events.ProposalSettled():
+                if block := self._proposals.get(event.id):
+                    block.settled = event
+                    block.version += 1
+            case events.Notice():
+                self._add(NoticeBlock(event.level, event.text))
+            case events.VariablesChanged():
+                self._add(NoticeBlock("info", words.receipt(event)))
+            case events.Compacted():
+                self._compact(event)
+            case events.Sampled():
+                self._sample(event)
+            case _:
+                pass  # not shown; a clarification stands in the block of its question
+
+    def _add(self, block: _AnyBlock) -> _AnyBlock:
+        self._keys += 1
+        block.key = self._keys
+        self.blocks.append(block)
+        return block
+
+    # -- turns and steps -----------------------------------------------------------------------
 
     def _start_turn(self, event: events.TurnStarted) -> None:
         self._turn = len(self.blocks)
@@ -309,24 +314,6 @@ class Transcript:
 
     # -- calls ---------------------------------------------------------------------------------
 
-    def _feed_call(self, event: _CallEvent) -> None:
-        match event:
-            case events.InnerCall():
-                self._card(event.call).inner = True
-            case events.ToolStarted():
-                self._change(self._card(event.call, event.server), "running")
-            case events.ToolProgress():
-                self._tell_progress(event)
-            case events.ToolFinished():
-                self._finish_call(event)
-            case events.ApprovalAsked():
-                self.asked[event.id] = event
-                card = self._card(event.call, event.server)
-                card.step, card.effects = event.step, event.effects
-                self._change(card, "waiting", ask=event.id)
-            case events.ApprovalGiven():
-                self._settle_approval(event)
-
     def _card(self, call: ToolCall, server: str = "") -> ToolCard:
         """Return the card of a call, made now if the call was not seen before; a call may have been edited."""
         card = self._cards.get(call.id)
@@ -367,26 +354,6 @@ class Transcript:
 
     # -- what the user is asked ----------------------------------------------------------------
 
-    def _feed_user(self, event: _UserEvent) -> None:
-        match event:
-            case events.PromptAdded():
-                self._sent_back = True
-                sent = one_line(shown(event.prompt.text), LONGEST_LINE)
-                self._add(NoticeBlock("info", f"Sent back to the model: {sent}"))
-            case events.PromptEdited():
-                self._edit_prompt(event)
-            case events.QuestionAsked():
-                self._questions[event.id] = QuestionBlock(
-                    event.text, ask=event.id, suggested=event.suggested, step=event.step, open=True
-                )
-                self._add(self._questions[event.id])
-            case events.QuestionAnswered():
-                self._answer(event)
-            case events.CellProposed():
-                self._proposals[event.id] = self._add(ProposalBlock(event))
-            case events.ProposalSettled():
-                self._settle_proposal(event)
-
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
         if block and not self._sent_back:  # else it is the prompt that was sent back
@@ -403,21 +370,7 @@ class Transcript:
             question.open = False
             question.version += 1
 
-    def _settle_proposal(self, event: events.ProposalSettled) -> None:
-        if block := self._proposals.get(event.id):
-            block.settled = event
-            block.version += 1
-
     # -- plans, and what was spent -------------------------------------------------------------
-
-    def _feed_plan(self, event: _PlanEvent) -> None:
-        match event:
-            case events.Routed() | events.PlanRejected():
-                self._spend(event.usage)
-            case events.Clarified():
-                pass  # the question's block shows both
-            case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():
-                self._change_plan(event)
 
     def _change_plan(self, event: _TaskEvent) -> None:
         self._spend(event.usage)

@@ -123,10 +123,8 @@ def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
     own = card.server in ("", NOTEBOOK) and is_name(name)
     plain = own and (function is None or function.takes(call.arguments))
     try:
-        if plain:
-            source = function_call(name, call.arguments)
-        else:
-            source = _written("session.call", [_literal(call.name)], call.arguments)
+        callee, first = (name, []) if plain else ("session.call", [_literal(call.name)])
+        source = _written(callee, first, call.arguments)
     except ValueError as error:
         return _Cell("code", comment(f"{call.name} is not called here: {error}."))
     if card.state != "done":
@@ -171,11 +169,6 @@ def _numbered(cell: _Cell, number: int) -> Json:
 # -- calls as source -------------------------------------------------------------------------------------
 
 
-def function_call(function: str, arguments: Mapping[str, Any]) -> str:
-    """Write the call of a function, secrets blanked; raises ValueError if an argument has no literal in Python."""
-    return _written(function, [], arguments)
-
-
 def comment(text: str) -> str:
     """Write a text as a comment of one line."""
     return f"# {one_line(shown(text), LONGEST_COMMENT)}"
@@ -192,6 +185,7 @@ def is_name(text: str) -> bool:
 
 
 def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
+    """Write a call, secrets blanked; raises ValueError if an argument has no literal in Python."""
     named = [f"{key}={_literal(value)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}
     items = [*first, *named, *([f"**{_literal(others)}"] if others else [])]

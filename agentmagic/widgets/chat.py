@@ -257,8 +257,18 @@ class Chat:
                 return self._enqueue(partial(self._run_again, action.turn), prompt)
             case page.RewriteTurn():
                 return self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
-            case page.ForkSession() | page.RunCommand() | page.NewChat() | page.ListChats() | page.OpenChat():
-                return await self._do_with_notebook(action)
+            case page.ForkSession():
+                return await self._fork(action.turn + 1)
+            case page.RunCommand():
+                return await self._run_line(action.magic, action.line)
+            case page.NewChat():
+                return await self._turn_to(partial(self._notebook.new, self.session))
+            case page.OpenChat():
+                return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
+            case page.ListChats():
+                chats = await self._aside(self._notebook.conversations)
+                self._around["chats"] = [{**asdict(one), "name": shown(one.name)} for one in chats]
+                return None
             case page.ClearSession():
                 return self.session.clear()
             case page.InspectTurn():
@@ -273,21 +283,6 @@ class Chat:
                 return self._choose(action.name)
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
-
-    async def _do_with_notebook(self, action: NamespaceAction) -> str | None:
-        match action:
-            case page.ForkSession():
-                return await self._fork(action.turn + 1)
-            case page.RunCommand():
-                return await self._run_line(action.magic, action.line)
-            case page.NewChat():
-                return await self._turn_to(partial(self._notebook.new, self.session))
-            case page.OpenChat():
-                return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
-            case page.ListChats():
-                chats = await self._aside(self._notebook.conversations)
-                self._around["chats"] = [{**asdict(one), "name": shown(one.name)} for one in chats]
-                return None
 
     async def _aside(self, function: Callable[[], T]) -> T:
         """Call a function in a pool thread, where it may wait for the engine."""

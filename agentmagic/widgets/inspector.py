@@ -84,7 +84,7 @@ class InspectedRequest:
     @property
     def sent_text(self) -> str:
         """The request as indented JSON, or the lines of it that were found."""
-        return self.sent if isinstance(self.sent, str) else json.dumps(self.sent, indent=2, ensure_ascii=False)
+        return self.sent if isinstance(self.sent, str) else words.indented(self.sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,10 @@ def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
     whole = sum(one.tokens.values()) or 1
     shares = [(number / whole, _COLOURS[part], f"{part}: {number:,}") for part, number in one.tokens.items() if number]
     summary = element("b", one.title, style=html.NAME) + " " + _tokens(one)
-    sent = html.tree(JsonTree(one.sent_text, value=one.sent))
-    if isinstance(one.sent, str):
+    if isinstance(one.sent, str):  # the lines that were found
         sent = element("pre", one.sent, style=html.PRE)
+    else:
+        sent = html.tree(JsonTree(one.sent_text, value=one.sent))
     received = element("pre", "\n".join(one.received), style=html.PRE)
     inside = [
         _track(shares),

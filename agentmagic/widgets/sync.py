@@ -118,7 +118,7 @@ class Feed:
 
     def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.transcript = Transcript()
+        self.transcript = Transcript(events)
         self._lock = self.transcript.lock  # one lock, so that a frame and the blocks that it was made of agree
         self._number = 0
         self._followed = False
@@ -128,9 +128,8 @@ class Feed:
         self._told: dict[str, Any] = {}
         self._settled = 0
         """Blocks that change no more: those of the turns that are over and were sent."""
-        self._since = 0.0
+        self._since = clock()
         self._doing = ("", 0.0)
-        self.replace(events)
 
     def feed(self, event: Event) -> None:
         """Take the next event of the session."""

@@ -1,7 +1,6 @@
 """The widget that shows a session in a page, as a turn in a cell or as the chat panel."""
 
 import asyncio
-import logging
 import threading
 import time
 import uuid
@@ -24,8 +23,6 @@ from agentmagic.widgets.sync import Feed, Message, State, pieces
 
 if TYPE_CHECKING:
     from agentmagic.widgets.page_messages import Action
-
-logger = logging.getLogger("agentmagic")
 
 STATIC = Path(__file__).parent / "static"
 
