@@ -17,7 +17,7 @@ from agentmagic.agent import Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.class_settings import class_settings
 from agentmagic.context.request_view import RequestView
-from agentmagic.errors import SessionBusy, UsageError
+from agentmagic.errors import ReplayMismatch, SessionBusy, UsageError
 from agentmagic.events import (
     CellProposed,
     Event,
@@ -110,6 +110,8 @@ class Session:
         self._extra: list[Toolset] = []
         self._listed: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
+        self._strayed: Turn | None = None
+        """The turn that a replay broke off before its answer; the next turn takes its place."""
         self._listeners = Listeners[Event | HistoryCut]()
         self._starting = threading.RLock()
         self._changing = False
@@ -508,6 +510,8 @@ class Session:
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
+            if keep is None and self.turns and self.turns[-1] is self._strayed:
+                keep = len(self.turns) - 1
             message = self._told(message, keep)
             plan = chosen.planning([turn.events for turn in self.turns[:keep]])
             for join in owners:
@@ -574,6 +578,8 @@ class Session:
             self._tell_cut()
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
+        strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
+        self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
         if self.keeper is not None:
             self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))

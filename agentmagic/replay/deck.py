@@ -130,8 +130,8 @@ class Deck:
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
 
-        `turns` is how many come before it. If they are fewer than they were, some were taken back, and their takes
-        can be recorded again, unless the session was `cleared`.
+        `turns` is how many come before it. If they are fewer than they were, some were taken back, and the tape goes
+        back with them, unless the session was `cleared`.
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
@@ -146,8 +146,10 @@ class Deck:
         cassette = self._cassette = Cassette.at(path)
         head = self._head(prompt, values)
         self._claim(cassette, head)
-        if not cleared:
-            del self._used[len(self._used) - max(self._turns - turns, 0) :]
+        back = 0 if cleared else max(self._turns - turns, 0)
+        if back and self._used:
+            self._next = self._used[-back:][0]
+            del self._used[-back:]
         self._turns = turns + 1
         index, exact = self._find(cassette, head)
         if playing not in RECORDS and index is None:

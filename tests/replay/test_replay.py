@@ -6,6 +6,7 @@ import re
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -229,6 +230,34 @@ def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
     again = replayed(path, "Count.", "Go on.", "Go on.", tools=[])
     assert [one.final_text for one in again] == ["One.", "Zwei.", "Three."]
     assert len(Cassette.at(path).takes) == 3
+
+
+@pytest.mark.parametrize("mended", [True, False], ids=["undone", "recorded anew"])
+def test_a_cell_that_was_not_as_recorded_runs_again_in_the_same_kernel(path, mended):
+    def session(mode, *answers):
+        begin_run()
+        return Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
+
+    prompts = ("Count.", "Go on.", "Go on.")
+    recorded = session("record", "One.", "Two.", "Three.")
+    answers = [recorded.ask(prompt).final_text for prompt in prompts]
+    again = session("replay", "Deux.", "Trois.")
+    before = again.agent
+    assert again.ask("Count.").final_text == "One."
+    again.agent = replace(before, instructions="In French.")
+    with pytest.raises(ReplayMismatch, match="instructions"):
+        again.ask("Go on.")
+    if mended:
+        again.agent = before
+    else:
+        again.deck.choose("record")
+        answers = ["One.", "Deux.", "Trois."]
+    assert [again.ask(prompt).final_text for prompt in prompts[1:]] == answers[1:]
+    assert [turn.prompt.text for turn in again.turns] == list(prompts)
+    later = session("replay")
+    assert later.ask("Count.").final_text == "One."
+    later.agent = again.agent
+    assert [later.ask(prompt).final_text for prompt in prompts[1:]] == answers[1:]
 
 
 def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
