@@ -38,10 +38,9 @@ from agentmagic.tools.base import ToolContext
 from agentmagic.tools.notebook.base import attached
 
 COSMETIC = "cosmetic"
-WAYS_OUT = (
-    "Undo the change to keep the recording. To record the cell anew, run it with %agent record "
-    "(AGENTMAGIC_REPLAY=record); to go on live from here, %agent auto."
-)
+UNDO = "Undo the change to keep the recording."
+BEGIN_AGAIN = "To keep the recording, run %agent reset and then the cells from the top, each once."
+OTHERWISE = "To record the cell anew, run it with %agent record (AGENTMAGIC_REPLAY=record); to go on live, %agent auto."
 MEND = "Undo the edit, or record it again."
 PASSES = 20
 """Passes of the loop that a call without an answer of the user waits for an "always" that covers it."""
@@ -403,7 +402,8 @@ def mismatch(
         f"Recorded: {first.before!r}; now: {first.after!r}."
     )
     more = f" {len(differences) - 1} more differ." if len(differences) > 1 else ""
-    return ReplayMismatch(f"{words}{more} {WAYS_OUT}", differences)
+    keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
+    return ReplayMismatch(f"{words}{more} {keep} {OTHERWISE}", differences)
 
 
 def _brief(error: Exception) -> str:

@@ -232,6 +232,18 @@ def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
     assert len(Cassette.at(path).takes) == 3
 
 
+def test_cells_that_run_twice_are_told_how_to_begin_again(path):
+    record(path, "Count.", "Go on.", model=ScriptedModel(["One.", "Two."]), tools=[])
+    begin_run()
+    session = Session(Agent(NoModel()), cassette=path, replay="replay")
+    for prompt in ("Count.", "Go on."):
+        session.ask(prompt)
+    with pytest.raises(ReplayMismatch, match=r"cause: order.*run %agent reset and then the cells from the top"):
+        session.ask("Count.")
+    session.clear()
+    assert [session.ask(prompt).final_text for prompt in ("Count.", "Go on.")] == ["One.", "Two."]
+
+
 @pytest.mark.parametrize("mended", [True, False], ids=["undone", "recorded anew"])
 def test_a_cell_that_was_not_as_recorded_runs_again_in_the_same_kernel(path, mended):
     def session(mode, *answers):
