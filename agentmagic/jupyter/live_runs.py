@@ -12,7 +12,7 @@ from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, RunResult, TurnFinished
 from agentmagic.history.history import Turn
-from agentmagic.jupyter.frontend import front_end
+from agentmagic.jupyter.frontend import front_end, running_cell
 from agentmagic.jupyter.runner import CellView
 from agentmagic.replay.deck import begin_run
 from agentmagic.run import Run, viewers
@@ -72,7 +72,7 @@ class LiveRuns:
     def _enter(self, _info: object) -> None:
         self._in_cell = True
         self._views, self._told = [], []
-        begin_run()
+        begin_run(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
         """Leave the output of runs that are over before the cell is: a program that runs notebooks takes no more."""

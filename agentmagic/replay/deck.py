@@ -33,11 +33,17 @@ _claims: dict[tuple[Path, str, str], set[str]] = {}
 """The recordings that sessions of this run have, by cassette, mode and name of the session."""
 
 
-def begin_run() -> None:
+_run = ("", 0)
+"""The id of the cell that runs, "" in a script, and the number of its run."""
+
+
+def begin_run(cell: str = "") -> None:
     """Begin a run, such as that of a cell: sessions take the recordings that those of the run before had.
 
     A script is one run. Within a run, the second session of a name has a recording of its own.
     """
+    global _run  # noqa: PLW0603  (what runs in this process)
+    _run = (cell, _run[1] + 1)
     _claims.clear()
 
 
@@ -62,8 +68,9 @@ class Deck:
         self._claimed = False
         self._next = 0
         self._started = False
-        self._used = list[int]()
-        """The places of the takes of this run's turns, without those that were taken back."""
+        self._used: dict[int, tuple[str, int]] = {}
+        self._past: dict[int, tuple[str, int]] = {}
+        """The takes of turns in the history, and of turns that were cleared: by their places, the runs of both."""
         self._turns = 0
         self._place: tuple[Take, Take | None, list[Take]] | None = None
         if path is not None:
@@ -114,7 +121,7 @@ class Deck:
     def rewind(self) -> None:
         """Begin with the first take again."""
         self._next, self._started, self.forked = 0, False, False
-        self._used.clear()
+        self._used, self._past = {}, {}
 
     def turn(  # noqa: PLR0913  (what a turn is made of)
         self,
@@ -146,11 +153,7 @@ class Deck:
         cassette = self._cassette = Cassette.at(path)
         head = self._head(prompt, values)
         self._claim(cassette, head)
-        back = 0 if cleared else max(self._turns - turns, 0)
-        if back and self._used:
-            self._next = self._used[-back:][0]
-            del self._used[-back:]
-        self._turns = turns + 1
+        self._follow(turns, cleared=cleared)
         index, exact = self._find(cassette, head)
         if playing not in RECORDS and index is None:
             what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
@@ -160,8 +163,8 @@ class Deck:
         player = Player(cassette, own[index], timed=self.timed) if plays and index is not None else None
 
         def recorder() -> TurnRecorder:
-            if player is not None:  # the turn was played up to a change
-                del self._used[-1:]
+            if player is not None and index is not None:  # the turn was played up to a change
+                self._used.pop(index, None)
             return self._record(cassette, head, recipe, real())
 
         name = self._model_name(recipe, player, real)
@@ -172,9 +175,27 @@ class Deck:
             self._use(index)
         return tape
 
+    def _follow(self, turns: int, *, cleared: bool) -> None:
+        """Go back on the tape with turns that were taken back."""
+        if cleared:
+            self._past |= self._used
+            self._used = {}
+        elif back := list(self._used)[max(len(self._used) - max(self._turns - turns, 0), 0) :]:
+            self._next = back[0]
+            self._used = {index: run for index, run in self._used.items() if index not in back}
+        self._turns = turns + 1
+
     def _use(self, index: int) -> None:
         self._next, self._started = index + 1, True
-        self._used.append(index)
+        for places in (self._used, self._past):
+            places.pop(index, None)
+        self._used[index] = _run
+
+    def _is_free(self, index: int) -> bool:
+        """Return whether a take can be recorded anew: no turn has it, or its cell runs again after a reset."""
+        cell, number = self._past.get(index, _run)
+        runs_again = cell == _run[0] != "" and number != _run[1]
+        return index not in self._used and (index not in self._past or runs_again)
 
     def finish(self, tape: TurnTape) -> None:
         """Put what was recorded of a turn into its place on the cassette."""
@@ -207,7 +228,7 @@ class Deck:
         own, asked = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
         if self.playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
-            same = [index for index in same if index not in self._used]
+            same = [index for index in same if self._is_free(index)]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
         if whole:

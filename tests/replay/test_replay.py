@@ -217,6 +217,18 @@ def test_a_prompt_that_comes_again_after_a_reset_is_recorded_twice(path):
     assert asked("record", "Red.", "Blue.") == asked("replay")
 
 
+def test_cells_that_run_again_after_a_reset_are_recorded_anew(path):
+    session = Session(Agent(ScriptedModel(["One.", "Two.", "Un.", "Deux."])), cassette=path, replay="record")
+    for _ in range(2):
+        session.clear()
+        for cell, prompt in (("first", "Count."), ("second", "Go on.")):
+            begin_run(cell)
+            session.ask(prompt)
+    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on."]
+    again = replayed(path, "Count.", "Go on.", tools=[])
+    assert [one.final_text for one in again] == ["Un.", "Deux."]
+
+
 def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
     session = Session(
         Agent(ScriptedModel(["One.", "Two.", "Deux.", "Zwei.", "Three."])), cassette=path, replay="record"
