@@ -150,6 +150,7 @@ class _IncomingStream(MessageStream):
         self._held: dict[str, SessionMessage] = {}
         self._next: SessionMessage | None = None
         self._brake = limits.Brake()
+        self._refusal_wait = limits.PAUSE
 
     async def receive(self) -> "SessionMessage | Exception":
         """Return the next message; raises what the stream within raises at its end."""
@@ -172,7 +173,10 @@ class _IncomingStream(MessageStream):
             await self._brake.dropped()
 
     async def _refuse(self, item: "SessionMessage | Exception") -> None:
-        """Answer a request that was dropped, if the server reads its input, so that it does not wait."""
+        """Answer a request that was dropped, so that the server does not wait; if it reads nothing, do not wait for it.
+
+        A wait at each request of a flood would keep the answers behind the flood from being read.
+        """
         from mcp import types
         from mcp.shared.message import SessionMessage
 
@@ -180,9 +184,11 @@ class _IncomingStream(MessageStream):
         if not isinstance(request, types.JSONRPCRequest) or _key(request.id) in self._filter.requests:
             return
         error = types.ErrorData(code=types.INTERNAL_ERROR, message="too many requests at once; this one was dropped")
+        wait, self._refusal_wait = self._refusal_wait, 0.0
         with suppress(Exception):  # a server that does not read, or is gone, gets no answer
-            async with asyncio.timeout(limits.PAUSE):
+            async with asyncio.timeout(wait):
                 await self._outgoing.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
+            self._refusal_wait = limits.PAUSE
 
     def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
         """Return what goes on now: the message, a held one that belongs before it, or None."""

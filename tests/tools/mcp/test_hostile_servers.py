@@ -469,6 +469,15 @@ def test_requests_without_end_are_slowed_and_dropped():
     contained(scene, "pester", timeout=PATIENCE)  # an answer comes behind all that the flood wrote before it
 
 
+@pytest.mark.slow
+def test_an_answer_behind_requests_whose_refusals_are_not_read_is_heard_soon():
+    async def scene(servers):
+        assert (await call(servers, "deafen")).text == "asked"
+        await still_works(servers)
+
+    contained(scene, "deafen")
+
+
 def test_a_server_that_ignores_its_end_is_killed(monkeypatch):
     monkeypatch.setattr(limits, "CLOSE_SECONDS", 4.0)
 

@@ -264,6 +264,13 @@ def pester(request):
     text(request, "asked")
 
 
+def deafen(request):
+    """Ask ten thousand times before the answer, and read none of what is said to that."""
+    for number in range(10_000):
+        send({"id": f"d{number}", "method": "roots/list"})
+    text(request, "asked")
+
+
 def forget(request):
     """Change a definition and say nothing, or say so."""
     changed.set()
@@ -295,6 +302,7 @@ CALLS = {
     "sampling": sampling,
     "long_sampling": long_sampling,
     "pester": pester,
+    "deafen": deafen,
     "forget": forget,
 }
 
