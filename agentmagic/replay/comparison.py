@@ -106,11 +106,6 @@ class RequestRecords:
         )
 
 
-def record_of(request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
-    """Return the record of one request."""
-    return RequestRecords()(request, model, values)
-
-
 class _Written(Generic[T]):
     """Writes a growing sequence of values as lines, each once; they are kept as long as they are repeated."""
 

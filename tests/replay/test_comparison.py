@@ -10,7 +10,7 @@ from agentmagic import register_secret
 from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
 from agentmagic.providers.base import ModelSettings, OutputSchema, Request
-from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecords, compare, record_of
+from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecord, RequestRecords, compare
 from tests.replay.changes import CHANGES, COSMETIC, Asked, Filled, Notebook, example, play, recorded
 
 # One or two of each kind of change in the fast run.
@@ -49,6 +49,11 @@ def test_a_cosmetic_change_raises_no_alarm(seed):
 
 def request(*words: str, **options) -> Request:
     return Request(tuple(map(user, words)), **options)
+
+
+def record_of(*asked) -> RequestRecord:
+    """The record of one request, its model and its values."""
+    return RequestRecords()(*asked)
 
 
 def only(before: Request, after: Request, *values) -> Difference:
