@@ -17,7 +17,7 @@ from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWra
 from operator import is_
 from pathlib import PurePath
 from random import Random
-from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType
+from types import CellType, FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any, cast
 
 from agentmagic.tools.base import a_type
@@ -33,10 +33,13 @@ int float complex bool str bytes NoneType ellipsis NotImplementedType range type
 method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
 timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType lock RLock ufunc TypeVar
 UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType LazyFrame
+_tuplegetter SchemaSerializer SchemaValidator
 """
 _UNCHANGING = frozenset(_NAMES.split())
 """Names of types whose objects cannot be changed, or hold no data of the notebook."""
-_BASES: tuple[type[Any], ...] = (list, deque, OrderedDict, defaultdict, Counter, dict, set, bytearray, array)
+_OFFSETS = "pandas._libs.tslibs.offsets"
+"""Module of the frequencies of times, such as `Day`, which cannot be changed."""
+_BASES: tuple[type[Any], ...] = (list, deque, OrderedDict, defaultdict, Counter, dict, set, tuple, bytearray, array)
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +68,11 @@ class ObjectState:
         """Return why this cannot be put back into the thing as it is now, or ""."""
         return self.problem
 
+    @property
+    def hashed(self) -> Collection[Any]:
+        """The objects inside that are found by their hash, which has to be the one of then when they are put back."""
+        return ()
+
     def put(self) -> None:
         """Make the thing hold this again."""
 
@@ -86,6 +94,10 @@ class _Members(ObjectState):
     def same(self, other: ObjectState) -> bool:
         return set(map(id, self.refs)) == set(map(id, other.refs))
 
+    @property
+    def hashed(self) -> Collection[Any]:
+        return self.refs
+
     def put(self) -> None:
         set[Any].clear(self.thing)
         set[Any].update(self.thing, self.refs)
@@ -93,6 +105,10 @@ class _Members(ObjectState):
 
 class _Entries(ObjectState):
     """The entries of a dictionary: all keys, then all values, then the factory of a defaultdict."""
+
+    @property
+    def hashed(self) -> Collection[Any]:
+        return self.refs[: len(self.refs) // 2]
 
     def put(self) -> None:
         base: Any = OrderedDict if issubclass(type(self.thing), OrderedDict) else dict
@@ -117,6 +133,11 @@ class _Attributes(ObjectState):
     def same(self, other: ObjectState) -> bool:
         (slots, content), (others, theirs) = self.data, other.data
         return slots == others and self.same_refs(other) and (content is theirs or content.same(theirs))
+
+    @property
+    def hashed(self) -> Collection[Any]:
+        _, content = self.data
+        return () if content is None else content.hashed
 
     def put(self) -> None:
         slots, content = self.data
@@ -213,7 +234,8 @@ def is_unchanging(kind: type[Any]) -> bool:
     numbers = sys.modules.get("numpy")
     if numbers is not None and issubclass(kind, (numbers.generic, numbers.dtype)):
         return not issubclass(kind, numbers.void)  # a record can be written to
-    return kind.__module__ != "__main__" and (kind.__name__ in _UNCHANGING or kind.__name__.endswith("Dtype"))
+    named = kind.__name__ in _UNCHANGING or kind.__name__.endswith("Dtype") or kind.__module__ == _OFFSETS
+    return named and kind.__module__ != "__main__"
 
 
 def changing(things: Collection[Any]) -> list[Any]:
@@ -237,6 +259,10 @@ def _cell(thing: CellType) -> ObjectState:
 
 def _function(thing: FunctionType) -> ObjectState:
     return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
+
+
+def _referents(thing: Any) -> ObjectState:
+    return ObjectState(thing, tuple(gc.get_referents(thing)))
 
 
 def _unkept(thing: Any) -> ObjectState:
@@ -266,10 +292,8 @@ _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     FunctionType: _function,
     Random: lambda thing: Randomness(thing, data=pickle.dumps(thing.getstate())),
     **dict.fromkeys((dict, OrderedDict, defaultdict, Counter), _entries),
-    **dict.fromkeys(
-        (MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType),
-        lambda thing: ObjectState(thing, tuple(gc.get_referents(thing))),
-    ),
+    **dict.fromkeys((MethodType, partial, property, staticmethod, classmethod, slice, MappingProxyType), _referents),
+    **dict.fromkeys((tuple, SimpleNamespace), _referents),
     **dict.fromkeys((FileIO, TextIOWrapper, *_BUFFERED), _file),
     memoryview: lambda thing: ObjectState(thing, (thing.obj,)),
 }

@@ -335,12 +335,12 @@ class _Undoing:
 
     def put_back(self, namespace: Variables) -> None:
         """Put back objects, each in place, and bindings."""
-        for one in self._written():
-            state = self._before.states[one]
+        states = [self._before.states[one] for one in self._written()]
+        for state in sorted(states, key=lambda state: bool(changing(state.hashed))):  # keys before what finds them
             try:
                 state.put()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
-                self._refuse(self._before.names_reaching({one}), f"it could not be put back: {said(error)}")
+                self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
         for name in self.wanted:
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]

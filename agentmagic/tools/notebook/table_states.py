@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from typing import Any, cast
@@ -75,20 +76,17 @@ class _TableState(ObjectState):
     def put(self) -> None:
         names, axes, (_, duplicates), copy = self.data
         self.thing.flags._allows_duplicate_labels = duplicates  # noqa: SLF001  (setting it checks the labels first)
-        attributes = self.thing.__dict__
-        for name in attributes.keys() - {*names, *_CACHES}:
-            del attributes[name]
-        attributes.update(zip(names, self.refs[axes:], strict=False))
+        _put_attributes(self.thing, names, self.refs[axes:])
         manager = copy.copy(deep=False)
         manager.axes = list(self.refs[:axes])
-        attributes["_mgr"] = manager
+        self.thing.__dict__["_mgr"] = manager
 
 
 class _Index(ObjectState):
     """An index of pandas, of which only the names can be changed; `data` are the names of its attributes."""
 
     def put(self) -> None:
-        self.thing.__dict__.update(zip(self.data, self.refs, strict=True))
+        _put_attributes(self.thing, self.data, self.refs)
 
 
 class _Polars(ObjectState):
@@ -174,14 +172,24 @@ def _table(thing: Any) -> ObjectState:
             memory += roots
         if not arrays:
             return ObjectState(thing, problem=f"it holds a column of {block.dtype}, which cannot be kept")
-    attributes = {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
+    attributes = _attributes(thing)
     form = (forms, thing.flags.allows_duplicate_labels)
     data = (tuple(attributes), len(manager.axes), form, manager.copy(deep=False))
     return _TableState(thing, (*manager.axes, *attributes.values(), *mixed), data, shielded=tuple(memory))
 
 
+def _attributes(thing: Any) -> dict[str, Any]:
+    return {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
+
+
+def _put_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    for name in _attributes(thing).keys() - set(names):
+        del thing.__dict__[name]
+    thing.__dict__.update(zip(names, values, strict=False))
+
+
 def _index(thing: Any) -> ObjectState:
-    attributes = {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
+    attributes = _attributes(thing)
     memory = tuple(_root(array) for array in _arrays(thing.__dict__.get("_data")))
     return _Index(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
 
@@ -189,7 +197,8 @@ def _index(thing: Any) -> ObjectState:
 def _extension_array(thing: Any) -> ObjectState:
     arrays = _arrays(thing)
     problem = "" if arrays else f"it holds an array of {thing.dtype}, which cannot be kept"
-    return ObjectState(thing, tuple(arrays), thing.dtype, problem)
+    frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead
+    return ObjectState(thing, tuple(arrays), (thing.dtype, frequency), problem)
 
 
 def _arrays(values: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 import ast
 import random
 from collections import OrderedDict, defaultdict, deque
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ import numpy as np
 import pandas as pd
 from collections import OrderedDict, defaultdict, deque
 from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    one: object
+    two: list
 
 class Point:
     seen = []
@@ -72,10 +79,13 @@ MAKERS = {
         "pd.DataFrame({{'a': range(4), 'o': [[1], [2], {other}, None], 'c': pd.Categorical(list('abab'))}})",
         "{table}.head(2)", "{table}[['a']]", "pd.DataFrame({{'a': {table}['a'], 'd': pd.Timestamp('2026-01-01')}})",
         "pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'z'], copy=False)",
+        "pd.DataFrame({{'a': [1, 2, 3]}}, index=pd.date_range('2026-01-01', periods=3))",
     ],
     "series": ["{table}['a']", "pd.Series([1.0, None, 3.0], name='a')", "pd.Series(list('xyz'), index=[3, 4, 5])"],
-    "object": ["Point({other})", "Point(1, {object})", "Slots({other})", "Point([], Point({other}))"],
-    "other": ["deque([1, 2], maxlen=5)", "bytearray(b'abc')", "({other}, [1])", "{array}.view()", "iter([1, 2, 3])",
+    "object": ["Point({other})", "Point(1, {object})", "Slots({other})", "Point([], Point({other}))",
+               "SimpleNamespace(x={other}, a=[1])"],
+    "other": ["deque([1, 2], maxlen=5)", "bytearray(b'abc')", "({other}, [1])", "Pair({other}, [1])", "{array}.view()",
+              "iter([1, 2, 3])",
               "np.random.default_rng(1)", "{table}.index", "partial(poke, {other})", "(i for i in range(9))",
               "{table}['a'].to_numpy()", "counter()", "5", "'text'", "memoryview(bytearray(4))"],
 }  # fmt: skip
@@ -97,7 +107,7 @@ CHANGES = {
               "{v}.reset_index(inplace=True)",
               "w = {v}['a'].to_numpy(); w.flags.writeable = True; w[0] = 77", "{v}['c'].array[0] = 'b'",
               "{v}.at[1, 'b'] = 0.5", "{v}.note = [1]", "{v}.values[0, 0] = 3", "{v}['s'].array[0] = 'ß'",
-              "{v}.flags.allows_duplicate_labels = False", "{v}.columns.name = 'cols'"],
+              "{v}.flags.allows_duplicate_labels = False", "{v}.columns.name = 'cols'", "{v}.index.freq = None"],
     "series": ["{v}.iloc[0] = 9", "{v}.name = 'q'", "{v}[:] = 0", "{v}.sort_values(inplace=True)", "{v} += 1",
                "{v}.index.name = 'i'", "{v}.array[0] = 4"],
     "object": ["{v}.x = {other}", "{v}.move(3)", "{v}.new = [1]", "del {v}.x", "{v}.a = 2", "{v}.x.append(1)",
@@ -205,7 +215,7 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             flag = value.flags.allows_duplicate_labels
             return columns, axes, inner(value.attrs), several(extra.values()), list(extra), flag
         case pd.Index():
-            return [repr(one) for one in value], repr(value.names), str(value.dtype)
+            return [repr(one) for one in value], repr(value.names), str(value.dtype), getattr(value, "freqstr", None)
         case np.ndarray():
             memory = value.__array_interface__["data"][0], value.shape, value.strides, value.flags.writeable
             base = id(value.base) if value.base is not None else None
@@ -217,6 +227,8 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             return bytes(value)
         case list() | tuple() | deque():
             return several(value), attributes
+        case SimpleNamespace():
+            return inner(vars(value))
         case set() | frozenset():
             return sorted(map(repr, value))
         case OrderedDict() | defaultdict() | dict():

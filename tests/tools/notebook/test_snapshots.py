@@ -161,6 +161,86 @@ def test_names_that_a_program_made_are_removed_and_those_it_removed_come_back():
     assert "made" not in here
 
 
+CLASSES = """
+from collections import namedtuple
+from types import SimpleNamespace
+from typing import NamedTuple
+import pandas as pd
+from pydantic import BaseModel
+
+Pair = namedtuple("Pair", "one two")
+
+class Typed(NamedTuple):
+    rows: list
+
+class Month(BaseModel):
+    days: list[int]
+"""
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        ("Pair(1, [2])", "it.two.append(3)"),
+        ("Typed([2])", "it.rows.append(3)"),
+        ("Month(days=[2])", "it.days.append(3); it.days = [4]"),
+        ("SimpleNamespace(rows=[2], inner=SimpleNamespace(n=1))", "it.rows.append(3); it.inner.n = 2; it.new = 3"),
+        (
+            "pd.DataFrame({'a': [1, 2]}, index=pd.date_range('2026-01-01', periods=2))",
+            "it['b'] = 3; it.index.freq = None",
+        ),
+        ("pd.DataFrame({'a': [1, 2]})", "it.index.freq = 'D'"),  # adds an attribute to the index
+        ("pd.Series([1, 2], index=pd.date_range('2026-01-31', periods=2, freq='ME'))", "it.iloc[0] = 3"),
+    ],
+)
+def test_objects_of_common_classes_are_put_back(make: str, change: str):
+    here = space()
+    exec(f"{CLASSES}\nit, as_made = {make}, {make}", here)  # noqa: S102
+    value = here["it"]
+    undone = run(here, change, {"it"}).restore(here)
+    assert "it" in undone.restored
+    assert not undone.refused
+    assert here["it"] is value
+    equals = getattr(value, "equals", value.__eq__)
+    assert equals(here["as_made"])
+    if isinstance(value, pd.DataFrame):
+        assert getattr(value.index, "freq", None) == getattr(here["as_made"].index, "freq", None)
+
+
+KEYS = """
+class Key:
+    def __init__(self, number):
+        self.number = number
+    def __hash__(self):
+        return hash(self.number)
+    def __eq__(self, other):
+        return self.number == other.number
+
+class Index(dict):
+    pass
+
+keys = [Key(number) for number in range(20)]
+found, pairs, members = dict.fromkeys(keys), Index({(key, 1): key for key in keys}), set(keys)
+"""
+
+
+def test_keys_are_put_back_before_what_finds_them_by_their_hash():
+    here = space()
+    exec(KEYS, here)  # noqa: S102
+    change = "for key in keys:\n    key.number += 1000\nfound[Key(0)] = pairs[Key(0)] = 1\nmembers.add(Key(0))"
+    undone = run(here, change, {"keys", "found", "pairs", "members"}).restore(here)
+    assert not undone.refused
+    assert all(key in here["found"] and (key, 1) in here["pairs"] and key in here["members"] for key in here["keys"])
+
+
+def test_a_frequency_that_pandas_2_keeps_in_the_array_is_compared():
+    index = pd.date_range("2026-01-01", periods=2)
+    array = index.array
+    array._freq = index.freq  # pyright: ignore[reportAttributeAccessIssue]  (as pandas 2 does)
+    here = space(it=array)
+    assert run(here, "it._freq = None", {"it"}).restore(here).refused == {"it": "it could not be put back wholly"}
+
+
 def test_random_numbers_go_on_where_they_were_before():
     here = space(rng=np.random.default_rng(3))
     kept = run(here, "first = rng.random()", {"rng"})
