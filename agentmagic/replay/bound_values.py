@@ -1,7 +1,8 @@
 """The variables that a program of the model has changed in the notebook: kept on the tape, and put back in a replay.
 
-What is kept is data: JSON, values of NumPy, frames and series as CSV with the types of their columns, and the names of
-modules. A value is kept if it comes back as it was. What a cassette says is untrusted: nothing of it is evaluated.
+What is kept is data: values of Python's own types as JSON, values of NumPy, frames and series as CSV with the types of
+their columns, and the names of modules. A value is kept if it comes back as it was. What a cassette says is untrusted:
+nothing of it is evaluated.
 """
 
 import io
@@ -9,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import date, datetime, timezone
 from importlib import import_module
 from keyword import iskeyword
 from types import ModuleType
@@ -31,6 +33,8 @@ MOST_KEPT = 200
 MOST_ITEMS = 200_000
 """Values within a variable."""
 DEEPEST = 20
+NUMBERS = "biuf"
+"""Kinds of NumPy's types that are kept: truth values, integers and floats."""
 LIBRARIES = ("numpy", "pandas", "matplotlib", "polars", "seaborn", "scipy")
 """Packages that a replay imports; of all others, only modules that are loaded are bound."""
 
@@ -83,10 +87,13 @@ def read(entry: Mapping[str, Any]) -> Any:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
         case {"value": value, "dtype": str() as dtype}:
-            array = _library("numpy").array(value, dtype=dtype)
+            numpy = _library("numpy")
+            if numpy.dtype(dtype).kind not in NUMBERS:
+                raise ValueError
+            array = numpy.array(value, dtype=dtype)
             return array if isinstance(value, list) else array[()]
         case {"value": value}:
-            return value
+            return _from_json(value)
         case _:
             raise ValueError
 
@@ -139,11 +146,11 @@ def _module(name: str) -> ModuleType | None:
 
 
 def _entry(value: Any) -> Json | None:
-    if _is_json(value):
-        return {"value": value}
+    if _is_plain(value):
+        return {"value": _to_json(value)}
     numpy, pandas = (cast("Any", sys.modules.get(name)) for name in ("numpy", "pandas"))
-    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
-        fits = value.dtype.kind in "biuf" and value.size <= MOST_ITEMS and type(value).__module__ == "numpy"
+    if numpy is not None and type(value) is numpy.ndarray:
+        fits = value.dtype.kind in NUMBERS and value.size <= MOST_ITEMS
         return {"value": value.tolist(), "dtype": str(value.dtype)} if fits else None
     if pandas is not None and type(value) in (pandas.DataFrame, pandas.Series) and value.size <= MOST_ITEMS:
         return _csv(value)
@@ -154,51 +161,118 @@ def _library(name: str) -> Any:
     return import_module(name)
 
 
-def _is_json(value: Any) -> bool:
-    """Return whether a value is made of the types of JSON alone, and not too large or deep."""
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is made of the types of `_to_json` alone, and not too large or deep."""
     left: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(MOST_ITEMS):
         if not left:
             return True
         one, depth = left.pop()
         kind = cast("Any", type(one))
-        if kind in (dict, list) and depth < DEEPEST and len(one) + len(left) <= MOST_ITEMS:
-            if kind is dict and not all(type(key) is str for key in one):
+        if kind in (dict, list, tuple, set, frozenset) and depth < DEEPEST and len(one) + len(left) <= MOST_ITEMS:
+            left.extend((item, depth + 1) for item in one)
+            left.extend((item, depth + 1) for item in (one.values() if kind is dict else ()))
+        elif kind is datetime:
+            if one.fold or type(one.tzinfo) not in (type(None), timezone):
                 return False
-            left.extend((item, depth + 1) for item in (one.values() if kind is dict else one))
-        elif kind not in (str, int, float, bool, type(None)):
+        elif kind not in (str, int, float, bool, type(None), date) and not _is_number(one):
             return False
     return False
 
 
+def _is_number(value: Any) -> bool:
+    numpy = cast("Any", sys.modules.get("numpy"))
+    return numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in NUMBERS
+
+
+def _to_json(value: Any) -> Any:
+    """Return a plain value as JSON; what JSON lacks is a mapping of one name, that of `_READERS` which reads it."""
+    kind = cast("type[Any]", type(value))
+    if kind is dict:
+        return _dict_to_json(value)
+    if kind is list:
+        return list(map(_to_json, value))
+    if kind in (tuple, set, frozenset):
+        items = value if kind is tuple else sorted(value, key=repr)
+        return {f"${kind.__name__}": list(map(_to_json, items))}
+    if kind in (date, datetime):
+        return {f"${kind.__name__}": value.isoformat()}
+    return {"$number": [value.item(), str(value.dtype)]} if _is_number(value) else value
+
+
+def _dict_to_json(value: Mapping[Any, Any]) -> Json:
+    pairs = [(key, _to_json(inner)) for key, inner in value.items()]
+    if all(type(key) is str for key, _ in pairs) and (len(pairs) != 1 or pairs[0][0] not in _READERS):
+        return dict(pairs)
+    return {"$dict": [[_to_json(key), inner] for key, inner in pairs]}
+
+
+def _from_json(data: Any) -> Any:
+    match data:
+        case list():
+            return list(map(_from_json, cast("list[Any]", data)))
+        case dict():
+            whole = cast("Json", data)
+            name = next(iter(whole)) if len(whole) == 1 else ""
+            if name in _READERS:
+                return _READERS[name](whole[name])
+            return {key: _from_json(inner) for key, inner in whole.items()}
+        case _:
+            return data
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$tuple": lambda items: tuple(map(_from_json, items)),
+    "$set": lambda items: set(map(_from_json, items)),
+    "$frozenset": lambda items: frozenset(map(_from_json, items)),
+    "$dict": lambda pairs: {_from_json(key): _from_json(inner) for key, inner in pairs},
+    "$date": date.fromisoformat,
+    "$datetime": datetime.fromisoformat,
+    "$number": lambda pair: read({"value": pair[0], "dtype": pair[1]}),
+}
+
+
 def _csv(value: Any) -> Json:
-    """Return a frame or series of pandas as CSV, its index first unless it only counts the rows."""
+    """Return a frame or series of pandas as CSV, its index first unless it is a range."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)
     index = frame.index
-    counts = type(index) is pd.RangeIndex and (index.start, index.step, index.name) == (0, 1, None)
-    levels = [] if counts else [index.get_level_values(level) for level in range(index.nlevels)]
-    entry: Json = {"columns": [[name, str(frame.iloc[:, at].dtype)] for at, name in enumerate(names)]}
-    entry["index"] = [[level.name, str(level.dtype)] for level in levels]
+    entry: Json = {"columns": [_column(name, frame.iloc[:, at]) for at, name in enumerate(names)], "index": []}
+    if type(index) is not pd.RangeIndex:
+        entry["index"] = [_column(level.name, level) for level in map(index.get_level_values, range(index.nlevels))]
+    elif (index.start, index.step, index.name) != (0, 1, None):
+        entry["range"] = [index.start, index.stop, index.step, index.name]
+    if index.dtype.kind in "mM" and index.freq is not None:
+        entry["freq"] = index.freqstr
     if isinstance(value, pd.Series):
         entry["series"] = True
+    elif frame.columns.nlevels > 1:
+        entry["across"] = list(frame.columns.names)
+        frame = frame.set_axis(list(map(str, names)), axis=1)
     elif frame.columns.name is not None:
         entry["across"] = frame.columns.name
-    entry["csv"] = frame.to_csv(index=bool(levels), lineterminator="\n")
+    entry["csv"] = frame.to_csv(index=bool(entry["index"]), lineterminator="\n")
     return entry
+
+
+def _column(name: Any, values: Any) -> list[Any]:
+    """Return the name and type of a column or level, and its categories if it has any."""
+    dtype = values.dtype
+    kinds = [dtype.categories.tolist(), dtype.ordered] if str(dtype) == "category" else []
+    return [_to_json(name), str(dtype), *kinds]
 
 
 def _frame(entry: Mapping[str, Any]) -> Any:
     pd = _library("pandas")
     columns, index = entry["columns"], entry["index"]
-    types: list[str] = [str(dtype) for _, dtype in (*index, *columns)]
+    types = [pd.CategoricalDtype(*kinds) if kinds else str(dtype) for _, dtype, *kinds in (*index, *columns)]
     later: dict[str, Callable[[Any], Any]] = {
         "datetime": pd.to_datetime,
         "timedelta": pd.to_timedelta,
         "float": lambda column: column,
     }
-    found = [next((convert for name, convert in later.items() if dtype.startswith(name)), None) for dtype in types]
+    found = [next((convert for name, convert in later.items() if str(dtype).startswith(name)), None) for dtype in types]
     frame = pd.read_csv(
         io.StringIO(entry["csv"]),
         header=None,
@@ -212,22 +286,31 @@ def _frame(entry: Mapping[str, Any]) -> Any:
     for at, convert in enumerate(found):  # the reader has no times, and older ones round floats
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
-    levels = [pd.Index(frame.pop(at)).rename(name) for at, (name, _) in enumerate(index)]
-    frame.columns = pd.Index([name for name, _ in columns], name=entry.get("across"))
+    levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]
+    names, across = [_from_json(name) for name, *_ in columns], entry.get("across")
+    several = isinstance(across, list)
+    frame.columns = pd.MultiIndex.from_tuples(names, names=across) if several else pd.Index(names, name=across)
     if levels:
         frame.index = levels[0] if len(levels) == 1 else pd.MultiIndex.from_arrays(levels)
+    if "range" in entry:
+        start, stop, step, name = entry["range"]
+        frame.index = pd.RangeIndex(start, stop, step, name=name)
+    if "freq" in entry:
+        frame.index.freq = entry["freq"]
     return frame.iloc[:, 0] if "series" in entry else frame
 
 
 def _same(one: Any, other: Any) -> bool:
     """Return whether a value that was read is the one that was written."""
     if hasattr(other, "equals"):
-        index = one.index.equals(other.index) and list(one.index.names) == list(other.index.names)
-        return bool(one.equals(other) and index and _labels(one) == _labels(other))
+        return bool(one.equals(other) and one.index.equals(other.index) and _around(one) == _around(other))
     if hasattr(other, "dtype"):
         return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes() and one.shape == other.shape)
-    return one is other
+    return type(one) is type(other)
 
 
-def _labels(value: Any) -> object:
-    return (list(value.columns), value.columns.name) if hasattr(value, "columns") else value.name
+def _around(table: Any) -> tuple[Any, ...]:
+    """Return what of a table its values do not tell."""
+    labels = (list(table.columns), list(table.columns.names)) if hasattr(table, "columns") else table.name
+    index: Any = table.index
+    return labels, type(index).__name__, list(index.names), getattr(index, "freq", None), table.attrs

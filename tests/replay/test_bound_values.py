@@ -1,6 +1,8 @@
 """The variables that a program has changed: kept on the tape if they come back as they were."""
 
 import json
+from datetime import UTC, date, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -22,6 +24,8 @@ SALES = pd.DataFrame(
 )
 CYCLE: list = []
 CYCLE.append(CYCLE)
+NOTED = pd.DataFrame({"a": [1]})
+NOTED.attrs["source"] = "a survey"
 
 
 def returned(value):
@@ -32,6 +36,25 @@ def returned(value):
 @pytest.mark.parametrize("value", [3, 2.5, "a\nb", None, [1, {"a": [None, True]}], {}])
 def test_json_returns_as_it_was(value):
     assert json.dumps(returned(value)) == json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        (1, [(2,)], {}),
+        [("Desk", 3, None), ("Lamp", 1, 0.1)],
+        {1: "a", (2, "b"): {3}, None: frozenset()},
+        {"$tuple": [1]},
+        {"$ref": "#/x", "$tuple": 1},
+        {"mean": np.float64(1 / 3), "most": np.int32(3), "any": np.bool_(True)},
+        {"day": date(2026, 1, 2), "at": [datetime(2026, 1, 2, 3, 4, 5, 6, UTC)]},
+    ],
+    ids=str,
+)
+def test_values_of_the_types_of_python_return_as_they_were(value):
+    back = returned(value)
+    assert back == value
+    assert repr(back) == repr(value)
 
 
 @pytest.mark.parametrize("value", [np.float64(1 / 3), np.int32(3), np.arange(6).reshape(2, 3), np.array([np.nan, 1])])
@@ -50,11 +73,18 @@ def test_numbers_and_arrays_return_with_their_type(value):
         SALES.groupby(["product", "sold"])[["units"]].sum(),
         SALES.pivot_table(index="product", columns="sold", values="units"),
         SALES[["product"]].astype("category"),
+        SALES[["product"]].astype(pd.CategoricalDtype(["Lamp, small", "Desk", "Sofa"], ordered=True)),
+        SALES[SALES["units"] > 1],
+        SALES.groupby("sold").agg({"units": ["sum", "mean"]}),
+        SALES.set_index(pd.date_range("2026-01-31", periods=3, freq="ME")),
         SALES.assign(day=SALES["day"].dt.tz_localize("UTC")),
     ],
 )
 def test_frames_return_with_types_and_index(frame):
-    pd.testing.assert_frame_equal(returned(frame), frame)
+    back = returned(frame)
+    pd.testing.assert_frame_equal(back, frame, check_freq=True)
+    assert repr(back) == repr(frame)
+    assert type(back.index) is type(frame.index)
 
 
 @pytest.mark.parametrize("series", [SALES["units"], SALES["product"].value_counts(), pd.Series([1.5], name=None)])
@@ -64,8 +94,11 @@ def test_series_return_with_name_and_index(series):
 
 @pytest.mark.parametrize(
     "value",
-    [len, (1, 2), {1: 2}, CYCLE, "x" * LARGEST_KEPT, pd.DataFrame({"a": [[1], [2]]}), np.array([object()])],
-    ids=["function", "tuple", "keys", "cycle", "large", "lists", "objects"],
+    [
+        *(len, {1: len}, CYCLE, "x" * LARGEST_KEPT, pd.DataFrame({"a": [[1], [2]]}), np.array([object()])),
+        *(datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), NOTED),
+    ],
+    ids=["function", "keys", "cycle", "large", "lists", "objects", "zone", "attributes"],
 )
 def test_what_would_not_return_as_it_was_is_not_kept(value):
     assert written("x", value) is None
@@ -95,6 +128,9 @@ def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeyp
         {"get_ipython": {"value": 1}},
         {"x": {}},
         {"x": 3},
+        {"x": {"value": {"$date": "today"}}},
+        {"x": {"value": {"$set": [[1]]}}},
+        {"x": {"value": 1, "dtype": "S1000000000"}},
         {"x": {"csv": "a\n1\n", "columns": [["a", "int64"], ["b", "none"]], "index": []}},
     ],
 )
