@@ -161,7 +161,9 @@ def _fits_json(hint: Any) -> bool:
 
     try:
         TypeAdapter(hint).json_schema()
-    except (PydanticUserError, TypeError):
+    except PydanticUserError as error:
+        return error.code == "typed-dict-version"  # JSON can carry it; the error tells what to import
+    except TypeError:
         return False
     return True
 

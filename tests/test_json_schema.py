@@ -1,9 +1,10 @@
 import enum
 import io
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -167,6 +168,18 @@ def test_a_parameter_that_json_cannot_carry_is_named_with_what_to_do(hint, writt
         "variable of the notebook or in ToolContext.deps; or take str, int, float, bool, list, dict, a dataclass or a "
         "pydantic model."
     )
+
+
+class Entry(TypedDict):
+    name: str
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes the TypedDict of later Pythons")
+def test_a_typed_dict_of_an_older_python_is_refused_with_the_one_to_import():
+    def load(entry: Entry): ...
+
+    with pytest.raises(UsageError, match=r"^load cannot be a tool: Please use `typing_extensions.TypedDict`"):
+        json_schema.read_signature(load, ToolContext, variables=True)
 
 
 @pytest.mark.parametrize("default", [float("nan"), object(), b"\xff"])
