@@ -257,13 +257,14 @@ def _close(client: Any) -> Awaitable[None]:
     return client.aclose() if hasattr(client, "aclose") else client.close()
 
 
-def http_client(**options: Any) -> "httpx2.AsyncClient":
+def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
     """Return a new HTTP client whose responses are limited; options are those of httpx2."""
     import httpx2
 
     timeout = httpx2.Timeout(SILENCE_TIMEOUT, connect=CONNECT_TIMEOUT)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-    client = httpx2.AsyncClient(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
+    make = kind or httpx2.AsyncClient
+    client = make(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
     client.event_hooks["request"].append(note_request)
     client.event_hooks["response"].insert(0, _limit)
     return client

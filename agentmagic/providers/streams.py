@@ -43,9 +43,13 @@ async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]
 async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
     """Yield the data of server-sent events, which is JSON, up to the `[DONE]` with which OpenAI ends it.
 
+    Gemini may write an error between the events, as plain JSON: it is yielded as if it were the data of a last one.
+
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
     data: list[bytes] = []
+    plain: list[bytes] = []
+    begun = False
     async with aclosing(read_lines(response)) as reads:
         async for lines in reads:
             found: list[bytes] = []
@@ -54,12 +58,16 @@ async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]
                     data.append(line[5:])
                 elif not line and data:
                     found.append(b"\n".join(data))
-                    data = []
+                    data, begun = [], True
+                elif plain or (begun and line.startswith(b"{")):
+                    plain.append(line)
             end = next((place for place, text in enumerate(found) if text.startswith(_ENDS)), None)
             yield found[:end]
             if end is not None:
                 await _finish(reads)
                 return
+    if plain:
+        yield [b"\n".join(plain)]
 
 
 async def _finish(reads: AsyncGenerator[object]) -> None:

@@ -68,7 +68,7 @@ def test_json_deeper_than_a_page_is_wide_stands_on_one_line():
         ("a: &a [x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n", "an anchor or alias"),
         ("a: !!python/object/apply:os.system ['true']\n", "a tag"),
         ("a: !!binary aGk=\n", "a tag"),
-        ("a: " + "[" * 100_000, "nested deeper"),
+        ("a: " + "[" * 100_000, "nest"),  # newer versions of libyaml have a limit of their own
         ("a: {b: 1\n", "cannot be read as YAML"),
         ("a: 'b\n", "cannot be read as YAML"),
         ("a: \x00\n", "cannot be read as YAML"),

@@ -38,8 +38,8 @@ from agentmagic.messages import (
     Usage,
     user,
 )
+from agentmagic.providers import clients
 from agentmagic.providers.base import Model, ModelFinished, ModelSettings, OutputSchema, Request
-from agentmagic.providers.gemini import gemini_model
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import encode, memo_for
 from agentmagic.providers.gemini.gemini_model import Gemini
@@ -587,14 +587,6 @@ def test_a_secret_in_the_words_of_the_provider_is_blanked_and_long_words_cut():
 # ---- through the SDK
 
 
-@pytest.fixture(params=["private", "public"])
-def door(request, monkeypatch):
-    """Go through each of the two doors of the SDK; the private one is for the versions it was tried with."""
-    if request.param == "public":
-        monkeypatch.setattr(gemini_model, "_KNOWN_SDK", "none")
-    return request.param
-
-
 @pytest.fixture(autouse=True)
 def known_key(monkeypatch):
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
@@ -621,18 +613,12 @@ def refused_by(exchange):
     return caught.value
 
 
-def test_the_installed_sdk_is_one_whose_private_door_is_known():
-    from google.genai import version
-
-    assert version.__version__.startswith(gemini_model._KNOWN_SDK)
-
-
 def test_a_gemini_is_a_model():
     assert isinstance(Gemini(MODEL), Model)
     assert Gemini(MODEL).name == "gemini:gemini-3.5-flash"
 
 
-def test_events_and_request_are_the_same_through_either_door(door):
+def test_the_request_is_ours_and_the_events_are_those_of_the_answer():
     chunks = [
         chunk({"text": "Hm", "thought": True}),
         chunk({"text": "Grüße\u2028!"}, call(my_city="Ulm")),
@@ -647,7 +633,6 @@ def test_events_and_request_are_the_same_through_either_door(door):
     assert sent.headers["x-goog-api-key"] == KEY
 
 
-@pytest.mark.usefixtures("door")
 @pytest.mark.parametrize("cut", [None, 1, 5, 11, 32, 35, 36])  # from 32 on: within and behind "data:"
 def test_comments_and_other_fields_of_a_stream_are_passed_over(cut):
     chunks = [chunk({"text": "Grüße"}), chunk({"text": "!"}, reason="STOP")]
@@ -658,7 +643,6 @@ def test_comments_and_other_fields_of_a_stream_are_passed_over(cut):
         assert ask(server) == decode(*chunks)
 
 
-@pytest.mark.usefixtures("door")
 def test_signatures_survive_a_round_trip():
     signed = [call(my_city="Ulm", signature="+/+/AAAA"), {"text": "", "thoughtSignature": "/+A="}]
     with Loopback([answer(chunk(*signed, reason="STOP"))]) as server:
@@ -668,7 +652,6 @@ def test_signatures_survive_a_round_trip():
     ]
 
 
-@pytest.mark.usefixtures("door")
 def test_requests_share_a_connection_until_it_is_closed():
     async def twice(model):
         first = [event async for event in model.stream(HELLO)]
@@ -682,7 +665,6 @@ def test_requests_share_a_connection_until_it_is_closed():
     assert len(server.requests) == 3
 
 
-@pytest.mark.usefixtures("door")
 def test_the_environment_names_server_and_key(monkeypatch):
     monkeypatch.setenv("GOOGLE_API_KEY", "another-key-of-google")
     with Loopback([answer(chunk(reason="STOP"))]) as server:
@@ -707,21 +689,18 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_repeated(key):
     assert key not in str(caught.value)
 
 
-@pytest.mark.usefixtures("door")
 def test_a_truncated_stream_is_broken():
     assert "broke off" in str(refused_by(answer(chunk({"text": "Hel"}))))
     cut = refused_by(answer(chunk({"text": "Hel"}), chunk(reason="STOP"), cut_at=120))
     assert isinstance(cut, StreamBroken)
 
 
-@pytest.mark.usefixtures("door")
 def test_an_error_does_not_quote_a_page_for_people():
     error = refused_by(Exchange("<html>Bad gateway</html>", 502, "text/html"))
     assert type(error) is Unavailable
     assert "<html>" not in str(error)
 
 
-@pytest.mark.usefixtures("door")
 @pytest.mark.parametrize(
     "body",
     [
@@ -737,14 +716,12 @@ def test_what_is_no_event_stream_is_broken(body):
     assert isinstance(refused_by(Exchange(body)), StreamBroken)
 
 
-@pytest.mark.usefixtures("door")
 def test_a_page_in_place_of_an_answer_names_the_base_url_and_is_not_asked_for_again():
     page = refused_by(Exchange("<html>Sign in</html>", 200, "text/html; charset=utf-8"))
     assert isinstance(page, BadRequest)
     assert "GOOGLE_GEMINI_BASE_URL" in str(page)
 
 
-@pytest.mark.usefixtures("door")
 def test_a_server_that_does_not_speak_tls_is_not_tried_again():
     with Loopback([]) as server:
         model = Gemini(MODEL, base_url=server.url.replace("http", "https"))
@@ -754,13 +731,11 @@ def test_a_server_that_does_not_speak_tls_is_not_tried_again():
     assert "GOOGLE_GEMINI_BASE_URL" in str(caught.value)
 
 
-@pytest.mark.usefixtures("door")
 def test_a_stream_without_a_byte_for_too_long_is_broken(monkeypatch):
-    monkeypatch.setattr(gemini_model, "SILENCE_TIMEOUT", 0.05)
+    monkeypatch.setattr(clients, "SILENCE_TIMEOUT", 0.05)
     assert isinstance(refused_by(answer(chunk({"text": "Hello"}), stall_at=60)), StreamBroken)
 
 
-@pytest.mark.usefixtures("door")
 def test_refusals_reach_the_caller():
     limited = refused_by(Exchange(json.dumps(QUOTA), 429, "application/json"))
     assert isinstance(limited, RateLimited)
@@ -774,7 +749,13 @@ def test_refusals_reach_the_caller():
     assert isinstance(refused_by(answer(chunk({"text": "a"}), error("Busy.", 503))), Unavailable)
 
 
-@pytest.mark.usefixtures("door")
+def test_an_error_that_stands_in_the_stream_as_plain_json_is_told():
+    begun = sse(chunk({"text": "Hel"}))
+    busy = refused_by(Exchange(begun + json.dumps(error("Busy.", 503), indent=2)))
+    assert isinstance(busy, Unavailable)
+    assert "Busy." in str(busy)
+
+
 def test_a_server_that_is_not_there_is_unavailable():
     with Loopback([]) as server:
         url = server.url
@@ -782,14 +763,12 @@ def test_a_server_that_is_not_there_is_unavailable():
         asyncio.run(collect(Gemini(MODEL, base_url=url), HELLO))
 
 
-@pytest.mark.usefixtures("door")
 @pytest.mark.parametrize("url", ["localhost:1234", "ftp://127.0.0.1/", "http://[::1", "http://[", "nonsense"])
 def test_a_base_url_that_is_none_is_refused(url):
     with pytest.raises(BadRequest, match="GOOGLE_GEMINI_BASE_URL"):
         asyncio.run(collect(Gemini(MODEL, base_url=url), HELLO))
 
 
-@pytest.mark.usefixtures("door")
 @pytest.mark.parametrize("stall_at", [0, 60])
 def test_cancelling_drops_a_stalled_connection_at_once(stall_at):
     async def cancel():
@@ -807,7 +786,6 @@ def test_cancelling_drops_a_stalled_connection_at_once(stall_at):
         assert asyncio.run(cancel()) < 0.5
 
 
-@pytest.mark.usefixtures("door")
 def test_an_answer_nobody_reads_on_drops_its_connection():
     async def read_one():
         model = Gemini(MODEL, base_url=server.url)
@@ -824,13 +802,25 @@ def test_an_answer_nobody_reads_on_drops_its_connection():
         assert asyncio.run(read_one())
 
 
-def test_vertex_is_asked_with_the_project_and_no_key(monkeypatch):
+def test_vertex_is_asked_with_the_project_and_no_key(monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "my-project")
-    connection = gemini_model._GeminiClient(Gemini(MODEL)._find())
-    api = connection._client._api_client
-    assert (api.vertexai, api.project, api.location, api.api_key) == (True, "my-project", "global", None)
-    asyncio.run(connection.aclose())
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "credentials.json"))
+    token = {"access_token": "token-of-google", "expires_in": 3600, "token_type": "Bearer"}
+    exchanges = [Exchange(json.dumps(token), 200, "application/json"), answer(chunk({"text": "Hi"}, reason="STOP"))]
+    with Loopback(exchanges) as server:
+        credentials = {"type": "authorized_user", "client_id": "a", "client_secret": "b", "refresh_token": "c"}
+        (tmp_path / "credentials.json").write_text(json.dumps(credentials))
+        monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", server.url)
+        monkeypatch.setenv("GOOGLE_VERTEX_BASE_URL", server.url)
+        assert asyncio.run(collect(Gemini(MODEL), HELLO)) == decode(chunk({"text": "Hi"}, reason="STOP"))
+    asked = server.requests[-1]
+    assert asked.path.endswith(
+        f"/projects/my-project/locations/global/publishers/google/models/{MODEL}:streamGenerateContent?alt=sse"
+    )
+    assert asked.headers["authorization"] == "Bearer token-of-google"
+    assert "x-goog-api-key" not in asked.headers
+    assert asked.json == encode(HELLO, MODEL)
 
 
 def test_vertex_without_a_project_says_what_to_set(monkeypatch):
@@ -922,7 +912,6 @@ RECORDINGS = {
 }
 
 
-@pytest.mark.usefixtures("door")
 @pytest.mark.parametrize(("name", "expected"), RECORDINGS.items())
 def test_a_recording_comes_out_as_events_and_goes_on_as_it_was_accepted(name, expected, monkeypatch):
     exchanges = recorded(name)
