@@ -118,6 +118,12 @@ class Attacher:
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
         """Return what a file became: an image or a document as it is, any other file as text. Raises UsageError."""
+        try:
+            return self._read_file(written, path, name)
+        except OSError as error:
+            raise UsageError(f"it cannot be read: {error.strerror or error}") from error
+
+    def _read_file(self, written: str, path: Path, name: str) -> Attachment:
         size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
@@ -131,9 +137,9 @@ class Attacher:
             start = opened.read(4 * most)  # a character has up to four bytes
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
-        text = cut(start.decode("utf-8-sig", "replace"), most, "")
-        if size > len(text.encode()):
-            text += f"\n(cut: {size:,} bytes in all, the first {len(text):,} characters shown)"
+        text = start.decode("utf-8-sig", "replace")
+        if size > len(start) or len(text) > most:
+            text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
         return _attachment(written, "file", line, name, text, f"file:{name}")
 
     def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
@@ -212,8 +218,7 @@ class Attachables:
         if number not in known:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
-            text: str = values[number]
-            return _attachment(written, "code", counted(text.count("\n") + 1, "line"), name, text, f"cell:{name}")
+            return self.attacher.output(written, name, values[number], "code")
         return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
 
     def _file(self, word: str) -> Path | None:

@@ -137,7 +137,8 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
                 left.append(f"{text[opening:end]} stays as it is: {_told(error)}")
             else:
                 attachments.append(one)
-                pieces.append(_in_place(one, "".join(pieces[-1:])[-1:], text[end : end + 1]))
+                before = next((piece[-1] for piece in reversed(pieces) if piece), "")
+                pieces.append(_in_place(one, before, text[end : end + 1]))
         position = end
     pieces.append(text[position:])
     return Filled("".join(pieces), tuple(dict.fromkeys(left)), tuple(attachments))
@@ -299,7 +300,10 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
 
 def _image(name: str, attachables: Attachables) -> Attachment:
     """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
-    found = attachables.find(name, "")
+    try:
+        found = attachables.find(name, "")
+    except UsageError as error:
+        raise UsageError(f"--image {name} is not attached: {error}.") from error
     if found is None:
         raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
     if found.told.kind != "image":
@@ -313,9 +317,9 @@ _Resource = tuple[str, "McpServers", str]
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
     """Return the resources that a text names; a name that is no server's is plain text."""
-    written = list(dict.fromkeys(_REFERENCE.findall(body)))
+    written = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
     known = _servers_by_name(sources) if written else {}
-    return [(server, known[server], uri.rstrip(_AFTER)) for server, uri in written if server in known]
+    return [(server, known[server], uri) for server, uri in written if server in known]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
