@@ -5,7 +5,6 @@ A method's parameters are the arguments, its docstring is the help.
 
 import shlex
 import time
-from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -18,7 +17,7 @@ from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.completion import conversations, folders, models, sessions, types
 from agentmagic.jupyter.frontend import Kind, front_end
-from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, check_name
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
 from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.jupyter.options import Arg, Ask, Command, LineMagic, SessionName
 from agentmagic.run_log import hand_in
@@ -418,8 +417,7 @@ class AgentCommands:
 def _how_to_load(name: str) -> str:
     if name == DEFAULT_SESSION:
         return "load"
-    is_free = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
-    return f"-s {name} load" if is_free else f"load {shlex.quote(name)}"
+    return f"-s {name} load" if can_name_session(name) else f"load {shlex.quote(name)}"
 
 
 AGENT_COMMANDS: dict[str, Command] = {

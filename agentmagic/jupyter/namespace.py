@@ -45,6 +45,16 @@ def check_name(name: str | None, what: str = "name a session") -> None:
         raise UsageError(f"{name!r} cannot {what}, which is a variable: use letters, digits and _, no digit first.")
 
 
+def can_name_session(name: str) -> bool:
+    """Return whether a session can be made under a name."""
+    try:
+        check_name(name)
+        _check_listed(name)
+    except UsageError:
+        return False
+    return True
+
+
 class MarkedFunctions:
     """The functions of the notebook that `@tool` marks, as they are defined when a turn begins: a toolset."""
 
