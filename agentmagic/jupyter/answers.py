@@ -83,8 +83,9 @@ class AnswerVariable:
             return
         if self.output is None:
             self.variables[self.name] = result.final_text
-        elif result.value is None and result.stop_reason == "done":
-            say(f"{self.name} stays as it was: a tool ended the turn, so there is no answer of the form asked for.")
+        elif result.value is None and result.stop_reason != "answer":
+            ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
+            say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
         else:
             self.variables[self.name] = framed(self.name, result.value, output_schema(self.output).schema)
 

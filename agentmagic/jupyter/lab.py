@@ -175,8 +175,10 @@ class LabLink:
 
     def _tell(self, *, anew: bool = False) -> int:
         """Send the state around the panel to the pages, if it has changed or a page has asked."""
-        state = self._state()
-        with self._lock:
+        with (
+            self._lock
+        ):  # also while reading: otherwise a thread could send a state that is older than the last one sent
+            state = self._state()
             if anew or state != self._told:
                 self._told = state
                 self._comm.send({"type": "state", **state})

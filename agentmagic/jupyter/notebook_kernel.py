@@ -111,7 +111,8 @@ class KernelNotebook:
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        ran = [source.strip() for source in self.namespace.get("In", ())[self._seen.get(proposed.id, MOST_HISTORY) :]]
+        seen = self._seen.get(proposed.id)  # unknown for a proposal of an earlier kernel
+        ran = [] if seen is None else [source.strip() for source in self.namespace.get("In", ())[seen:]]
         wanted = proposed.source.strip()
         now = sources.get(proposed.cell)
         match proposed.action:
