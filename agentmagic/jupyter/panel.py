@@ -130,7 +130,7 @@ class ShellNotebook(Notebook):
 
     def names(self) -> Sequence[tuple[str, str]]:
         """Return the variables with their types, tables first."""
-        found = [(name, _kind(self._namespace.variables[name])) for name in self._namespace.attachable_names()]
+        found = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
         found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
         return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
 

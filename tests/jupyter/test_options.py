@@ -270,6 +270,24 @@ def test_a_question_mark_alone_asks_for_the_subcommands():
     assert AGENT.read("?") == AGENT.read("help")
 
 
+class Vanishing(dict):
+    """Variables that are deleted as soon as they are listed."""
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+    def get(self, name, default=None):
+        return default
+
+
+def test_a_panel_lists_the_variables_while_a_cell_deletes_one():
+    shell = InteractiveShell()
+    namespace = Namespace({}, KnownNotebook(shell))
+    magics = AgentMagics(shell, "agent", namespace)
+    namespace.variables = Vanishing(x=1)
+    assert dict(ShellNotebook(namespace, magics.agent, magics.commands).names()).keys() >= {"error"}
+
+
 @pytest.mark.parametrize("line", ["ask {x}", "-s agent ask {x}", "'ask' {x}", "fix", "resume", "chat"])
 def test_a_panel_refuses_the_subcommands_that_need_a_cell(line):
     shell = InteractiveShell()
