@@ -32,7 +32,7 @@ RECORDS = 100
 """How many log records `%agent debug` shows."""
 NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
-"""Bytes of each saved conversation that loading the extension reads."""
+"""Bytes up to which a saved conversation is read when the extension is loaded: of a larger one no turns are counted."""
 
 
 Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
@@ -274,8 +274,8 @@ class AgentCommands:
         from agentmagic.export import form_of
 
         known, file = self._namespace.known(session), file_of(target)
-        form_of(file)  # refuses an unknown form before it speaks of the file
-        file = self._new_file(file, target, overwrite=overwrite)
+        form_of(file)  # first, so that an unknown form is refused before anything is said of the file
+        self._check_target(file, target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
 
     def hand_in(
@@ -285,7 +285,8 @@ class AgentCommands:
         overwrite: Overwrite = False,
     ) -> str:
         """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
-        file = self._new_file(file_of(target), target, overwrite=overwrite)
+        file = file_of(target)
+        self._check_target(file, target, overwrite=overwrite)
         notebook = self._namespace.place().notebook
         try:
             summary = hand_in(file, self._namespace.sessions(), notebook.name if notebook is not None else "")
@@ -381,16 +382,15 @@ class AgentCommands:
             f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
         )
 
-    def _new_file(self, target: Path, written: str, *, overwrite: bool) -> Path:
-        """Return a file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
+    def _check_target(self, target: Path, written: str, *, overwrite: bool) -> None:
+        """Raise UsageError if a file must not be written: the notebook itself, or one that is there already."""
         if not target.exists():
-            return target
+            return
         notebook = self._namespace.place().notebook
         if notebook is not None and target.samefile(notebook):
             raise UsageError(f"{written} is this notebook itself, which is not written over. Choose another name.")
         if not overwrite:
             raise UsageError(f"{written} is there already. Choose another name, or replace it with --overwrite.")
-        return target
 
     def _own_file(self, session: Session) -> Path:
         if session.path is None:
@@ -452,7 +452,7 @@ AGENT_COMMANDS: dict[str, Command] = {
 IN_A_CELL: frozenset[Command] = frozenset(
     {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume}
 )
-"""Subcommands that need a running cell, which the panel has not: those that use `CellTurns`."""
+"""Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
 
 
 def agent_magic(name: str = "agent") -> LineMagic:

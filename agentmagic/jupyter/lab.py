@@ -31,7 +31,6 @@ MOST_SETTLED = 10_000
 PAUSE = 0.05
 """Seconds in which changes are gathered before pages are told."""
 
-
 SPARE = f"{DEFAULT_SESSION}_2"
 """The name of the panel's session if the variable of the default one holds another value."""
 
@@ -114,7 +113,7 @@ class LabLink:
 
     @property
     def greeted(self) -> bool:
-        """Whether a page with the extension has found this kernel, which can stage proposed cells."""
+        """Whether a page with the extension has found this kernel; such a page can stage proposed cells."""
         return self._greeted
 
     def greet(self, _: GreetKernel) -> None:

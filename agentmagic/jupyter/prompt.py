@@ -55,7 +55,7 @@ _MENTION = re.compile(
     r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
 )
 _LEAST_MISSPELT = 3
-"""Letters of a word that is told to be spelt nearly like a variable."""
+"""Letters that a word must have at least, for a variable of nearly the same spelling to be suggested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def prompt_of(
         return TypedPrompt(written)  # the session refuses it; no time is spent on its braces
     text = written.strip("\n")
     filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
-    # Of what was typed, not of what a value holds.
+    # Looked for in what was typed, not in the values that were put in.
     resources = _resources(written, sources)
     named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
     given = [*named, *(_image(name, attachables) for name in images)]
@@ -211,7 +211,7 @@ class _BracedExpression:
 
     @classmethod
     def parsed(cls, source: str) -> "_BracedExpression | None":
-        """Return the parts of a text that parses, the format as short as it can be."""
+        """Return the parts of a text: as expression the whole, else the shortest before a conversion or a format."""
         for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
             try:
                 tree = ast.parse(source[:end].strip(), mode="eval")
@@ -223,7 +223,7 @@ class _BracedExpression:
         return None
 
     def attachment(self, written: str, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
-        """Return what the value became. Raises what the expression and its format raise."""
+        """Return the attachment for the value. Raises what the expression and its format raise."""
         code = compile(self.tree, "<prompt>", "eval")
         value = eval(code, dict(namespace))  # noqa: S307  (the user typed it into a cell)
         return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
