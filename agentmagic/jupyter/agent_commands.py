@@ -5,7 +5,6 @@ A method's parameters are the arguments, its docstring is the help.
 
 import shlex
 import time
-from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -18,7 +17,7 @@ from agentmagic.history.journal_reader import saved_in
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.completion import conversations, folders, models, sessions, types
 from agentmagic.jupyter.frontend import Kind, front_end
-from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, check_name
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
 from agentmagic.jupyter.notebook_file import SUFFIX
 from agentmagic.jupyter.options import Arg, Ask, Command, LineMagic, SessionName
 from agentmagic.run_log import hand_in
@@ -33,7 +32,7 @@ RECORDS = 100
 """How many log records `%agent debug` shows."""
 NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
-"""Bytes of each saved conversation that loading the extension reads."""
+"""Bytes up to which a saved conversation is read when the extension is loaded: of a larger one no turns are counted."""
 
 
 Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
@@ -275,8 +274,8 @@ class AgentCommands:
         from agentmagic.export import form_of
 
         known, file = self._namespace.known(session), file_of(target)
-        form_of(file)  # refuses an unknown form before it speaks of the file
-        file = self._new_file(file, target, overwrite=overwrite)
+        form_of(file)  # first, so that an unknown form is refused before anything is said of the file
+        self._check_target(file, target, overwrite=overwrite)
         return commands.export(known, file, self._namespace.functions(), overwrite=overwrite)
 
     def hand_in(
@@ -286,7 +285,8 @@ class AgentCommands:
         overwrite: Overwrite = False,
     ) -> str:
         """Write the run of this notebook to a file to hand in: turns, calls, results, checks, secrets blanked."""
-        file = self._new_file(file_of(target), target, overwrite=overwrite)
+        file = file_of(target)
+        self._check_target(file, target, overwrite=overwrite)
         notebook = self._namespace.place().notebook
         try:
             summary = hand_in(file, self._namespace.sessions(), notebook.name if notebook is not None else "")
@@ -382,16 +382,15 @@ class AgentCommands:
             f"%{self._magic} {_how_to_load(one.name)} picks it up.{others}"
         )
 
-    def _new_file(self, target: Path, written: str, *, overwrite: bool) -> Path:
-        """Return a file to write. Raises UsageError for the notebook itself, and for a file that must stay."""
+    def _check_target(self, target: Path, written: str, *, overwrite: bool) -> None:
+        """Raise UsageError if a file must not be written: the notebook itself, or one that is there already."""
         if not target.exists():
-            return target
+            return
         notebook = self._namespace.place().notebook
         if notebook is not None and target.samefile(notebook):
             raise UsageError(f"{written} is this notebook itself, which is not written over. Choose another name.")
         if not overwrite:
             raise UsageError(f"{written} is there already. Choose another name, or replace it with --overwrite.")
-        return target
 
     def _own_file(self, session: Session) -> Path:
         if session.path is None:
@@ -418,8 +417,7 @@ class AgentCommands:
 def _how_to_load(name: str) -> str:
     if name == DEFAULT_SESSION:
         return "load"
-    is_free = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
-    return f"-s {name} load" if is_free else f"load {shlex.quote(name)}"
+    return f"-s {name} load" if can_name_session(name) else f"load {shlex.quote(name)}"
 
 
 AGENT_COMMANDS: dict[str, Command] = {
@@ -454,7 +452,7 @@ AGENT_COMMANDS: dict[str, Command] = {
 IN_A_CELL: frozenset[Command] = frozenset(
     {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume}
 )
-"""Subcommands that need a running cell, which the panel has not: those that use `CellTurns`."""
+"""Subcommands that need a running cell: those that use `CellTurns`. A panel has no running cell."""
 
 
 def agent_magic(name: str = "agent") -> LineMagic:

@@ -20,7 +20,7 @@ _TYPE = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.Load),
     *(ast.BinOp, ast.BitOr),
 )
-"""What the expression of a type is made of: nothing that calls a function."""
+"""The nodes that the expression of a type may have: none of them calls a function."""
 
 _KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 """The names under which IPython keeps inputs and results."""
@@ -30,8 +30,7 @@ def check_variable(name: str | None) -> None:
     """Raise UsageError for a name to which no answer can be bound."""
     check_name(name, "take an answer")
     if name is not None and _KEPT.fullmatch(name):
-        message = f"{name!r} cannot take an answer: IPython keeps inputs and results under it."
-        raise UsageError(message)
+        raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
 
 
 def read_type(written: str, variables: Mapping[str, Any]) -> Output:
@@ -48,20 +47,18 @@ def read_type(written: str, variables: Mapping[str, Any]) -> Output:
         reason = f"{type(error).__name__}: {error}"
     else:
         return kind
-    message = (
+    raise UsageError(
         f"--as {written[:80]} is no type of an answer: {reason.rstrip('.')}. Name a pydantic model, a dataclass, a "
         "TypedDict, a list[...] of one, or a variable that holds a JSON Schema."
     )
-    raise UsageError(message)
 
 
 def _evaluate(written: str, variables: Mapping[str, Any]) -> Any:
     tree = ast.parse(written, mode="eval")
     if not all(isinstance(node, _TYPE) for node in ast.walk(tree)):
-        message = "it may hold names, brackets and | only"
-        raise UsageError(message)
+        raise UsageError("it may hold names, brackets and | only")
     code = compile(tree, "<type>", "eval")
-    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the line's own; it calls nothing)
+    return eval(code, {"__builtins__": vars(builtins)}, dict(variables))  # noqa: S307  (the user's own line; it calls nothing)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +71,7 @@ class AnswerVariable:
 
     def __post_init__(self) -> None:
         if isinstance(self.variables.get(self.name), Session):
-            message = f"{self.name} is a session and stays. Choose another name for the answer."
-            raise UsageError(message)
+            raise UsageError(f"{self.name} is a session and stays. Choose another name for the answer.")
 
     def bind(self, result: RunResult) -> None:
         """Bind the answer of a turn; after a turn without one the variable stays as it was."""
@@ -83,8 +79,9 @@ class AnswerVariable:
             return
         if self.output is None:
             self.variables[self.name] = result.final_text
-        elif result.value is None and result.stop_reason == "done":
-            say(f"{self.name} stays as it was: a tool ended the turn, so there is no answer of the form asked for.")
+        elif result.value is None and result.stop_reason != "answer":
+            ended = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
+            say(f"{self.name} stays as it was: {ended}, so there is no answer of the form asked for.")
         else:
             self.variables[self.name] = framed(self.name, result.value, output_schema(self.output).schema)
 

@@ -1,7 +1,7 @@
-"""What the values that a prompt names become: the part that the model gets, and the line that the user sees of it.
+"""Makes attachments of the values that a prompt names: a part for the model, and a line for the user.
 
-Secrets are blanked in both. The model's part keeps likely ones, as a journal does: a wrong guess must not damage what a
-model reads.
+Secrets are blanked in both. The part for the model keeps text that only looks like a secret, as a journal does: a wrong
+guess must not damage what a model reads.
 """
 
 import mimetypes
@@ -37,10 +37,10 @@ SCHEMA = "schema"
 """The format that sends the names and types of a value."""
 
 UNKNOWN = ModelInfo("the model", None, frozenset(), priced=True)
-"""Stands for the model where none is asked."""
+"""Stands for the model if no model is asked."""
 
 _PNG = Media("image/png", b"")
-_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python draws others below the same line
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # each version of Python underlines other parts of a line
 _NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _HUGE = re.compile(r"\d{5,}")
@@ -57,7 +57,7 @@ class Attacher:
     schema_only: bool = False
 
     def formatted(self, written: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
-        """Return what `{expression!conversion:spec}` became. Raises UsageError, and what a format raises."""
+        """Return the attachment for `{expression!conversion:spec}`. Raises UsageError, and what a format raises."""
         if self.schema_only or spec == SCHEMA:
             return self.attach(written, name, value, only_schema=True)
         if not conversion and spec and frames.is_frame(value):
@@ -81,14 +81,14 @@ class Attacher:
         only_schema: bool = False,
         uri: str = "",
     ) -> Attachment:
-        """Return what a value became; with a `uri` it is a resource, else a text to be put in place."""
+        """Return the attachment for a value: a resource with a `uri`, else a text for the place of the braces."""
         if isinstance(value, str):
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:
             line = f"{summary(value)}: names and types"
             return _attachment(written, SCHEMA, line, name, schema(value), uri)
         if isinstance(value, BaseException):
-            return _attachment(written, "error", f"{type(value).__name__}", name, _traceback(value), uri)
+            return _attachment(written, "error", type(value).__name__, name, _traceback(value), uri)
         if is_picture(value):
             return self._picture(written, name, value, uri)
         kind: ValueKind = "text"
@@ -101,14 +101,14 @@ class Attacher:
         return _attachment(written, kind, line, name, text, uri)
 
     def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
-        """Return what the text of a cell, or of its output, became."""
+        """Return the attachment for the text of a cell, or of its output."""
         line = counted(text.rstrip().count("\n") + 1, "line")
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
         return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
 
     def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
-        """Return what an image that an output shows became. Raises UsageError."""
+        """Return the attachment for an image that an output shows. Raises UsageError."""
         line = f"{kind}, {counted(len(data), 'byte')}"
         if self.schema_only:
             return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
@@ -117,7 +117,13 @@ class Attacher:
         return self._media(written, name, data, kind, line)
 
     def file(self, written: str, path: Path, name: str) -> Attachment:
-        """Return what a file became: an image or a document as it is, any other file as text. Raises UsageError."""
+        """Return the attachment for a file: images and documents as they are, others as text. Raises UsageError."""
+        try:
+            return self._read_file(written, path, name)
+        except OSError as error:
+            raise UsageError(f"it cannot be read: {error.strerror or error}") from error
+
+    def _read_file(self, written: str, path: Path, name: str) -> Attachment:
         size, kind = path.stat().st_size, mimetypes.guess_type(path.name)[0] or "text/plain"
         line = f"{kind}, {counted(size, 'byte')}"
         if self.schema_only:
@@ -131,9 +137,9 @@ class Attacher:
             start = opened.read(4 * most)  # a character has up to four bytes
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
-        text = cut(start.decode("utf-8-sig", "replace"), most, "")
-        if size > len(text.encode()):
-            text += f"\n(cut: {size:,} bytes in all, the first {len(text):,} characters shown)"
+        text = start.decode("utf-8-sig", "replace")
+        if size > len(start) or len(text) > most:
+            text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
         return _attachment(written, "file", line, name, text, f"file:{name}")
 
     def _picture(self, written: str, name: str, value: Any, uri: str) -> Attachment:
@@ -171,7 +177,7 @@ class Attachables:
 
     def names(self) -> list[str]:
         """Return the names of the variables to offer: the notebook's own, not what it has imported."""
-        # Data, and the functions and classes that cells have defined; of a copy, since tools may bind variables.
+        # Data, and the functions and classes that cells have defined. Of a copy: tools may bind variables meanwhile.
         values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
         return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
 
@@ -179,7 +185,8 @@ class Attachables:
         """Return whether a name is that of a variable that can be attached."""
         if name.startswith("_") or name in self.hidden or name not in self.variables:
             return False
-        return not isinstance(self.variables[name], (ModuleType, Session))
+        # Not by [name], which fails if a cell has deleted the variable meanwhile: a panel asks in another thread.
+        return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
         """Return the name to offer that is spelt nearly like `name`; "" if there is none, or if `name` is bound."""
@@ -212,8 +219,7 @@ class Attachables:
         if number not in known:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
-            text: str = values[number]
-            return _attachment(written, "code", counted(text.count("\n") + 1, "line"), name, text, f"cell:{name}")
+            return self.attacher.output(written, name, values[number], "code")
         return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
 
     def _file(self, word: str) -> Path | None:

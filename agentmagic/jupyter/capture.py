@@ -99,7 +99,7 @@ class OutputCapture:
         self._items.clear()
 
     def draw(self) -> None:
-        """Take the figures that pyplot has left open since the tool began, and close them: the cell shows them not."""
+        """Take the figures that the tool has left open in pyplot, and close them: else the cell would show them too."""
         for number in sorted(_open_figures() - self._figures):
             figure = sys.modules["matplotlib.pyplot"].figure(number)
             try:

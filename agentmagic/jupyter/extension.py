@@ -113,12 +113,14 @@ class AgentMagics:
 
 
 def _whole(name: str, lines: list[str]) -> list[str]:
-    """Return a cell so that IPython passes it to the magics: a cell without a prompt, and a line that asks."""
+    """Return a cell, changed if IPython would not pass it to our magics: an empty prompt, or a line that ends in ?."""
     if not lines or (words := lines[0].split())[:1] not in ([f"%{name}"], [f"%%{name}"]):
         return lines
     if words[0].startswith("%%"):
-        return lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]  # without a body it is refused
-    if words[-1].endswith("?") and len(words) > 1:  # taken for a question about the last word
+        return (
+            lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]
+        )  # IPython refuses a cell magic without a body
+    if words[-1].endswith("?") and len(words) > 1:  # IPython would take it for a question about the last word
         return [f"get_ipython().run_line_magic({name!r}, {' '.join(words[1:])!r})\n", *lines[1:]]
     return lines
 
@@ -138,14 +140,13 @@ Shell = Any
 
 
 _loaded: dict[int, ExitStack] = {}
-"""What takes the magics away from each shell, by the shell's id."""
+"""What an unload undoes in each shell, by the shell's id."""
 
 _namespaces: dict[int, Namespace] = {}
 """The namespace of each shell, by id; it outlives an unload, so that a reload finds the servers and sessions."""
 
-
 _looks: dict[int, list[Callable[..., None]]] = {}
-"""What the panels of each shell did after a cell, by id, until an unload; a reload takes it up again."""
+"""What the panels of each shell call after a cell, by the shell's id: kept from an unload to the next load."""
 
 
 def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
@@ -186,7 +187,7 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
             say(_how_to_load(kind, magic))
         else:
             shell.register_magic_function(function, kind, magic)
-            undo.callback(shell.magics_manager.magics[kind].pop, magic, None)
+            undo.callback(_withdraw, shell, kind, magic)
     hooks: list[tuple[list[Any], object]] = [
         (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
         (shell.input_transformers_cleanup, partial(_whole, name)),
@@ -204,12 +205,12 @@ def _find_pages(
 ) -> tuple[Callable[[str], bool], Callable[[], bool]]:
     """Let pages with the JupyterLab extension find this kernel.
 
-    Returns a function that has the page of the running cell show the docked panel of a session, which returns False if
-    the page has no extension, and one that says whether a page stages proposed cells.
+    Returns two functions. The first has the page of the running cell show the docked panel of a session, and returns
+    False if the page has no extension. The second returns whether a page stages proposed cells.
     """
     from comm import create_comm, get_comm_manager
 
-    # Not opened, but found by its target: pages without the extension would close it, for all others too.
+    # Pages find the comm by its target. It is not opened: a page without the extension would close it for all pages.
     comm: Any = create_comm(target_name=LAB, primary=False)
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)
@@ -266,6 +267,12 @@ def _is_taken(shell: Shell, kind: str, magic: str) -> bool:
     function = shell.magics_manager.magics[kind].get(magic)
     # IPython keeps placeholders, which are not callable, for magics that it loads late.
     return callable(function) and getattr(function, "__module__", None) != AgentMagics.__module__
+
+
+def _withdraw(shell: Shell, kind: str, magic: str) -> None:
+    """Take a magic of ours away; one that another extension has registered since stays."""
+    if not _is_taken(shell, kind, magic):
+        shell.magics_manager.magics[kind].pop(magic, None)
 
 
 def _how_to_load(kind: str, magic: str) -> str:

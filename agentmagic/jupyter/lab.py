@@ -31,7 +31,6 @@ MOST_SETTLED = 10_000
 PAUSE = 0.05
 """Seconds in which changes are gathered before pages are told."""
 
-
 SPARE = f"{DEFAULT_SESSION}_2"
 """The name of the panel's session if the variable of the default one holds another value."""
 
@@ -114,7 +113,7 @@ class LabLink:
 
     @property
     def greeted(self) -> bool:
-        """Whether a page with the extension has found this kernel, which can stage proposed cells."""
+        """Whether a page with the extension has found this kernel; such a page can stage proposed cells."""
         return self._greeted
 
     def greet(self, _: GreetKernel) -> None:
@@ -175,8 +174,10 @@ class LabLink:
 
     def _tell(self, *, anew: bool = False) -> int:
         """Send the state around the panel to the pages, if it has changed or a page has asked."""
-        state = self._state()
-        with self._lock:
+        with (
+            self._lock
+        ):  # also while reading: otherwise a thread could send a state that is older than the last one sent
+            state = self._state()
             if anew or state != self._told:
                 self._told = state
                 self._comm.send({"type": "state", **state})

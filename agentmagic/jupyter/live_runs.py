@@ -1,4 +1,4 @@
-"""Runs that code begins in a cell are shown live, as in a `%%agent` cell; results and sessions show as transcripts."""
+"""Shows the runs that code begins in a cell live, as a `%%agent` cell does, and results and sessions as transcripts."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -75,7 +75,7 @@ class LiveRuns:
         begin_run(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
-        """Leave the output of runs that are over before the cell is: a program that runs notebooks takes no more."""
+        """Write the static output of finished runs: a program that runs notebooks takes no output after the cell."""
         self._in_cell = False
         for view in self._views:
             if view.run is not None and view.run.done:

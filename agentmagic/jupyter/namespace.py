@@ -40,9 +40,19 @@ DEFAULT_SESSION = "agent"
 def check_name(name: str | None, what: str = "name a session") -> None:
     """Raise UsageError for a name that no session can have, or no variable that is to do `what`."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
-        raise UsageError(f"{name!r} cannot {what}, which is a variable: it is a name of Python or IPython itself.")
+        raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
-        raise UsageError(f"{name!r} cannot {what}, which is a variable: use letters, digits and _, no digit first.")
+        raise UsageError(f"{name!r} cannot {what}: a variable has letters, digits and _ in its name, no digit first.")
+
+
+def can_name_session(name: str) -> bool:
+    """Return whether a session can be made under a name."""
+    try:
+        check_name(name)
+        _check_listed(name)
+    except UsageError:
+        return False
+    return True
 
 
 class MarkedFunctions:
@@ -75,7 +85,7 @@ class Chosen:
         self.sources = toolsets
 
     def over(self, sources: Sequence[Toolset]) -> "Chosen":
-        """Return the same choice of tools of other toolsets."""
+        """Return a choice of the same names from other toolsets."""
         return Chosen(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
@@ -105,6 +115,7 @@ class Chosen:
 
 
 def _by_name(listed: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
+    # Reversed, so that of two tools of one name the first is chosen.
     return {tool.name: tool for tools, _ in reversed(list(listed)) for tool in reversed(tools)}
 
 
@@ -132,9 +143,9 @@ class Namespace:
         self._look = NotebookTools()
         self.keeper = VariableKeeper(variables)
         self.listeners = Listeners[Event | HistoryCut]()
-        """Told what happens in every session of the notebook, as `Session.listen` tells it."""
+        """Called with what happens in every session of the notebook, as the listeners of `Session.listen` are."""
 
-    def insert(self, cassette: "Path") -> None:
+    def insert(self, cassette: Path) -> None:
         """Use a cassette in all sessions of the notebook, those that are made later included."""
         self._deck.insert(cassette)
         for session in {*self.sessions().values(), *self._joined}:

@@ -39,7 +39,7 @@ MOST_CELLS = 500
 MOST_FOLDERS = 300
 """Folders near a notebook that are searched for its conversations, if it was moved."""
 TELLING = 40
-"""Characters that the source of a cell without an id needs to be told from cells of other notebooks."""
+"""Characters that a cell without an id must have to identify its notebook: shorter cells stand in many notebooks."""
 
 _CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # as in the notebook format 4.5
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
@@ -166,7 +166,7 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def _folder(notebook: Path, number: int, running: str) -> Path:
-    """Return the folder of a notebook's conversations, even if it has an earlier name; a free one if there is none."""
+    """Return the folder of a notebook's conversations, which may have an earlier name; a new one if there is none."""
     base, cells = notebook.parent / FOLDER, _cells(notebook)
     own = base / notebook.stem
     ours: dict[Path, int] = {}
@@ -185,7 +185,7 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         with suppress(OSError):  # then the conversations stay where they are
             base.mkdir(exist_ok=True)
         return _named_anew(moved, own)
-    if _record(own) is None:  # there is none yet, or an earlier version made it
+    if _record(own) is None:  # no folder has the name yet, or an earlier version of agentmagic made it
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
 

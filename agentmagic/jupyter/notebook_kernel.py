@@ -28,7 +28,7 @@ from agentmagic.tools.values import describe, summary
 MOST_HISTORY = 500
 """Entries of the shell's history that are read."""
 ALIKE = 0.7
-"""How alike a cell that was run must be to the cell that was inserted, to be taken for it."""
+"""How alike a cell that was run must be to the inserted cell, to be taken for that cell, changed by the user."""
 OUT_BUDGET = 300
 """Tokens of a value of the shell's history."""
 FROM_HISTORY = (
@@ -87,9 +87,10 @@ class KernelNotebook:
     # -- proposed cells --------------------------------------------------------------------------
 
     def stage(self, proposed: CellProposed) -> CellProposed:
-        """Leave a proposal to the JupyterLab extension, which finds it in the session's log, if a page has it.
+        """Show a proposal in the notebook if that is possible, and return it with its place.
 
-        Else a new code cell is inserted when the running cell ends; front ends insert one for each cell that runs.
+        The JupyterLab extension finds the proposal in the session's log, if a page has the extension. Otherwise a new
+        code cell is inserted when the running cell ends; front ends insert at most one for each cell that runs.
         """
         if self.can_stage():
             return replace(proposed, place="staged", cell=proposed.cell or running_cell(self._shell))
@@ -106,12 +107,13 @@ class KernelNotebook:
         return True
 
     def fate(self, proposed: CellProposed) -> ProposalSettled | None:
-        """Return what became of a proposed cell, as the cells tell that were run since, and the saved file."""
+        """Return what became of a proposed cell, by the cells that were run since and the saved file; None if open."""
         if proposed.place == "staged":
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        ran = [source.strip() for source in self.namespace.get("In", ())[self._seen.get(proposed.id, MOST_HISTORY) :]]
+        seen = self._seen.get(proposed.id)  # unknown for a proposal of an earlier kernel
+        ran = [] if seen is None else [source.strip() for source in self.namespace.get("In", ())[seen:]]
         wanted = proposed.source.strip()
         now = sources.get(proposed.cell)
         match proposed.action:

@@ -1,4 +1,4 @@
-"""Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into an `ParsedLine`.
+"""Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into a `ParsedLine`.
 
 Parsers, help and completion are all made from signatures: each parameter of a command, or field of `Ask`, is
 annotated with an `Arg`, and the docstring is the help.
@@ -284,7 +284,7 @@ class LineMagic:
         """Return the subcommand that a line names. Raises UsageError."""
         words = _words(line)
         if len(words) == 1 and words[0].endswith("?"):
-            words = ["help", words[0].rstrip("?")]
+            words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
             words = [*words[1:2], "--help"]
         if words == ["--help"]:

@@ -18,8 +18,8 @@ from agentmagic.jupyter.agent_commands import IN_A_CELL, AgentCommands
 from agentmagic.jupyter.formatting import ago
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
-from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
-from agentmagic.jupyter.options import SESSION_FLAGS, LineMagic
+from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, can_name_session
+from agentmagic.jupyter.options import SESSION_FLAGS, LineMagic, ParsedLine
 from agentmagic.jupyter.prompt import prompt_of
 from agentmagic.jupyter.runner import FigureOutput
 from agentmagic.messages import Prompt
@@ -115,6 +115,10 @@ class ShellNotebook(Notebook):
     def run_line(self, session: Session, magic: str, line: str) -> str:
         """Carry out a line; a subcommand of `%agent` that takes a session is given the panel's own."""
         table, commands = self._magics[magic]
+        read = table.read(line)
+        # A page can send any line, and `ask` evaluates what stands in braces.
+        if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
+            raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
         word = next(iter(line.split(maxsplit=1)), "")
         if magic == "agent" and word in table.commands and "session" in table.parser(word).declared:
             if not (name := self.name_of(session)):
@@ -126,7 +130,7 @@ class ShellNotebook(Notebook):
 
     def names(self) -> Sequence[tuple[str, str]]:
         """Return the variables with their types, tables first."""
-        found = [(name, _kind(self._namespace.variables[name])) for name in self._namespace.attachable_names()]
+        found = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
         found = sorted(found, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
         return [*found, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
 
@@ -167,8 +171,9 @@ class ShellNotebook(Notebook):
         if not saved:
             return self._namespace.known(name)
         own = self._namespace.variables.get(name)
-        takes = name.isidentifier() and (own is None or (isinstance(own, Session) and not own.turns))
-        session = name if takes else self._free_name(name if name.isidentifier() else "")
+        is_name = can_name_session(name)
+        takes = is_name and (own is None or (isinstance(own, Session) and not own.turns))
+        session = name if takes else self._free_name(name if is_name else "")
         self._commands.load(session=session, saved=name)
         return self._namespace.known(session)
 

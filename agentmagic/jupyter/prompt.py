@@ -55,7 +55,7 @@ _MENTION = re.compile(
     r"(?<![\w@.+-])@([^\W\d][\w./-]*(?:\[\d{1,9}\])?)(?::(schema|\d{1,9})\b(?![/:.\w])|(?=[^:\w]|$|:(?:\s|$)))"
 )
 _LEAST_MISSPELT = 3
-"""Letters of a word that is told to be spelt nearly like a variable."""
+"""Letters that a word must have at least, for a variable of nearly the same spelling to be suggested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def prompt_of(
         return TypedPrompt(written)  # the session refuses it; no time is spent on its braces
     text = written.strip("\n")
     filled = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
-    # Of what was typed, not of what a value holds.
+    # Looked for in what was typed, not in the values that were put in.
     resources = _resources(written, sources)
     named, problems = _mentioned(written, attachables, {server for server, *_ in resources})
     given = [*named, *(_image(name, attachables) for name in images)]
@@ -137,7 +137,8 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
                 left.append(f"{text[opening:end]} stays as it is: {_told(error)}")
             else:
                 attachments.append(one)
-                pieces.append(_in_place(one, "".join(pieces[-1:])[-1:], text[end : end + 1]))
+                before = next((piece[-1] for piece in reversed(pieces) if piece), "")
+                pieces.append(_in_place(one, before, text[end : end + 1]))
         position = end
     pieces.append(text[position:])
     return Filled("".join(pieces), tuple(dict.fromkeys(left)), tuple(attachments))
@@ -210,7 +211,7 @@ class _BracedExpression:
 
     @classmethod
     def parsed(cls, source: str) -> "_BracedExpression | None":
-        """Return the parts of a text that parses, the format as short as it can be."""
+        """Return the parts of a text: as expression the whole, else the shortest before a conversion or a format."""
         for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
             try:
                 tree = ast.parse(source[:end].strip(), mode="eval")
@@ -222,7 +223,7 @@ class _BracedExpression:
         return None
 
     def attachment(self, written: str, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
-        """Return what the value became. Raises what the expression and its format raise."""
+        """Return the attachment for the value. Raises what the expression and its format raise."""
         code = compile(self.tree, "<prompt>", "eval")
         value = eval(code, dict(namespace))  # noqa: S307  (the user typed it into a cell)
         return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
@@ -299,7 +300,10 @@ def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[
 
 def _image(name: str, attachables: Attachables) -> Attachment:
     """Return the figure or image of a variable or a file. Raises UsageError if there is none."""
-    found = attachables.find(name, "")
+    try:
+        found = attachables.find(name, "")
+    except UsageError as error:
+        raise UsageError(f"--image {name} is not attached: {error}.") from error
     if found is None:
         raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
     if found.told.kind != "image":
@@ -313,9 +317,9 @@ _Resource = tuple[str, "McpServers", str]
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
     """Return the resources that a text names; a name that is no server's is plain text."""
-    written = list(dict.fromkeys(_REFERENCE.findall(body)))
+    written = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
     known = _servers_by_name(sources) if written else {}
-    return [(server, known[server], uri.rstrip(_AFTER)) for server, uri in written if server in known]
+    return [(server, known[server], uri) for server, uri in written if server in known]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:

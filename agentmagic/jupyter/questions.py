@@ -180,4 +180,4 @@ def _now(arguments: Mapping[str, Any]) -> str:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number of it")
+    raise ValueError(f"JSON has no {word}")

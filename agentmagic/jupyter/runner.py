@@ -32,6 +32,7 @@ from agentmagic.run import Run, RunView
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session, TurnOptions
+from agentmagic.tools.base import Toolset
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,10 +117,8 @@ class Runner:
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed.problems:
             say(problem)
-        offered = self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
-        toolsets = () if command.no_tools else offered
-        options: TurnOptions = {**command.turn_options(), "agent": recipe, "toolsets": toolsets}
-        options |= {"values": typed.told, "output": output, "resume": resume}
+        options: TurnOptions = {**command.turn_options(), "agent": recipe, "values": typed.told}
+        options |= {"toolsets": self._toolsets(session, recipe, command), "output": output, "resume": resume}
         if command.show:
             shown = session.fork(0) if command.new else session
             say(formatting.preview(shown.preview(typed.prompt, **options), typed.told))
@@ -135,6 +134,11 @@ class Runner:
             if not command.keep_going or error.result is None:  # without a result no turn has run
                 raise
             return error.result
+
+    def _toolsets(self, session: Session, recipe: Agent, command: Ask) -> tuple[Toolset, ...]:
+        if command.no_tools:
+            return ()
+        return self._namespace.toolsets(session, recipe, command.tools, notebook=command.notebook)
 
     def _with_model(self, session: Session, recipe: Agent, front: FrontEnd) -> Agent:
         """Offer the local model if no model is chosen and no key is set."""
@@ -202,7 +206,7 @@ class CellView(RunView):
             in_thread(finish, "agentmagic-html")
 
         if (run := self.run) is not None:
-            # Asked on the engine: the events that it has told the screen by then are all there are.
+            # Added on the engine's loop: by then the engine has told the screen every event.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
 
     def _hear_all(self) -> None:
@@ -281,7 +285,7 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the figures of a run's tools when the tool ends, rather than the cell; in the run's output."""
+    """Shows the figures of a run's tools in the output of the run, when each tool ends and not when the cell does."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[None]] = set()
@@ -311,7 +315,7 @@ def wait_for_turn(session: Session) -> None:
 
 
 def _checked(result: RunResult) -> RunResult:
-    """Return a result, or fail the cell of a turn without an answer, although the run raises nothing (API-6)."""
+    """Return a result. Raises an error for a turn without an answer, for which the run itself raises none (API-6)."""
     if result.stop_reason == "cancelled":  # by a click on Stop
         raise KeyboardInterrupt
     if result.stop_reason == "no_tools":

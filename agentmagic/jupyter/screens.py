@@ -35,10 +35,10 @@ GRACE = 0.4
 WAITS = (events.ApprovalAsked, events.QuestionAsked)
 """Events at which the HTML is updated even if a page shows the view: a notebook may be left while a turn waits."""
 
-OLDER = "It is typed: buttons reach a running cell from ipykernel 7 on."
-UNREACHED = "It is typed: this page sends no clicks to a running cell."
+OLDER = "Type your answer: buttons in a running cell need ipykernel 7 or newer."
+UNREACHED = "Type your answer: this page sends no clicks to a running cell."
 """Why an answer is typed in a front end that shows buttons elsewhere."""
-BROKEN = "It is typed: the output of this cell has failed; %agent debug says why."
+BROKEN = "Type your answer: the output of this cell has failed; %agent debug says why."
 
 ERASE_LINE = "\r\x1b[2K"
 
@@ -95,16 +95,16 @@ class FallbackScreen(TurnScreen):
         """Take the next event of the turn."""
         if isinstance(event, events.TurnFinished):
             self._answer = event.result.final_text
-        try:  # as `_try` does, a call less for each piece of an answer
+        try:  # as in `_try`, but without one more call for each piece of an answer
             self._screen.feed(event)
         except Exception:  # noqa: BLE001
             self._fail()
 
     def finish(self) -> None:
-        """Leave the static output, and the answer where that may not hold it."""
+        """Leave the static output; print the answer too if the screen has failed."""
         self._try(self._screen.finish)
         if self._failed and self._answer:
-            print(shown(self._answer))  # noqa: T201  (the way that has not failed)
+            print(shown(self._answer))  # noqa: T201  (printing has not failed)
             self._answer = ""
 
     def restart(self) -> None:
@@ -207,7 +207,7 @@ class TerminalScreen(TurnScreen):
         self._show("")
 
     def _print_words(self, block: Block, piece: str) -> None:
-        """Print a piece of text, in which no end is that may be the beginning of a secret."""
+        """Print a piece of text, whose end is not the beginning of a secret: `ShownStream` keeps such an end back."""
         text = self._held + piece
         whole, self._held = terminal.split_paragraphs(text) if self._draw else (text, "")
         if whole:
@@ -264,7 +264,7 @@ class TerminalScreen(TurnScreen):
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
-        """Begin a block that was not begun: behind an empty line, but a card directly below a card."""
+        """Begin a block, unless it was begun: below an empty line, but a card directly below a card."""
         if block.key in self._begun:
             return
         self._begun.add(block.key)

@@ -553,7 +553,7 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(ope
     notebook.run(1)
     cell = Cell(notebook, 2).start()
     notebook.wait_for_text(
-        2, "It is typed: " + ("this page sends no clicks" if kernel == "python3" else "buttons reach")
+        2, "Type your answer: " + ("this page sends no clicks" if kernel == "python3" else "buttons in")
     )
     notebook.wait_for_text(2, "waits for you")
     assert cell.button("Approve").count() == 0

@@ -7,10 +7,13 @@ import pytest
 from IPython.core.completer import CompletionContext
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.events import RunResult
 from agentmagic.jupyter import options
+from agentmagic.jupyter.answers import AnswerVariable
 from agentmagic.jupyter.completion import matcher
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
+from agentmagic.messages import Usage
 from tests.jupyter.harness import ROOT
 
 TYPES = """
@@ -153,3 +156,11 @@ def test_names_and_types_are_completed(line, found):
     complete = matcher(Namespace(variables, KnownNotebook(InteractiveShell())), options.ask_parser(), [])
     context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
     assert [one.text for one in complete(context)["completions"]] == found
+
+
+def test_a_variable_stays_as_it_was_if_the_limit_ends_the_turn_without_a_value(capsys):
+    variables = {"x": 1}
+    result = RunResult("", (), (), 3, timed_out=False, stop_reason="limit", usage=Usage())
+    AnswerVariable("x", int, variables).bind(result)
+    assert variables == {"x": 1}
+    assert capsys.readouterr().out.startswith("x stays as it was: the turn reached its limit of steps")

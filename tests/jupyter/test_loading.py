@@ -92,6 +92,13 @@ def test_another_extensions_magic_stays_and_ours_loads_under_another_name(fresh)
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
 
 
+def test_unloading_leaves_a_magic_that_another_extension_has_registered_since(fresh):
+    fresh.run("%load_ext agentmagic")
+    fresh.run(FOREIGN)
+    assert fresh.run("%unload_ext agentmagic").ok
+    assert fresh.run("%%agent\nhello").stream == "theirs\n"
+
+
 def test_unloading_takes_the_magics_away_and_leaves_the_sessions(fresh):
     fresh.run("%load_ext agentmagic\n%unload_ext agentmagic")
     assert "not found" in fresh.run("%%agent\nhello").stream + fresh.run("%%agent\nhello").error

@@ -5,7 +5,11 @@ import time
 from html import unescape
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.events import CellProposed
+from agentmagic.jupyter.notebook_file import KnownNotebook
+from agentmagic.jupyter.notebook_kernel import KernelNotebook
 from tests.jupyter.harness import BATCH, CONSOLE, timed
 from tests.jupyter.test_permission import RAW
 
@@ -511,3 +515,10 @@ def test_functions_of_the_notebook_take_its_variables_by_name(notebook):
     notebook.run("del late, frame; play('Done.', tools=[rows])")
     left_out = notebook.run("%%agent\nHow many?")
     assert "rows is left out of this turn: its df is a pandas.DataFrame, and no variable is one." in left_out.text
+
+
+def test_cells_before_a_proposal_do_not_tell_its_fate_although_an_earlier_kernel_made_it():
+    shell = InteractiveShell()
+    notebook = KernelNotebook(shell, KnownNotebook(shell))
+    shell.user_ns["In"] = ["", *("x = 12345" for _ in range(600))]
+    assert notebook.fate(CellProposed("a", "insert", "code", "x = 12346", "Why.", place="below")) is None

@@ -1,5 +1,6 @@
 """The line behind a magic as a value."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import AGENT_COMMANDS, IN_A_CELL, agent_magic
+from agentmagic.jupyter.agent_commands import AGENT_COMMANDS, IN_A_CELL, _how_to_load, agent_magic
 from agentmagic.jupyter.completion import matcher
+from agentmagic.jupyter.extension import AgentMagics
 from agentmagic.jupyter.mcp_commands import mcp_magic
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import VS_CODE_SAYS, KnownNotebook
 from agentmagic.jupyter.options import Arg, Help, LineMagic, ParsedLine
+from agentmagic.jupyter.panel import ShellNotebook
 
 AGENT, MCP = agent_magic(), mcp_magic()
 PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
@@ -255,3 +258,41 @@ def test_the_page_of_the_magics_holds_the_help_as_it_is():
         page[f"%{magic.name}"] = magic.overview()
         page |= {f"%{magic.name} {word}": magic.parser(word).format_help() for word in magic.commands}
     assert [magic for magic, help_text in page.items() if f"```text\n{help_text}```" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["list", "In", "class", "_x", "my notes"])
+def test_the_command_that_loads_a_conversation_uses_its_name_as_a_session_only_if_that_can_be_one(name):
+    assert _how_to_load(name) == f"load {shlex.quote(name)}"
+    assert _how_to_load("draft") == "-s draft load"
+
+
+def test_a_question_mark_alone_asks_for_the_subcommands():
+    assert AGENT.read("?") == AGENT.read("help")
+
+
+class Vanishing(dict):
+    """Variables that are deleted as soon as they are listed."""
+
+    def __getitem__(self, name):
+        raise KeyError(name)
+
+    def get(self, name, default=None):
+        return default
+
+
+def test_a_panel_lists_the_variables_while_a_cell_deletes_one():
+    shell = InteractiveShell()
+    namespace = Namespace({}, KnownNotebook(shell))
+    magics = AgentMagics(shell, "agent", namespace)
+    namespace.variables = Vanishing(x=1)
+    assert dict(ShellNotebook(namespace, magics.agent, magics.commands).names()).keys() >= {"error"}
+
+
+@pytest.mark.parametrize("line", ["ask {x}", "-s agent ask {x}", "'ask' {x}", "fix", "resume", "chat"])
+def test_a_panel_refuses_the_subcommands_that_need_a_cell(line):
+    shell = InteractiveShell()
+    namespace = Namespace({"x": 1}, KnownNotebook(shell))
+    magics = AgentMagics(shell, "agent", namespace)
+    notebook = ShellNotebook(namespace, magics.agent, magics.commands)
+    with pytest.raises(UsageError, match="works only in a cell"):
+        notebook.run_line(namespace.session("agent"), "agent", line)

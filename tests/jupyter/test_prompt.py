@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,12 @@ from pydantic import BaseModel
 from agentmagic import Agent, Session
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
-from agentmagic.jupyter.prompt import MOST_ATTACHED, fill, prompt_of
+from agentmagic.jupyter.prompt import MOST_ATTACHED, _resources, fill, prompt_of
 from agentmagic.messages import Media, as_prompt
+from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK
+from agentmagic.tools.mcp import McpServers
+from agentmagic.tools.mcp.config import parse
 
 SALES = pd.DataFrame({"city": [f"city {number}" for number in range(300)], "sold": range(300)})
 KEY = "sk-planted0123456789abcdef0123456789"
@@ -332,6 +336,7 @@ def test_an_image_that_an_option_names_is_attached(typed, name):
     ("name", "told"),
     [
         ("nothing.png", "--image nothing.png is no variable, and no file in the notebook's folder."),
+        ("../outside.txt", "--image ../outside.txt is not attached: it lies outside of the notebook's folder."),
         ("sales", "--image sales is no image: DataFrame, 300 rows x 2 columns."),
     ],
 )
@@ -358,3 +363,43 @@ def test_a_key_in_a_value_reaches_neither_the_model_nor_the_line(typed):
 def test_more_values_than_a_prompt_may_attach_are_refused(typed):
     with pytest.raises(UsageError, match=f"21 resources and values; {MOST_ATTACHED} are the most"):
         typed(" ".join(f"@sales:{number}" for number in range(21)))
+
+
+def test_a_note_says_that_a_file_is_cut_if_and_only_if_it_is(tmp_path):
+    (tmp_path / "short.csv").write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    (tmp_path / "latin.txt").write_bytes(b"\xe9" * 20_100)
+    known = Attachables({}, Attacher(lambda: UNKNOWN), folder=tmp_path)
+    assert known.find("short.csv", "").part.text == "a,b\n1,2\n"
+    assert known.find("latin.txt", "").part.text.endswith(
+        "(cut: 20,100 bytes in all, the first 20,000 characters shown)"
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that no one can read")
+def test_a_file_that_cannot_be_read_is_not_attached_and_the_reason_is_told():
+    known = Attachables({}, Attacher(lambda: UNKNOWN), folder=Path("/proc/self"))
+    (problem,) = prompt_of("@mem", (), known, evaluate=True).problems
+    assert problem.startswith("@mem is not attached: it cannot be read: ")
+
+
+def test_the_code_of_a_cell_is_cut_and_is_no_value_to_be_sent_where_none_may_be():
+    variables = {"In": ["", "x = 1\n" * 10_000]}
+    (_, whole), (_, nothing) = (
+        prompt_of(
+            "@In[1]", (), Attachables(variables, Attacher(lambda: UNKNOWN, schema_only=only)), evaluate=True
+        ).prompt
+        for only in (False, True)
+    )
+    assert len(whole.text) < 21_000
+    assert nothing.text == "(In[1]: 10,000 lines.)"
+
+
+def test_a_table_directly_behind_another_value_begins_on_a_line_of_its_own():
+    assert "3\n\nDataFrame, 300 rows" in fill("{x}{sales}", NAMES).text
+
+
+def test_a_resource_that_ends_a_sentence_is_the_same_as_in_the_middle_of_one():
+    servers = McpServers()
+    assert engine().call(servers.add("docs", parse({"command": "true"}), connect=False)) is None
+    named = _resources("Read @docs:a.md. Compare @docs:a.md with @docs:b.md!", [servers])
+    assert [uri for _, _, uri in named] == ["a.md", "b.md"]

@@ -30,7 +30,7 @@ def test_an_approval_shows_the_call_and_a_yes_lets_it_run_once(kernel):
     kernel.run(TWICE)
     cell = kernel.send("%%agent\nhello")
     why, asked = kernel.asked(cell)["prompt"].splitlines()
-    assert why.startswith("(It is typed: ")
+    assert why.startswith("(Type your answer: ")
     assert asked.startswith("Run act (notebook)? [y]es")
     kernel.wait_for_text(cell, "waits for you")
     assert "what  a" in cell.displays[0]["text/html"]
