@@ -13,6 +13,7 @@ the journal again after a reload, and a wrong guess must not damage what it read
 
 import json
 import re
+import threading
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -116,23 +117,27 @@ _LEAST_RANDOM = 16
 
 
 class _Registry:
-    """The values that were registered. `values` are sorted, the longest first, for one may be the beginning of another.
+    """The values that were registered; any thread may add one.
 
-    The keys of `values` say whether only the certain ones are meant.
+    `values` are sorted, the longest first, because one value may be the beginning of another. Its keys say whether
+    only the certain values are meant.
     """
 
     def __init__(self) -> None:
         self._certain: set[str] = set()
         self._likely: set[str] = set()
+        self._lock = threading.Lock()
         self.values: dict[bool, list[str]] = {True: [], False: []}
 
     def add(self, value: str, *, certain: bool) -> None:
         kind = self._certain if certain else self._likely
-        if value not in kind:
+        with self._lock:  # else a thread could put older lists in the place of newer ones
+            if value in kind:
+                return
             kind.update(_spellings(value))
             self.values = {
                 only: sorted(values, key=len, reverse=True)
-                for only, values in ((True, self._certain.copy()), (False, self._certain | self._likely))
+                for only, values in ((True, self._certain), (False, self._certain | self._likely))
             }
 
 
