@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.secrets import settled
+from agentmagic.secrets import held, settled
 from agentmagic.text import cut_apart, shown
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ class Growing:
         """
         text = settled(text, self._done)
         paragraphs_end = _last_break(text, self._done)
-        if paragraphs_end > self._done:
+        # A secret may hold an empty line: the text is not cut inside of one, which would not be recognized then.
+        if paragraphs_end > self._done and held(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
         return self._html + to_html(text[self._done :], coloured=False)  # it is rendered again with the next words
