@@ -152,7 +152,7 @@ class Chat:
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self.view.replace(self._log())  # in one step of the engine's loop, as in `_begin`
+        self.view.replace(self._log())  # in one step of the engine's loop, as in `_follow`
         self._turn_over()
 
     def _turn_over(self) -> None:
@@ -302,7 +302,7 @@ class Chat:
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
-        if self.session.running or self._queue.note:
+        if self.session.running or self._queue.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
             )
@@ -325,6 +325,9 @@ class Chat:
             self.view.say("The output is attached when the kernel is free.")
         try:
             attachments = tuple(await making)
+        except asyncio.CancelledError:
+            self.view.complain("The output is not attached: the kernel was interrupted.")
+            raise
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an output was not attached")
             self.view.complain(f"The output is not attached: {shown(said(error))}")
