@@ -95,7 +95,7 @@ MOST_ARGUMENTS = 200
 CODE = {"code": "python", "python": "python", "source": "python"}
 """Names of arguments that hold a program, and its language; js/src/card.js has more."""
 SHORTEST_CODE = 20
-"""Characters of an argument that is coloured as code at least."""
+"""An argument that has more characters than this may be coloured as code."""
 
 SHORTEST_CUT = 500
 """Characters of a long argument that are shown, however many arguments there are."""
@@ -370,7 +370,7 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
 
 
 def effects(card: ToolCard) -> str:
-    """Return what a call does, as far as that was told, one line each."""
+    """Return what a call does, as far as the transcript knows, in lines."""
     return "\n".join(map(exact, card.effects))
 
 

@@ -64,7 +64,7 @@ class TurnQueue:
 
     @property
     def waits(self) -> bool:
-        """Whether a turn has not begun; `note` does not tell of one that begins at once."""
+        """Whether a turn of the queue has not begun yet, also if `note` does not tell of it."""
         return bool(self._turns)
 
     def add(self, turn: QueuedTurn) -> None:
