@@ -25,17 +25,17 @@ EXCERPT = 200
 """Characters of a text or of arguments in the line of an event."""
 
 SDKS = ("openai", "anthropic", "google_genai", "httpx2", "mcp")
-"""The loggers of the libraries below, by the names they give themselves; kept in detail only."""
+"""The loggers of the SDKs. Their records are kept only if `keep` is called with `detailed`."""
 
 _MILESTONES = (events.TurnStarted, events.StepRetried, events.Notice, events.TurnFinished)
 
 _INFO, _DEBUG = logging.INFO - 1, logging.DEBUG - 1
-"""The levels that are set to keep records; one off, so that a level which the user sets is told from them."""
+"""The levels that `keep` sets, each one below a standard level: so a level that the user sets differs from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """A record that was kept, its secrets blanked; `time` is as of `time.time`."""
+    """A record that was kept, its secrets blanked; `time` is in seconds since 1970."""
 
     time: float
     level: str
@@ -89,7 +89,7 @@ class Tap(logging.Handler):
         super().close()
 
     def _passing(self, parent: logging.Logger) -> int:
-        """Return the level that holds without the tap: the user's, whenever it was set."""
+        """Return the level that the logger has without the tap; the user may have set it before or after the tap."""
         own = self._before[0] if self._logger.level == self._set else self._logger.level
         return own or parent.getEffectiveLevel()
 
@@ -105,7 +105,7 @@ _taps: list[Tap] = []
 
 
 def keep(*, detailed: bool = False) -> None:
-    """Keep the last KEPT records from INFO on; `detailed` from DEBUG on, and those of the SDKs too."""
+    """Keep the last KEPT records from INFO on; with `detailed`, those from DEBUG on and those of the SDKs too."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
     if detailed:
@@ -129,7 +129,7 @@ def recent(number: int) -> list[LogEntry]:
 
 
 def event(happened: Event) -> None:
-    """Log an event of a turn in a line, deltas excepted; never above INFO, since a screen shows it too."""
+    """Log an event of a turn in one line, unless it is a delta; at INFO at most, since a screen shows it too."""
     raised = isinstance(happened, events.ToolFinished) and happened.traceback
     level = logging.INFO if raised or isinstance(happened, _MILESTONES) else logging.DEBUG
     if logger.isEnabledFor(level) and not events.is_delta(happened):
@@ -138,9 +138,9 @@ def event(happened: Event) -> None:
 
 @dataclass(slots=True)
 class Audit:
-    """One tool call: who let it run, or did not, and what came of it.
+    """One tool call: who allowed or refused it, and how it ended.
 
-    `arguments` are those that ran; only their hash is written. `seconds` are those of the tool alone.
+    `arguments` are those that the tool ran with; only their hash is written. `seconds` is how long the tool itself ran.
     """
 
     server: str

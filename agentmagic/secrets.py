@@ -13,6 +13,7 @@ the journal again after a reload, and a wrong guess must not damage what it read
 
 import json
 import re
+import threading
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -35,7 +36,7 @@ LONGEST_WORD = 15
 _KEY = "[A-Za-z0-9_-]"
 _LETTERS = "[A-Za-z0-9]"
 _MIXED = rf"(?={_KEY}*(?:[A-Za-z]\d|\d[A-Za-z]|{_LETTERS}{{20}}))"
-"""Of a key that may hold hyphens: otherwise "sk-learn-compatible-estimators" would be one."""
+"""What must be true of a key that may hold hyphens: otherwise "sk-learn-compatible-estimators" would be a key."""
 _SHAPES = (
     ("sk-", _KEY, 16, _MIXED),  # OpenAI and compatible servers
     ("sk_live_", _LETTERS, 16, ""),  # Stripe
@@ -116,23 +117,27 @@ _LEAST_RANDOM = 16
 
 
 class _Registry:
-    """The values that were registered. `values` are sorted, the longest first, for one may be the beginning of another.
+    """The values that were registered; any thread may add one.
 
-    The keys of `values` say whether only the certain ones are meant.
+    `values` are sorted, the longest first, because one value may be the beginning of another. Its keys say whether
+    only the certain values are meant.
     """
 
     def __init__(self) -> None:
         self._certain: set[str] = set()
         self._likely: set[str] = set()
+        self._lock = threading.Lock()
         self.values: dict[bool, list[str]] = {True: [], False: []}
 
     def add(self, value: str, *, certain: bool) -> None:
         kind = self._certain if certain else self._likely
-        if value not in kind:
+        with self._lock:  # else a thread could put older lists in the place of newer ones
+            if value in kind:
+                return
             kind.update(_spellings(value))
             self.values = {
                 only: sorted(values, key=len, reverse=True)
-                for only, values in ((True, self._certain.copy()), (False, self._certain | self._likely))
+                for only, values in ((True, self._certain), (False, self._certain | self._likely))
             }
 
 
@@ -160,8 +165,8 @@ def register_names(names: Iterable[str]) -> None:
 def learn(name: str, value: str, *, certain: bool = False) -> None:
     """Register the value of a variable, header or option, if the name says that it is a secret or it is `certain`.
 
-    Short values, plain words, numbers, paths and addresses are left alone; of addresses, the passwords are learnt under
-    any name. Of "Bearer ..." the last word is a secret, too.
+    Short values, plain words, numbers, paths and addresses are left alone. The password in an address is learnt
+    under any name. The last word of "Bearer ..." is learnt too.
     """
     for address in _ADDRESS.finditer(value) if "://" in value else ():
         learn("password", address[0].removeprefix(address[1]))
@@ -213,7 +218,7 @@ def held(text: str, start: int = 0) -> int:
 
 
 def settled(text: str, start: int = 0) -> str:
-    """Return a growing text without an end that may yet become a secret; of a few characters that is no matter."""
+    """Return a growing text without an end that may yet become a secret; an end of a few characters tells nothing."""
     end = held(text, start)
     return text[:end] if len(text) - end > TELLING_NOTHING else text
 

@@ -35,13 +35,13 @@ _ESCAPES = (
     r"|\x1b[ -/]*[0-~]?"
 )
 _SUSPECT = re.compile(f"[{_TABLE}\r\u200c\u200d]")
-_DROPPED = re.compile(rf"{_ESCAPES}|[{_TABLE}]+|\r(?!\n)|{_JOINERS}")  # a return alone has the line written over
+_DROPPED = re.compile(rf"{_ESCAPES}|[{_TABLE}]+|\r(?!\n)|{_JOINERS}")  # after a lone \r, a terminal overwrites the line
 _REVEALED = re.compile(rf"[{_TABLE}\r]|{_JOINERS}")
 
 _UNFINISHED = re.compile(rf"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]{{0,1000}}|[ -/]*)\Z|{_JOINER}+\Z|\r\Z")
 
 _PIECE = 100_000
-"""Characters cleaned at once, for a pattern holds the GIL: 5 million took a second in which nothing else ran."""
+"""Characters that are cleaned at once: a pattern holds the GIL, and 5 million took a second."""
 _LONGEST_ESCAPE = 1000
 """Characters of a terminal escape that are kept together."""
 
@@ -91,7 +91,8 @@ def exact(text: str) -> str:
 class ShownStream:
     """Makes a text that comes in pieces fit to be shown.
 
-    An end that may yet become a secret waits for what follows, and so does one that `clean` may judge otherwise then.
+    The end of the text waits for the next piece if it may be the beginning of a secret, or if the next piece may
+    change what `clean` makes of it.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class ShownStream:
 
 
 def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST) -> Any:
-    """Return a JSON value with all its strings changed, those of keys too, and what is nested too deep left out."""
+    """Return a JSON value with its strings and keys changed; what is nested deeper than `depth` becomes an ellipsis."""
     if depth == 0:
         return "…"
     match value:
@@ -196,7 +197,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
     """
     if len(text) <= most:
         return text
-    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # whether it tells places or how much
+    longest = max(len(note(0, len(text))), len(note(len(text), len(text))))  # a note tells positions or an amount
     room = most - longest
     if room < 0:
         return clip(text, most)
@@ -206,7 +207,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
 
 
 def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
-    """Return why an address is not shown to a person, or None; it may have `most` characters."""
+    """Return why an address is not shown to a person, or None; it may have `most` characters at most."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -220,7 +221,7 @@ def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether an address is one of this machine."""
+    """Whether an address is one of this machine."""
     with suppress(ValueError):
         host = urlsplit(url).hostname or ""
         return host == "localhost" or host.endswith(".localhost") or ip_address(host).is_loopback

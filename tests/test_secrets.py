@@ -1,4 +1,5 @@
 import json
+import threading
 
 import pytest
 from hypothesis import given
@@ -61,6 +62,24 @@ def test_english_is_looked_through_without_trying_the_shapes():
 def test_a_registered_secret_is_blanked_wherever_it_stands():
     secrets.register_secret("correct-horse")
     assert secrets.redact("url?key=correct-horse&x=1") == f"url?key={secrets.BLANK}&x=1"
+
+
+def test_secrets_that_two_threads_register_at_once_are_both_blanked():
+    class Slow(str):
+        """A value that another thread overtakes while the values are sorted by their lengths."""
+
+        __slots__ = ()
+
+        def __len__(self):
+            if not other.ident:
+                other.start()
+                other.join(0.2)  # with a lock, the other thread waits for this one
+            return super().__len__()
+
+    other = threading.Thread(target=secrets.register_secret, args=("battery-staple",))
+    secrets._registry.add(Slow("correct-horse"), certain=True)
+    other.join()
+    assert secrets.redact("correct-horse battery-staple") == f"{secrets.BLANK} {secrets.BLANK}"
 
 
 def test_a_short_secret_does_not_ruin_every_text():

@@ -162,15 +162,16 @@ def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
 
 
 def _arguments(card: ToolCard) -> tuple[list[list[str]], str]:
-    """Return the arguments as pairs of name and text, and a note where they were cut."""
+    """Return the arguments as pairs of name and text, and a note if they were cut, else ""."""
     if card.call is None:
         return [], ""
     pairs = [[str(key), _spread(value)] for key, value in in_json(card.call.arguments, exact).items()]
+    is_cut = sum(len(text) for _, text in pairs) > LONGEST_ARGUMENTS
     left = LONGEST_ARGUMENTS
     for pair in pairs:
         pair[1] = pair[1][:left]
         left -= len(pair[1])
-    return pairs, "" if left else f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown."
+    return pairs, f"Only the first {LONGEST_ARGUMENTS:,} characters of the arguments are shown." if is_cut else ""
 
 
 def _spread(value: Any) -> str:

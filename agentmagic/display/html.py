@@ -1,7 +1,7 @@
 """Blocks to one static HTML fragment, as a Jupyter output keeps it.
 
-It has no script, no style sheet and no image from elsewhere. Colours are JupyterLab's variables with fallbacks
-that read on light and on dark; where a page strips every style, as GitHub does, the elements alone carry it.
+It has no script, no style sheet and no image from elsewhere. Colours are JupyterLab's variables, with fallbacks
+that can be read on light and on dark pages. A page without styles, such as GitHub's, can be read by its elements alone.
 """
 
 import re
@@ -49,7 +49,7 @@ from agentmagic.plan import TaskProgress
 from agentmagic.text import shown
 
 BORDER = "#88888866"
-"""No variable of JupyterLab's, which takes those out of the styles of a notebook that is not trusted yet."""
+"""A fixed colour: JupyterLab removes its variables from the styles of a notebook that is not trusted yet."""
 
 MUTED = "color:var(--jp-content-font-color2,#808080)"
 COLOURS: dict[State, str] = {
@@ -85,7 +85,7 @@ PICTURES = "padding:0 12px 10px"
 BRANCH = "margin-left:16px"
 HEADING = "margin:6px 0 2px"
 MONO = "font-family:var(--jp-code-font-family,monospace)"
-"""Said of every `pre`, since nbconvert's page sets those of an output in its running font."""
+"""Set on every `pre`: nbconvert's page shows the `pre` of an output in the font of its text."""
 
 PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
@@ -336,7 +336,7 @@ def _with_caret(html: Markup) -> Markup:
 
 
 def _bar(card: ToolCard) -> Markup:
-    """Draw how far a call has come, where it says so."""
+    """Draw how far a call has come, if the tool tells that."""
     if not card.progress or (share := words.share(card.progress)) is None:
         return Markup()
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
@@ -352,7 +352,7 @@ def _body(card: ToolCard, made: Sequence[Form], pictures: int) -> Markup:
 
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
-    """Yield the arguments of a call; those that hold code stand in their lines, with its words coloured."""
+    """Yield the arguments of a call; code keeps its lines, and its words are coloured."""
     codes = words.code_arguments(card)
     if card.call is None or not codes:
         yield from _section("Arguments", words.all_arguments(card))
@@ -464,7 +464,7 @@ def _table(form: Table) -> Markup:
 
 
 def _row(tag: LiteralString, cells: Iterable[str], numeric: Iterable[bool]) -> Markup:
-    """Return a row of a table; not by `element`, for a table may have a thousand cells."""
+    """Return a row of a table; `element` would be slow for the thousand cells that a table may have."""
     sides = ('align="right"' if number else 'style="text-align:left"' for number in numeric)
     html = (f"<{tag} {side}>{escape(cell)}</{tag}>" for cell, side in zip(cells, sides, strict=True))
     return Markup(f"<tr>{''.join(html)}</tr>")  # noqa: S704  (every cell is escaped)

@@ -1,7 +1,7 @@
 """What a model wrote, from Markdown to HTML that can do no harm.
 
-Two walls: markdown-it makes no HTML of HTML, and nh3 lets nothing pass that is not on a short list. There are
-no remote images, since fetching one tells a stranger what was read.
+There are two walls: markdown-it escapes the HTML in Markdown, and nh3 removes all that is not on a short list.
+Remote images are left out, since fetching one tells another server what was read.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.secrets import settled
+from agentmagic.secrets import held, settled
 from agentmagic.text import cut_apart, shown
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ _IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]*")
 _MATHS = re.compile(
     r"\$\$.{1,500}?\$\$|\$(?![\s$])[^$\n]{0,500}?[^\s$\\]\$(?!\d)|\\\(.{1,500}?\\\)|\\\[.{1,500}?\\\]", re.DOTALL
 )
-"""Maths as Jupyter's front ends know it, of a bounded length; a dollar amount is none."""
+"""Maths as Jupyter's front ends know it, of a bounded length. An amount in dollars is no maths."""
 _DOLLAR = re.compile(r"\\?\$")
 
 
@@ -129,7 +129,8 @@ class Growing:
         """
         text = settled(text, self._done)
         paragraphs_end = _last_break(text, self._done)
-        if paragraphs_end > self._done:
+        # A secret may hold an empty line: the text is not cut inside of one, which would not be recognized then.
+        if paragraphs_end > self._done and held(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
         return self._html + to_html(text[self._done :], coloured=False)  # it is rendered again with the next words
@@ -177,7 +178,7 @@ def _limited(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 def _adorn(token: "Token") -> None:
-    """Style what Jupyter's own style sheets get wrong in an output: code without a ground, tables ranged right."""
+    """Mend what Jupyter's style sheets do in an output: code has no background, cells are aligned to the right."""
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)

@@ -74,7 +74,7 @@ class JsonTree(PlainText):
 
 @dataclass(frozen=True, slots=True)
 class RichHtml(PlainText):
-    """HTML that can do no harm; `text` is what stands for it where there is no HTML."""
+    """HTML that can do no harm; `text` is shown instead if there is no HTML, as in a terminal."""
 
     html: Markup = Markup()  # noqa: RUF009  (a frozen value)
 
@@ -83,7 +83,7 @@ Form = PlainText | Table | Image
 
 
 def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> Iterator[Form]:
-    """Yield the content of a result, secrets blanked, in its order, and of more length if it is to be `whole`.
+    """Yield the content of a result in its order, secrets blanked; with `whole`, more of a long one.
 
     `rich` has the HTML of the parts, "" for none; it is sanitised here.
     A result without content is its structured value; one without either yields nothing.

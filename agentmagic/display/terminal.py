@@ -201,7 +201,7 @@ def _form(form: Form) -> tuple[str, str]:
 
 
 def _start(text: str) -> str:
-    """Return the first lines of a text, and say so where that is not all of it."""
+    """Return the first lines of a text, with a note if the text is longer."""
     start = "\n".join(text.split("\n")[:MOST_LINES])[:LONGEST]
     return text if len(start) == len(text) else f"{start}\n… ({len(text):,} characters)"
 

@@ -96,7 +96,7 @@ class Transcript:
             for event in log:
                 self.feed(event)
 
-    def snapshot(self, before: "Snapshot | None" = None, *, finished: bool = False) -> "Snapshot":
+    def snapshot(self, before: Snapshot | None = None, *, finished: bool = False) -> Snapshot:
         """Return copies of the blocks, with `finished` only those of turns that are over.
 
         A block that has not changed since the snapshot `before` is not copied again.
@@ -214,7 +214,7 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Take back what the step had shown; notices were not the model's and stay."""
+        """Remove the blocks of the step, except notices: the model did not write them."""
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, NoticeBlock)]
         self._parts = {}
         self._cards = {}
@@ -247,7 +247,7 @@ class Transcript:
         self._turn = len(self.blocks)
 
     def _withdraw_retry(self) -> str:
-        """Take back the retry of the step, whose error is now that of the turn; return how many tries there were."""
+        """Remove the retry of the step, because the turn tells its error; return the number of tries in words."""
         step = self.blocks[self._step :]
         self.blocks[self._step :] = [block for block in step if not isinstance(block, RetryBlock)]
         return next((f" (tried {one.attempt + 1} times)" for one in step if isinstance(one, RetryBlock)), "")
@@ -268,7 +268,7 @@ class Transcript:
                 return
 
     def _give_up(self, block: Block) -> None:
-        """Close a block that nothing more will come for."""
+        """Close a block that no further event belongs to."""
         block.open = False
         block.version += 1
         if isinstance(block, ChecklistBlock):

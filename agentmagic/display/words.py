@@ -37,7 +37,7 @@ from agentmagic.messages import Media, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.secrets import redact, settled
 from agentmagic.serialization import same_json
-from agentmagic.text import counted, cut_middle, exact, in_json, one_line, reveal, shown, written_json
+from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, one_line, reveal, shown, written_json
 
 GLYPHS: dict[State, str] = {
     "pending": "◌",
@@ -95,7 +95,7 @@ MOST_ARGUMENTS = 200
 CODE = {"code": "python", "python": "python", "source": "python"}
 """Names of arguments that hold a program, and its language; js/src/card.js has more."""
 SHORTEST_CODE = 20
-"""Characters of an argument that is coloured as code at least."""
+"""An argument that has more characters than this may be coloured as code."""
 
 SHORTEST_CUT = 500
 """Characters of a long argument that are shown, however many arguments there are."""
@@ -113,26 +113,34 @@ SECONDS_A_MINUTE = 60
 _LANGUAGES = {"code": "python", "markdown": "markdown"}
 _VALUES = ("variable:", "cell:", "error:", "file:")
 """How the names of attached values begin; the address of a server's file has slashes."""
-_COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^.*(?:\S {2,}\S|[│┌└]).*(?:\n|\Z)){2,})", re.MULTILINE)
-"""Two lines or more with blanks between columns, and a header before them."""
+_COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^(?=.*(?:\S {2,}\S|[│┌└])).*(?:\n|\Z)){2,})", re.MULTILINE)
+"""Two lines or more with blanks between columns, and a header before them.
+
+The lookahead is not tried a second time. Without it, one long line would take a time quadratic in its length.
+"""
 
 _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|null|", re.DOTALL)
 """Strings of one line that would read as another value, or as none, without their quotes."""
 
 
-def restored(edited: Any, original: Any, change: Callable[[str], str] = exact) -> Any:
-    """Return an edited value, in which each part that is as `in_json` showed it with `change` is the original part."""
-    if same_json(edited, in_json(original, change)):
+def restored(edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST) -> Any:
+    """Return an edited value, in which each part that is as `in_json` showed it with `change` is the original part.
+
+    `depth` is that of `in_json`: what was left out because it is nested too deep comes back, too.
+    """
+    if same_json(edited, in_json(original, change, depth)):
         return original
+    if depth == 0:
+        return edited
     match edited, original:
         case dict(), Mapping():
             before = cast("Mapping[str, Any]", original)
             names = {change(name): name for name in before}
             given = ((names.get(name, name), value) for name, value in cast("dict[str, Any]", edited).items())
-            return {name: restored(value, before.get(name), change) for name, value in given}
+            return {name: restored(value, before.get(name), change, depth - 1) for name, value in given}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
-            return [restored(value, old, change) for value, old in pairs][: len(cast("list[Any]", edited))]
+            return [restored(value, old, change, depth - 1) for value, old in pairs][: len(cast("list[Any]", edited))]
         case _:
             return edited
 
@@ -275,7 +283,8 @@ def duration(seconds: float) -> str:
         return f"{max(seconds * 1000, 1):.0f} ms"
     if seconds < SECONDS_A_MINUTE:
         return f"{seconds:.1f} s"
-    return f"{seconds // SECONDS_A_MINUTE:.0f} min {seconds % SECONDS_A_MINUTE:.0f} s"
+    minutes, rest = divmod(round(seconds), SECONDS_A_MINUTE)  # rounded first: no "1 min 60 s"
+    return f"{minutes} min {rest} s"
 
 
 def progress(event: ToolProgress) -> str:
@@ -361,7 +370,7 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
 
 
 def effects(card: ToolCard) -> str:
-    """Return what a call does, as far as that was told, one line each."""
+    """Return what a call does, as far as the transcript knows, in lines."""
     return "\n".join(map(exact, card.effects))
 
 

@@ -13,7 +13,7 @@ _changed: WeakSet[Any] = WeakSet()
 def take_messages_anywhere(comm: Any) -> None:
     """Let JupyterLab choose the subshell that the messages of a comm go to, so that clicks arrive while a cell runs.
 
-    ipykernel 7.4 would send them to the main shell, which waits for the cell; earlier ones have no say in it.
+    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions keep the choice.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)

@@ -39,7 +39,7 @@ T = TypeVar("T")
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
 MOST_KEPT = 5
-"""Forks that stay variables, of those that are made because a turn runs again."""
+"""Forks that stay variables, of those that a panel makes before a turn runs again; older ones are released."""
 
 MOST_TOOLS = 500
 """Tools of a server that the tab lists."""
@@ -50,6 +50,7 @@ OF_FILES = frozenset({"scripted", "cassette"})
 LONGEST_ABOUT = 400
 """Characters of a tool's description, and of its arguments, that the tab shows."""
 
+TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 NamespaceAction = page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
@@ -145,14 +146,14 @@ class Chat:
             self.refresh()
 
     def _saved_line(self) -> str:
-        """Return what stands in the output of a session that is saved, whose turns are not saved there once more."""
+        """Return the line that the output shows instead of the turns, if the session is saved; else ""."""
         if (path := self.session.path) is None:
             return ""
         name, turns = self._notebook.name_of(self.session), counted(len(self.session.turns), "turn")
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self.view.replace(self._log())  # in one step of the engine's loop, as in `_begin`
+        self.view.replace(self._log())  # in one step of the engine's loop, as in `_follow`
         self._turn_over()
 
     def _turn_over(self) -> None:
@@ -240,23 +241,12 @@ class Chat:
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
         """Carry out an action; return what to say of it."""
         match action:
-            case page.SendPrompt():
-                taken = [self._attached.pop(name, None) for name in action.attached]
-                attached = tuple(one for one in taken if one is not None)
-                begin = partial(self._send, action.text, attached, plan=action.plan)
-                return self._enqueue(begin, action.text, action.text, attached)
+            case page.SendPrompt() | page.ResumePlan() | page.RetryTurn() | page.RewriteTurn():
+                return self._enqueue_turn(action)
             case page.DropAttachment():
                 return void(self._attached.pop(action.name, None))
-            case page.ResumePlan():
-                return self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
             case page.WithdrawPrompts():
                 return self._give_back(self._queue.withdraw())
-            case page.RetryTurn():
-                turns = self.session.turns
-                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
-                return self._enqueue(partial(self._run_again, action.turn), prompt)
-            case page.RewriteTurn():
-                return self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
             case page.ForkSession():
                 return await self._fork(action.turn + 1)
             case page.RunCommand():
@@ -284,6 +274,22 @@ class Chat:
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
 
+    def _enqueue_turn(self, action: TurnAction) -> None:
+        match action:
+            case page.SendPrompt():
+                taken = [self._attached.pop(name, None) for name in action.attached]
+                attached = tuple(one for one in taken if one is not None)
+                begin = partial(self._send, action.text, attached, plan=action.plan)
+                self._enqueue(begin, action.text, action.text, attached)
+            case page.ResumePlan():
+                self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
+            case page.RetryTurn():
+                turns = self.session.turns
+                prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
+                self._enqueue(partial(self._run_again, action.turn), prompt)
+            case page.RewriteTurn():
+                self._enqueue(partial(self._run_again, action.turn, action.text), action.text, action.text)
+
     async def _aside(self, function: Callable[[], T]) -> T:
         """Call a function in a pool thread, where it may wait for the engine."""
         return await engine().in_pool(self._in_cell(function))
@@ -302,7 +308,7 @@ class Chat:
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
         """Show another session in this panel. Raises UsageError while a turn of this one runs or waits."""
-        if self.session.running or self._queue.note:
+        if self.session.running or self._queue.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
             )
@@ -325,6 +331,9 @@ class Chat:
             self.view.say("The output is attached when the kernel is free.")
         try:
             attachments = tuple(await making)
+        except asyncio.CancelledError:
+            self.view.complain("The output is not attached: the kernel was interrupted.")
+            raise
         except Exception as error:  # noqa: BLE001  (a click must not end in silence)
             logger.exception("an output was not attached")
             self.view.complain(f"The output is not attached: {shown(said(error))}")
@@ -353,7 +362,7 @@ class Chat:
         self.view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that prints, and saves its turn, as the cell would that shows the panel."""
+        """Return a function that prints, and saves its turn, as if the cell that shows the panel called it."""
         return partial(self._context.copy().run, function)
 
     def _send(self, written: str, attached: Sequence[commands.Attachment] = (), **options: Unpack[TurnOptions]) -> Run:
@@ -428,7 +437,7 @@ class Chat:
 
 
 def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
-    """Return what was attached to a turn beside its text, which does not name it: these are the last parts."""
+    """Return what was attached to a turn: the values that its prompt does not name, whose parts are the last ones."""
     begun = next((event for event in events if isinstance(event, TurnStarted)), None)
     told = [one for one in begun.values if one.written not in begun.prompt.text] if begun else []
     parts = begun.prompt.parts[-len(told) :] if begun and told else ()

@@ -99,14 +99,14 @@ class Conversation:
 
 
 class Notebook:
-    """What a panel asks of the notebook around it, answered for a program without one.
+    """What a panel asks of the notebook around it. This class answers for a program without a notebook.
 
     `prepare`, `toolsets`, `begun`, `fork` and `release` are called where synchronous tools run: the main thread of a
     kernel. The others are called in a pool thread.
     """
 
     forks = False
-    """Whether sessions can be bound to variables: if not, the panel does not offer what needs that."""
+    """Whether sessions can be bound to variables. If not, the panel does not offer the actions that do so."""
 
     def name_of(self, session: Session) -> str:  # noqa: ARG002  (this parameter and the next ones are for subclasses)
         """Return the variable that holds a session, or "" if none does."""

@@ -239,7 +239,7 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
     note = "" if exchanges else "What was sent is not kept: the turn made no request, or is too old, or was loaded."
     used = tokens_used(turn) or (sum(requests[-1].tokens.values()) if requests else 0)
     window, bars = info(model).window, tuple(_bars(turn.events))
-    prompt = one_line(shown(redact(turn.prompt.text)), 80)
+    prompt = one_line(shown(turn.prompt.text), 80)
     return Inspection(number, prompt, model, used, window, bars, requests, note, times=times)
 
 
@@ -273,7 +273,7 @@ def tokens_used(turn: Turn) -> int:
 
 
 def _bars(events: Sequence[Event]) -> Iterator[Bar]:
-    """Yield the steps of a turn, each followed by its calls, which begin together; waiting for the user has no time."""
+    """Yield each step of a turn, then its calls, which begin together; the time of waiting for the user is left out."""
     clock = end = 0.0
     closing, parents, order = False, dict[str, str](), list[str]()
     calls: dict[str, Bar] = {}
@@ -338,7 +338,7 @@ def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple
     parts = [part for _, part in sorted(exchange.parts.items())]
     if http is None or not http.received or blanked(parts) != to_json(parts):
         lines = tuple(_line(_without_bytes(to_json(part))) for part in parts)
-        failed = f" It failed: {shown(redact(exchange.error))}" if exchange.error else ""
+        failed = f" It failed: {shown(exchange.error)}" if exchange.error else ""
         return lines, SPLIT if http and http.received else f"In agentmagic's own form.{failed}"
     cut_off = "" if http.whole else " Only its beginning is kept."
     return tuple(_chunks(b"".join(http.received))), f"Status {http.status}.{cut_off}"

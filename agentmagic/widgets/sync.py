@@ -6,9 +6,9 @@ a block grow, adds a block or changes some of its fields, or removes it; blocks 
 keys. `state` has what changed of the session around them, under the names of `State`.
 
 A view begins with `hello`, which says up to which number it has seen all, and is answered with a snapshot,
-`{"n": 7, "view": its id, "now": seconds, "blocks": [[key, {fields}]...], "state": {...}}`, or, where it has
-missed nothing, with `{"n": 7, "view": its id}`. After it come frames; one that is not the next says that
-something was lost, and is answered by another hello. So a message may be lost, doubled or late: the view heals.
+`{"n": 7, "view": its id, "now": seconds, "blocks": [[key, {fields}]...], "state": {...}}`, or, if it has
+missed nothing, with `{"n": 7, "view": its id}`. Then come frames. If the number of a frame is not the next one,
+a message was lost, and the view says hello again. So it recovers from messages that are lost, doubled or late.
 
 What is longer than `LONGEST` is sent in pieces, `{"piece": 0, "of": 3, "id": 9, "text": "..."}`, whose joined
 texts are the JSON of a message.
@@ -93,7 +93,7 @@ class _GrowingText:
         return piece
 
     def finish(self, written: str) -> str | None:
-        """Return what is left to show of the whole text, or None where what was shown is not its beginning."""
+        """Return what is left to show of the whole text, or None if what was shown is not its beginning."""
         before, self.text = self.text, shown(written)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
@@ -240,7 +240,7 @@ class Feed:
 
 
 def _grown(sent: _Sent) -> str | None:
-    """Return by how much the text of a block grew, None where it did not grow but change."""
+    """Return by how much the text of a block grew, or None if the text changed otherwise."""
     if not isinstance(sent.block, GrowingBlock):
         return ""
     if sent.block.open:
@@ -253,7 +253,7 @@ def _text(sent: _Sent) -> Fields:
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:
-    """Yield a message as it is, or, where it is too long for one frame of the wire, in pieces."""
+    """Yield a message as it is, or in pieces if it is longer than LONGEST."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False)
     if len(text) <= LONGEST:
         yield message

@@ -62,6 +62,11 @@ class TurnQueue:
         which = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
         return f"{which} for {'the cell that runs' if self._held else 'the turn under way'}."
 
+    @property
+    def waits(self) -> bool:
+        """Whether a turn of the queue has not begun yet, also if `note` does not tell of it."""
+        return bool(self._turns)
+
     def add(self, turn: QueuedTurn) -> None:
         """Add a turn."""
         self._turns.append(turn)

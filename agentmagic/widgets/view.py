@@ -33,13 +33,13 @@ AGAIN = 1.0
 """Seconds in which a hello that is said again is not answered again: the answer is on its way."""
 
 PATIENCE = 5.0
-"""Seconds that a page may take until its hello reaches a running cell: it fetches the library, the first time."""
+"""Seconds in which the hello of a page should reach a running cell; the first time, the page fetches the library."""
 
 HASTE = 0.5
-"""Seconds for that in a kernel that the last page did not reach."""
+"""The same, if the last page did not reach the kernel in time."""
 
 KEPT = 20
-"""Views of turns that are over and can still be drawn; of older ones the static output is seen."""
+"""Views of turns that are over and can still be drawn; pages show the static output of older ones."""
 
 Home = Literal["cell", "panel"]
 
@@ -56,7 +56,7 @@ class Listener(Protocol):
 
 
 class Library(AnyWidget):
-    """What every view of a kernel draws with; a page loads it once, not once a cell."""
+    """The code and the style sheet of all views of a kernel; a page loads them once, not once a cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
     sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
@@ -110,18 +110,18 @@ class View(AnyWidget):
 
     @property
     def place(self) -> dict[str, str]:
-        """The output to draw in, of which nothing is seen without a kernel."""
+        """The output in which pages draw the view; without a kernel it shows nothing."""
         return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
 
     def aside(self, page: Markup) -> Markup:
-        """Return HTML that stands aside in pages where the view is drawn: what is to be read elsewhere."""
+        """Return HTML that a page hides if it draws the view."""
         return Markup('<agentmagic-static of="{}">{}</agentmagic-static>').format(self.name, page)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
         return self.place, {}
 
     async def takes_clicks(self) -> bool:
-        """Whether a page takes clicks while a cell runs; known once it has said hello, or should have."""
+        """Whether a page takes clicks while a cell runs; waits for its hello, for `patience` seconds at most."""
         left = max(0.0, self._made + View.patience - time.monotonic())
         if await engine().in_pool(lambda: self.mounted.wait(left)):
             return True
@@ -144,7 +144,7 @@ class View(AnyWidget):
         engine().loop.call_soon_threadsafe(self._soon)
 
     def complain(self, problem: str, unsent: str = "") -> None:
-        """Say what could not be done, and give back the prompt that was not sent for it; from any thread."""
+        """Say what could not be done, and give back the prompt that was not sent because of it; from any thread."""
         self._deliver(lambda: [{"problem": problem} | ({"unsent": unsent} if unsent else {})])
 
     def give_back(self, unsent: str) -> None:
@@ -152,7 +152,7 @@ class View(AnyWidget):
         self._deliver(lambda: [{"unsent": unsent}])
 
     def say(self, words: str) -> None:
-        """Say what was done where nothing else shows it; from any thread."""
+        """Say what was done, if nothing else shows it; from any thread."""
         self._deliver(lambda: [{"said": words}])
 
     def show_inspection(self, found: Mapping[str, object]) -> None:

@@ -347,6 +347,19 @@ def test_open_text_ends_in_a_caret_only_while_live():
     assert html.CARET not in rendered(events)
 
 
+def test_no_half_of_a_secret_with_an_empty_line_in_it_is_seen_while_it_grows():
+    secret = "-----BEGIN RSA KEY-----\nDEK-Info: AES-128\n\nMIIEpAIBAAKCAQEAw8eD1kPq"
+    secrets.register_secret(secret)
+    renderer, written = html.HtmlRenderer(live=True), f"Here:\n\n{secret}\n\nThat was it."
+    transcript = Transcript([*started(), PartStarted(0, "text")])
+    for letter in written:
+        transcript.feed(PartDelta(0, letter))
+        fragment = renderer.update(transcript)
+        assert "MIIE" not in fragment
+    assert "That was it." in fragment
+    assert secrets.BLANK in fragment
+
+
 def test_a_running_card_shows_how_far_it_is():
     events = [*started(), *asked_for(CALL), *step_over(), ToolStarted(CALL, "shop")]
     fragment = rendered([*events, ToolProgress(CALL.id, 3, 5, "fitting")], live=True)

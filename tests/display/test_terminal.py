@@ -185,10 +185,15 @@ def test_a_cost_is_said_with_the_figures_that_count(dollars, expected):
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(0.0001, "1 ms"), (0.031, "31 ms"), (3.44, "3.4 s"), (59.96, "60.0 s"), (72, "1 min 12 s")],
+    [(0.0001, "1 ms"), (0.031, "31 ms"), (3.44, "3.4 s"), (59.96, "60.0 s"), (72, "1 min 12 s"), (119.7, "2 min 0 s")],
 )
 def test_a_duration_is_said_as_a_person_would(seconds, expected):
     assert words.duration(seconds) == expected
+
+
+def test_the_columns_of_one_long_line_are_found_in_a_time_that_grows_with_its_length():
+    line = "a  b " * 200_000  # with a quadratic search, this takes hours
+    assert words.stretches(f"{line}\nend") == [(f"{line}\nend", False)]
 
 
 def test_a_brief_renderer_keeps_a_call_and_the_start_of_its_result_on_one_line():

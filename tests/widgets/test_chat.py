@@ -61,6 +61,9 @@ class Desk(Notebook):
     def folder(self):
         return self._folder
 
+    def new(self, session):
+        return session_of("another")
+
 
 class Outputs:
     """What was published, the last of it and in all."""
@@ -310,6 +313,30 @@ def test_an_output_that_cannot_be_attached_is_told():
     chat.attach(fail, "Explain it.")
     page.until(lambda: page.problems == [("The output is not attached: the figure is gone", "")])
     assert page.texts("prompt") == []
+
+
+def test_it_is_told_that_an_output_is_not_attached_because_the_kernel_was_interrupted():
+    page, _, chat = opened(session_of("one"))
+
+    def interrupted():
+        raise asyncio.CancelledError
+
+    chat.attach(interrupted, "Explain it.")
+    page.until(lambda: page.problems == [("The output is not attached: the kernel was interrupted.", "")])
+
+
+def test_another_conversation_is_not_opened_while_a_prompt_is_being_sent():
+    desk = Desk()
+    desk.go.clear()
+    session = session_of("fine")
+    page, _, chat = opened(session, desk)
+    page.act("send", text="hello")
+    page.act("new")
+    page.until(lambda: page.problems)
+    desk.go.set()
+    page.turns(1)
+    assert page.problems[0][0].startswith("A turn of this conversation is under way.")
+    assert chat.session is session
 
 
 def test_a_message_that_is_being_sent_is_not_taken_back():

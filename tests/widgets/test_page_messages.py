@@ -1,5 +1,6 @@
 """What a person does in a view, and what a page may try instead."""
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -10,6 +11,7 @@ from agentmagic import secrets
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import ToolCall
+from agentmagic.text import DEEPEST, exact, in_json
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.page_messages import read
 from tests.logs import json_values
@@ -122,3 +124,24 @@ def test_an_edited_number_may_become_a_truth_value():
     assert action.arguments is not None
     assert action.arguments["keys"] == [SECRET, True]
     assert action.arguments["keys"][1] is True
+
+
+def nested(depth, inner):
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize("depth", [DEEPEST - 1, DEEPEST, DEEPEST + 1, 400])
+def test_an_edit_keeps_what_is_nested_too_deep_to_be_shown(depth):
+    question = ApprovalAsked("a1", ToolCall("c1", "write", {"tree": nested(depth, "leaf"), "lines": 2}), "shop")
+    edited = json.dumps(in_json(question.call.arguments, exact) | {"lines": 3})
+    action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
+    assert action == Approve("a1", arguments={"tree": nested(depth, "leaf"), "lines": 3})
+
+
+def test_an_edit_may_be_nested_as_deep_as_json_can_be_read():
+    question = ApprovalAsked("a1", ToolCall("c1", "write", {"tree": nested(400, "leaf")}), "shop")
+    edited = json.dumps({"tree": nested(400, "other")})
+    action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
+    assert action == Approve("a1", arguments={"tree": nested(400, "other")})

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic import secrets
+from agentmagic.display.block_json import LONGEST_ARGUMENTS, JsonRenderer
+from agentmagic.display.blocks import ToolCard
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -331,3 +333,11 @@ def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes(hidden
     assert card["edit"][0] == ("path", f"a{escape}b", True)
     same = json.dumps({name: text if plain else json.loads(text) for name, text, plain in card["edit"]})
     assert read({"type": "edit", "id": "a1", "arguments": same}, feed.transcript.asked.get).arguments == call.arguments
+
+
+def test_a_note_tells_of_cut_arguments_only_if_some_are_cut():
+    def note(length):
+        return JsonRenderer().card(ToolCard("write", ToolCall("c1", "write", {"text": "a" * length})))["note"]
+
+    assert note(LONGEST_ARGUMENTS) == ""
+    assert note(LONGEST_ARGUMENTS + 1) == "Only the first 100,000 characters of the arguments are shown."
