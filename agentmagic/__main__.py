@@ -96,9 +96,8 @@ def _doctor(_options: Any) -> int:
 
 def _kit(options: Any) -> int:
     kit.pack(options.folder, options.source, model=options.model)
-    _print(
-        [f"The kit is in {options.folder}. On a machine without a network: python3 {options.folder.name}/install.py"]
-    )
+    name = options.folder.resolve().name  # of "." too
+    _print([f"The kit is in {options.folder}. On a machine without a network: python3 {name}/install.py"])
     return 0
 
 
@@ -145,20 +144,26 @@ def _scrub(options: Any) -> int:
 def report_on(notebook: Path, *, agreed: bool = False) -> int:
     """Run a notebook twice with the answers of its cassette, and print what is not the same in every run.
 
-    Returns 0 if all is, else 1. Asks first unless `agreed`, since the tools of the notebook really run.
+    Returns 0 if everything is the same, else 1. Asks first unless `agreed`, since the tools of the notebook really run.
+    Raises UsageError if no one can be asked.
     """
-    question = f"{notebook} is run twice, and its tools really run, with all they do. Go on? [y/N] "
-    if not agreed and input(question).strip().lower() not in ("y", "yes"):
+    if not agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
-    runs = [_outputs(notebook) for _ in range(2)]
-    return int(_print(_unlike(*runs)) or not _print([f"{notebook.name} is the same in every run."]))
+    if _print(_unlike(_outputs(notebook), _outputs(notebook))):
+        return 1
+    _print([f"{notebook.name} is the same in every run."])
+    return 0
+
+
+def _agrees(about: str) -> bool:
+    try:
+        return input(f"{about} Go on? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        raise UsageError(f"{about} No one is there to agree to it. Give --yes to run it.") from None
 
 
 def _outputs(notebook: Path) -> list[tuple[str, str]]:
-    """Run a notebook with `replay-model`. Return the source and the output of each code cell.
-
-    Further pairs stand for what its tools returned, recorded and now.
-    """
+    """Run a notebook with `replay-model`. Return the source and the output of each code cell."""
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
     except ModuleNotFoundError as error:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import weakref
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -42,8 +43,10 @@ Output = type[Any] | Mapping[str, Any]
 
 
 def check_limit(name: str, value: object, unit: str) -> None:
-    """Raise UsageError for a limit that is neither a number above 0 nor None."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+    """Raise UsageError for a limit that is neither a finite number above 0 nor None."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise UsageError(f"{name} is {value!r}. Give {unit} above 0, or None for no limit.")
 
 
@@ -331,14 +334,19 @@ class Connections:
         self._servers.append((mcp, servers))
         return servers
 
-    def close_later(self) -> None:
-        """Close everything, from any thread, without waiting."""
+    def close_after(self, owner: object) -> None:
+        """Close everything when the owner is garbage-collected, or else before the process ends."""
+        engine().at_close(self.aclose)
+        weakref.finalize(owner, self._close_later).atexit = False
+
+    def _close_later(self) -> None:
         engine().submit(self.aclose())
 
     async def aclose(self) -> None:
-        """Close everything; on the engine."""
+        """Close everything, on the engine. If one thing cannot be closed, the others are closed all the same."""
         engine().forget(self.aclose)
         self._user_loop.close()
-        for model in self._models.values():
-            await model.aclose()
-        await asyncio.gather(*(servers.aclose() for _, servers in self._servers))
+        opened = (*self._models.values(), *(servers for _, servers in self._servers))
+        errors = await asyncio.gather(*(one.aclose() for one in opened), return_exceptions=True)
+        for error in filter(None, errors):
+            raise error

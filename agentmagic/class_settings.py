@@ -28,7 +28,8 @@ class ClassSettings:
     `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) bound each turn,
     `session_max_cost` and `session_max_tokens` each session.
     With `permission` "ask", no rule lets a server's tool, or one that asks, run unasked; "deny" lets none of them run.
-    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is where they were read.
+    `code` is the same for programs. `replay` is the one mode of every cassette. `file` is the file that sets the
+    bounds.
     """
 
     file: Path | None = None
@@ -77,7 +78,10 @@ class ClassSettings:
         return self.capped(name, float("inf") if asked is None else asked)
 
     def bound(self, *, asks: bool, code: bool) -> Literal["ask", "deny"] | None:
-        """Return what at least becomes of a call, of code or of a tool that `asks`; None if nothing is said of it."""
+        """Return the mildest verdict that the class permits on a call, or None if the class sets no bound for it.
+
+        `code` says that the call runs a program, `asks` that its tool asks by default.
+        """
         if code:
             return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.file else None)
         return self.permission if asks else None
@@ -101,7 +105,7 @@ class ClassSettings:
 
 @cache
 def class_settings() -> ClassSettings:
-    """Return the bounds of the class. Raises UsageError for a file that cannot be read, or says what is no setting."""
+    """Return the bounds of the class. Raises UsageError for a file that cannot be read, or has an unknown setting."""
     named = os.environ.get(VARIABLE)
     folders = [] if named else [Path.cwd(), *Path.cwd().parents]
     file = Path(named) if named else next((path for one in folders if (path := one / "pyproject.toml").is_file()), None)
@@ -111,7 +115,7 @@ def class_settings() -> ClassSettings:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         if not named:
-            return ClassSettings()  # a project's file that is broken, which is said by its own tools
+            return ClassSettings()  # the broken file of a project: the project's own tools report it
         raise UsageError(
             f"The class settings {file} cannot be read: {error}. Correct the file that {VARIABLE} names."
         ) from error

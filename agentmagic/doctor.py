@@ -24,11 +24,12 @@ from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import Provider, providers
 
 Health = Literal["ok", "note", "missing"]
-"""A "note" stands for what some notebooks need; without what is "missing", no cell works."""
+"""A "note" is about something that only some notebooks need. If something is "missing", no cell works."""
 
 OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
+OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is on no index
 _PIP = f"{shlex.quote(sys.executable)} -m pip install"  # `python` may be another one
 _NAME = re.compile(r"[^\w.-]")
 """What ends the name of a package in a requirement."""
@@ -36,7 +37,7 @@ _NAME = re.compile(r"[^\w.-]")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one thing; `command` mends it, "" if nothing is to be mended."""
+    """What was found out about one thing. `command` mends it, "" if nothing has to be mended."""
 
     health: Health
     about: str
@@ -111,19 +112,19 @@ def _extensions() -> Iterator[Finding]:
     if not _installed("jupyterlab") and not _installed("notebook"):
         return  # what another program has installed cannot be seen from here
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
-    for folder, package, about in (
+    for folder, source, about in (
         (
             "@jupyter-widgets/jupyterlab-manager",
             "jupyterlab_widgets",
             "Widgets in JupyterLab: buttons and the chat panel",
         ),
         ("anywidget", "anywidget", "The front end of anywidget: buttons and the chat panel"),
-        ("agentmagic", "agentmagic", "The JupyterLab extension: the panel beside the notebook"),
+        ("agentmagic", OWN_SOURCE, "The JupyterLab extension: the panel beside the notebook"),
     ):
         if any((path / folder / "package.json").is_file() for path in paths):
             yield Finding("ok", f"{about}.")
         else:
-            yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {package}")
+            yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {source}")
 
 
 def _keys() -> Iterator[Finding]:
@@ -207,12 +208,13 @@ def _servers(place: Path) -> Iterator[Finding]:
             yield Finding("note", str(error))
             continue
         for name, entry in entries.items():
-            yield _server(f"The server {name} of {file.name}", file, name, entry.transport)
+            yield _server(file.relative_to(place), name, entry.transport)
 
 
-def _server(about: str, file: Path, name: str, transport: object) -> Finding:
+def _server(file: Path, name: str, transport: object) -> Finding:
     from agentmagic.tools.mcp.config import Stdio, Unreadable
 
+    about = f"The server {name} of {file}"
     match transport:
         case Unreadable(problem=problem):
             return Finding("note", problem, f"correct {file}")
@@ -221,7 +223,7 @@ def _server(about: str, file: Path, name: str, transport: object) -> Finding:
                 "note", f"{about}: there is no program {command!r}.", f"install {command}, or correct {file}"
             )
         case _:
-            return Finding("ok", f"{about} can be started with %mcp load {file.name} and %mcp approve {name}.")
+            return Finding("ok", f"{about} can be started with %mcp load {file} and %mcp approve {name}.")
 
 
 def _folders(place: Path) -> Iterator[Finding]:
@@ -237,4 +239,4 @@ def _folders(place: Path) -> Iterator[Finding]:
         if os.access(nearest, os.W_OK):
             yield Finding("ok", f"{folder} can be written, for {about}.")
         else:
-            yield Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {nearest}")
+            yield Finding("note", f"{folder} cannot be written, for {about}.", f"chmod u+w {shlex.quote(str(nearest))}")

@@ -110,7 +110,7 @@ class Checklist:
 
     @property
     def in_the_way(self) -> str:
-        """Why a turn that does not speak of the open plan cannot begin, and what to do."""
+        """Why a turn that neither resumes nor drops the open plan cannot begin, and what to do."""
         return (
             f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
             "or drop it with %%agent --drop (drop=True)."

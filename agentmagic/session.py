@@ -2,9 +2,8 @@
 
 import asyncio
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -68,8 +67,8 @@ class Session:
     earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
     notebook before tools run, and `undone` says what the last undo or redo came to. `traffic` has what the models of
     the last turns were sent, for the inspector. `cassette` is the file of a recording, and `replay` says how it is
-    used: "record", "replay", "auto", "replay-model", "replay-tools", or "live", which is not at all. A `timed` replay
-    takes as long as the recording did.
+    used: "record", "replay", "auto", "replay-model", "replay-tools", or "live", which does not use it. A `timed`
+    replay takes as long as the recording did.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -98,9 +97,8 @@ class Session:
         self.undone: Undone | None = None
         self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
-        mended, notes = repair(messages)
-        self._notices.extend(Notice("warning", words) for words in notes)
-        self.history = History.of_messages(mended, journal=None if path is None else self._journal(path))
+        journal = None if path is None else self._journal(path)
+        self.history = History.of_messages(self._repaired(messages), journal=journal)
         self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
         self._view = RequestView()
         self.traffic = Traffic()
@@ -115,8 +113,13 @@ class Session:
         self._listeners = Listeners[Event | HistoryCut]()
         self._starting = threading.RLock()
         self._changing = False
-        engine().at_close(self._connections.aclose)
-        weakref.finalize(self, self._connections.close_later).atexit = False
+        self._connections.close_after(self)
+
+    def _repaired(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return a history that every provider accepts, and queue a warning for each repair."""
+        mended, notes = repair(messages)
+        self._warn(notes)
+        return mended
 
     @classmethod
     def load(cls, path: str | Path, agent: Agent | str | Model | None = None, **options: Any) -> Self:
@@ -239,7 +242,7 @@ class Session:
         run.add(settled)
 
     def _told(self, prompt: Message, keep: int | None) -> Message:
-        """Return a prompt with what became of proposed cells since the turn before it began."""
+        """Return a prompt that also tells the model what became of proposed cells since the last turn began."""
         if keep is None:
             for settled in looked_up(self.proposals):
                 self._settle(settled)
@@ -318,7 +321,7 @@ class Session:
         """
         listing = engine().submit(list_sources(self.toolsets()))
         tools, problems = await asyncio.wrap_future(listing)
-        self._notices.extend(Notice("warning", problem) for problem in problems)
+        self._warn(problems)
         self._listed = tuple(tool.definition for tool in tools.values())
         return self._listed
 
@@ -466,7 +469,7 @@ class Session:
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self.in_doubt.update(saved.in_doubt)
             self._spent = saved.spent
-            self._notices.extend(Notice("warning", problem) for problem in saved.problems)
+            self._warn(saved.problems)
         self._tell_cut()
 
     # -- closing -----------------------------------------------------------------------------
@@ -476,8 +479,10 @@ class Session:
         if (run := self.running) is not None:
             run.cancel()
             await asyncio.shield(asyncio.wrap_future(run.settled))
-        await asyncio.wrap_future(engine().submit(self._connections.aclose()))
-        self.history.close()
+        try:
+            await asyncio.wrap_future(engine().submit(self._connections.aclose()))
+        finally:
+            self.history.close()
 
     def close(self) -> None:
         """Close the session from synchronous code."""
@@ -544,14 +549,13 @@ class Session:
         facts = info(model.name, address_of(model))
         if self._facts is None or self._facts != facts:  # the view is made anew for another object, an equal one too
             self._facts = facts
-        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
-        warnings = (*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ()))
-        self._notices.extend(Notice("info", words) for words in infos)
-        self._notices.extend(Notice("warning", words) for words in warnings)
-        budgets = (
+        budgets = (  # before the notices are queued: a turn that is refused for its budget leaves none behind
             _budget("turn", recipe.max_cost, recipe.max_tokens),
             _budget("session", self.max_cost, self.max_tokens, self._spent),
         )
+        infos = (*overrides(model.name), *self._connections.notes(recipe, model))
+        self._notices.extend(Notice("info", words) for words in infos)
+        self._warn((*chosen.notices, *((UNATTENDED,) if chosen.step and not chosen.attended else ())))
         return TurnContext(
             recipe,
             model,
@@ -602,6 +606,10 @@ class Session:
         if self.running or self._changing:
             what = "The history is being changed" if self._changing else "A turn is running"
             raise SessionBusy(f"{what}. Wait for it, or cancel it, and try again.")
+
+    def _warn(self, warnings: Iterable[str]) -> None:
+        """Queue warnings for the next turn."""
+        self._notices.extend(Notice("warning", words) for words in warnings)
 
     def _tell_cut(self) -> None:
         self._listeners.tell(HistoryCut(len(self.turns)))

@@ -43,6 +43,8 @@ def test_no_key_is_looked_for():
         ({"max_iterations": 0}, "max_iterations is 0. A turn needs a whole number of steps, at least 1"),
         ({"timeout": 0}, "timeout is 0. Give seconds above 0, or None"),
         ({"timeout": float("nan")}, "timeout is nan"),
+        ({"max_tokens": float("inf")}, "max_tokens is inf. Give a number of tokens above 0, or None for no limit"),
+        ({"max_result": float("inf")}, "max_result is inf. Give a number of characters above 0, or None"),
         ({"permission": "maybe"}, "permission is 'maybe'. Choose one of allow, ask, deny"),
         ({"on_limit": "explode"}, 'on_limit is \'explode\'. Choose "answer" or "stop"'),
         ({"tools": ["add"]}, "'add' is no tool. Give functions"),

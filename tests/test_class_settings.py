@@ -199,3 +199,10 @@ def test_a_setting_that_cannot_be_is_said_and_not_ignored(bounds, line, words):
     with pytest.raises(UsageError) as caught:
         scripted("hi")
     assert words in str(caught.value)
+
+
+def test_a_turn_that_is_refused_for_its_cap_leaves_no_notice_behind(bounds):
+    bounds("max-cost = 0.5")
+    session = scripted("hi", max_cost=1.0)
+    assert "max_cost is 1, which is more than this class allows" in refused(session, notices=["Look at this."])
+    assert session.take_notices() == ()

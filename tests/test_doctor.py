@@ -113,3 +113,24 @@ def test_servers_of_the_project_are_read_and_not_started(place):
 def test_a_broken_file_of_servers_is_named(place):
     (place / ".mcp.json").write_text("{")
     assert said("this is not JSON")
+
+
+def test_a_file_of_servers_in_a_folder_is_named_as_it_has_to_be_typed(place):
+    (place / ".vscode").mkdir()
+    (place / ".vscode" / "mcp.json").write_text(json.dumps({"servers": {"clock": {"command": sys.executable}}}))
+    (finding,) = said("The server clock ")
+    assert str(Path(".vscode/mcp.json")) in finding.about.partition("%mcp load ")[2]
+
+
+def test_the_command_for_a_folder_that_cannot_be_written_is_quoted(place, monkeypatch):
+    folder = place / "my notebooks"
+    folder.mkdir()
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    commands = [finding.command for finding in doctor.examine(folder)]
+    assert f"chmod u+w {shlex.quote(str(folder))}" in commands
+
+
+def test_the_extension_for_jupyterlab_is_installed_from_a_folder_since_it_is_on_no_index(place, monkeypatch):
+    monkeypatch.setattr("jupyter_core.paths.jupyter_path", lambda *_: [str(place)])
+    (finding,) = said("The JupyterLab extension")
+    assert finding.command == f"{sys.executable} -m pip install --force-reinstall --no-deps {doctor.OWN_SOURCE}"

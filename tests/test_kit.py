@@ -87,3 +87,11 @@ def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "another machine"))
     kit.place(str(tmp_path / "kit" / "models"))
     assert (downloads.cache() / downloads.FILE).read_bytes() == b"weights"
+
+
+def test_the_command_names_the_folder_of_the_kit_if_that_is_the_current_one(tmp_path, monkeypatch, capsys):
+    (tmp_path / "room").mkdir()
+    monkeypatch.chdir(tmp_path / "room")
+    monkeypatch.setattr(kit, "pack", lambda *_, **__: None)
+    assert main(["kit", "."]) == 0
+    assert capsys.readouterr().out.endswith(": python3 room/install.py\n")

@@ -77,3 +77,19 @@ def test_a_machine_that_cannot_run_the_local_model_is_told_before_the_download(r
     assert "libgomp.so.1, which this machine does not have" in done.stderr
     assert "apt-get install libgomp1" in done.stderr
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_report_without_anyone_to_agree_runs_nothing_and_names_the_option(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "agentmagic", "cassette", "report", "one.ipynb"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Give --yes to run it." in done.stderr

@@ -712,3 +712,24 @@ def test_a_synchronous_tool_may_run_another_agent():
 
     outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
     assert texts(outcome) == ["From below."]
+
+
+def test_a_model_that_cannot_be_closed_keeps_nothing_else_open(tmp_path, monkeypatch):
+    class Unclosable(Stalled):
+        async def aclose(self):
+            raise OSError("it does not close")
+
+    closed = []
+
+    class Closing(Stalled):
+        async def aclose(self):
+            closed.append(True)
+
+    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
+    monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
+    session = Session(path=tmp_path / "a.jsonl")
+    for name in models:
+        session.model(Agent(name))
+    with pytest.raises(OSError, match="it does not close"):
+        session.close()
+    assert closed == [True]

@@ -170,7 +170,7 @@ class Planner:
 
     @property
     def closing(self) -> str:
-        """What the model is told before it answers: what was not done. "" if nothing failed."""
+        """The sentences that tell the model, before it answers, which tasks were not done; "" if all were."""
         rows = self.checklist.rows.values()
         failures = [f"- {row.task.description or row.task.tool}: {row.summary}" for row in rows if row.state != "done"]
         return "\n".join((FAILURES, *failures)) if failures else ""
@@ -414,8 +414,8 @@ class Planner:
     ) -> tuple[T | None, Usage, str]:
         """Ask the model to decide, and tell it what was wrong, until `read` takes its answer.
 
-        Returns what `read` returned, None after TRIES answers, what was spent that `rejected` was not told of, and what
-        was wrong with the last answer.
+        Returns three things: the value that `read` returned, or None after TRIES answers; the usage that `rejected`
+        was not told of; and what was wrong with the last answer.
         """
         spent, problem = Usage(), ""
         for _ in range(TRIES):

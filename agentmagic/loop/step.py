@@ -101,8 +101,8 @@ class TurnContext:
     what earlier turns sent of that history. `facts` are what is known of the model. `budgets` are checked before
     each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
-    back: it is told of each event, and returns the event to emit. `traffic` keeps what the model is sent, and what
-    comes back. `values` tell what the values that the prompt names became.
+    back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
+    responses. `values` describe the values that the prompt names, as the model is sent them.
     """
 
     agent: Agent
@@ -175,7 +175,7 @@ class Steps:
 
     @cached_property
     def _context(self) -> Context:
-        """What is sent of the history. It is made late: the tools count, and are not listed before the first step."""
+        """What is sent of the history. Made at the first step: it counts the tools, which are listed only then."""
         return Context(
             self._limits,
             self._turn.history.compacted,

@@ -3,6 +3,8 @@
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 
 from agentmagic.approval.approvals import Gate, Granted, Refused
 from agentmagic.context.request_view import tokens_of_message, tokens_of_tools
@@ -30,19 +32,24 @@ MOST = 12
 
 @dataclass(slots=True)
 class Stepper:
-    """Pauses the turn of a `gate`, while it is `on`: until the user lets the turn run to its end."""
+    """Pauses the turn of a `gate` as long as it is `on`, which ends when the user lets the turn run to its end."""
 
     gate: Gate
     on: bool
-    _sent: int = 0
+    _sent: tuple[Message, ...] = ()
 
     async def before_step(self, step: int, request: Request, model: str, prompt: Message | None) -> bool:
-        """Show the request of a step and wait. Return whether the user changed its `prompt`, None if it cannot be."""
-        known, self._sent = min(self._sent, len(request.messages)), len(request.messages)
+        """Show the request of a step and wait. Return whether the user changed its prompt.
+
+        `prompt` is None if the user cannot change the prompt.
+        """
+        # By their values: a compaction changes earlier messages, and a message that is sent once is not sent again.
+        known = sum(takewhile(bool, map(eq, self._sent, request.messages)))
+        self._sent = tuple(request.messages)
         return await self._before(f"Step {step}, to {model}", _described(request, known), prompt)
 
     async def before_request(self, what: str, request: Request, model: str) -> None:
-        """Show a request that does not belong to the conversation, of which only the last message is new, and wait."""
+        """Show a request that does not belong to the conversation and wait. Only its last message is new."""
         if self.on:
             await self._before(f"{what}, to {model}", _described(request, len(request.messages) - 1))
 
@@ -86,7 +93,7 @@ class Stepper:
 
 
 def _described(request: Request, known: int) -> Iterator[str]:
-    """Yield what a request holds, line by line; of its messages those that were not sent before."""
+    """Yield what a request holds, line by line. The first `known` messages were sent before, and are only counted."""
     tokens = tokens_of_tools(request.instructions, request.tools) + sum(map(tokens_of_message, request.messages))
     yield f"about {tokens:,} tokens"
     if request.instructions:

@@ -139,12 +139,12 @@ class _TurnLoop:
         return self._settle(reason, error)
 
     async def _tell_changes(self) -> None:
-        """Tell what the tools changed in the notebook; of one that was interrupted just now, too."""
+        """Emit what the tools changed in the notebook. A tool that was just interrupted gets GRACE seconds to end."""
         ledger = self.executor.ledger
         if not ledger.idle.is_set():
             await engine().in_pool(lambda: ledger.idle.wait(GRACE))
         if (changes := ledger.event()) is not None:
-            for closing in tuple(self.fold.closing()):  # the receipt stands behind the results
+            for closing in tuple(self.fold.closing()):  # so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
 
@@ -271,7 +271,7 @@ class _TurnLoop:
         return None if self.final is None else "done"
 
     async def _goes_on(self, response: ModelFinished) -> bool:
-        """Whether the model is sent on after an answer: to repair its form, or by the user's hook."""
+        """Whether the turn goes on after an answer: the answer has to be repaired, or the user's hook has a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
             self._warn(CUT_ANSWER)

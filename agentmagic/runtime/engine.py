@@ -62,9 +62,9 @@ ANSWER = 0.15
 class UserLoop:
     """An event loop in a daemon thread of its own, for coroutine functions of the user; its methods run on the engine.
 
-    A function that blocks stops only the other functions of this loop. The loop is started when it is first needed. One
-    that did not answer is replaced when it is next needed, unless it answers again by then: clients that are bound to
-    it go on working.
+    A function that blocks stops only the other functions of this loop. The loop is started when it is first needed. If
+    it did not answer, it is replaced when it is next needed. If it answers again by then, it is kept, so that clients
+    that are bound to it go on working.
     """
 
     def __init__(self) -> None:
@@ -74,9 +74,10 @@ class UserLoop:
         self._names: dict[asyncio.Task[Any], str] = {}
 
     async def run(self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object]) -> T:
-        """Await what a function of this name returns, on this loop, in a copy of the caller's context.
+        """Call a function and await its result on this loop, in a copy of the caller's context.
 
-        If it goes on after it was cancelled, `on_left` gets a sentence that says so, and why.
+        `name` is the function's name. If the function goes on after it was cancelled, `on_left` gets a sentence that
+        says so, and why.
         """
         loop, here = await self._responsive(), asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
@@ -108,7 +109,7 @@ class UserLoop:
         return value.result()
 
     async def answers(self) -> bool:
-        """Return whether the loop takes something up within GRACE; False if a coroutine blocks it."""
+        """Return whether the loop answers within GRACE seconds; False if a coroutine blocks it."""
         if self._loop is None:
             return True
         answer = self._cancel(self._loop, [])
@@ -124,7 +125,7 @@ class UserLoop:
     def _cancel(
         self, loop: asyncio.AbstractEventLoop, tasks: "list[asyncio.Task[Future[T]]]"
     ) -> "asyncio.Future[None]":
-        """Cancel a task of the loop. Returns a future that is done when the loop has heard it."""
+        """Cancel tasks of the loop. Return a future that is done when the loop has carried that out."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[None] = here.create_future()
 
@@ -213,7 +214,15 @@ class Engine:
             caller.reset(token)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the engine and wait for it; an interrupt cancels it."""
+        """Run a coroutine on the engine and wait for its result; an interrupt cancels it.
+
+        Raises RuntimeError, and runs nothing, on a loop that must not block.
+        """
+        try:
+            self.refuse_own_thread()
+        except RuntimeError:
+            coroutine.close()  # else Python warns that it was never awaited
+            raise
         future = self.submit(coroutine)
         self.wait(future, lambda: void(future.cancel()))
         return future.result()
@@ -254,8 +263,8 @@ class Engine:
     async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
         """Run a synchronous function of the user: in the main thread of a kernel, in a pool thread of a script.
 
-        Also in a pool thread if the run was started in another thread, and the main thread is busy: it may be waiting
-        for that thread. `on_start` is called in the function's thread just before it.
+        In a kernel too, a pool thread is used if the run was started in another thread and the main thread is busy: the
+        main thread may be waiting for that thread. `on_start` is called in the function's thread just before it.
         """
         if self.main.takes_tools:
             with suppress(Busy):
@@ -337,7 +346,7 @@ def _pass_on(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[
 
 
 class Listeners(Generic[T]):
-    """Functions that are called with every event, in order. The first error of each is logged, and it is kept."""
+    """Functions that are called with every event, in order. A function that fails stays; its first error is logged."""
 
     def __init__(self) -> None:
         # The tuples are replaced and never changed, so that a listener may add and remove listeners.

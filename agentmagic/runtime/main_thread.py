@@ -1,6 +1,6 @@
 """The queue of work for the main thread: synchronous functions of the notebook, typed questions.
 
-A cell that blocks works it off, and between cells the kernel's event loop does.
+While a cell blocks the main thread, the cell runs the jobs. Between cells the kernel's event loop runs them.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ class Job:
         self.given_up = False
 
     def run(self) -> None:
-        """Call the function in this thread. Its exception goes into the future and is not raised here."""
+        """Call the function in this thread. An exception goes into the future and is not raised here."""
         if not self.future.set_running_or_notify_cancel():
             return
-        if self.on_start is not None:
-            self.on_start()
         try:
+            if self.on_start is not None:
+                self.on_start()  # its exception is the answer too: else the caller would wait for ever
             self.interruptible = True
             try:
                 if self.given_up:  # before the function was interruptible, so that no signal was sent
@@ -103,9 +103,9 @@ class MainThread:
     """The queue of work for the main thread: one job at a time, in order.
 
     `holds_tools` says that synchronous tools run here, as in a kernel; a script leaves it False. `person` answers
-    questions that belong to no run; a script has none. `capture` makes what takes the output of one tool, and is
-    given a function for the last line that was printed; a script has none, so its tools print as ever. `keeping`
-    keeps the variables of the notebook while a function runs, so that the call can be undone.
+    questions that belong to no run; a script has none. `capture` makes the `Capture` of one tool, and takes a
+    function that is called with the last printed line. A script has no `capture`, so its tools print as usual.
+    `keeping` keeps the variables of the notebook while a function runs, so that the call can be undone.
     """
 
     def __init__(self) -> None:
@@ -198,9 +198,9 @@ class MainThread:
         self._send_interrupt(job, asyncio.get_running_loop())
 
     def _send_interrupt(self, job: Job, loop: asyncio.AbstractEventLoop) -> None:
-        """Interrupt the main thread, again and again until it has heard of it.
+        """Interrupt the main thread, again and again until the job has ended.
 
-        A signal that comes just before a call that blocks, such as `time.sleep`, is heard after that call only.
+        Python handles a signal that comes just before a blocking call, such as `time.sleep`, only after that call.
         """
         if self._target is not job or self._current is not job:
             return

@@ -355,3 +355,26 @@ def test_jobs_reach_the_main_thread_s_loop_when_nobody_serves(main):
     finally:
         main.attach(None)
     assert not main.reachable
+
+
+def test_a_failure_as_a_function_begins_reaches_the_caller():
+    def fail():
+        raise ValueError("no start")
+
+    with pytest.raises(ValueError, match="no start"):
+        engine().submit(engine().in_pool(int, fail)).result(PATIENCE)
+
+
+def test_a_call_that_is_refused_on_the_engine_s_own_thread_runs_nothing():
+    ran = []
+
+    async def work():
+        ran.append(True)
+
+    async def call():
+        with pytest.raises(RuntimeError, match="await it instead"):
+            engine().call(work())
+        await asyncio.sleep(0)
+        return ran
+
+    assert engine().submit(call()).result(PATIENCE) == []
