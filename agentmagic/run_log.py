@@ -48,7 +48,7 @@ class RunLog:
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
-        """Read a file. Raises UsageError for one that cannot be read, or is no run."""
+        """Read a file. Raises UsageError if it cannot be read or is no run, CassetteError if it is no valid YAML."""
         try:
             text = path.read_text(encoding="utf-8-sig")  # with the ends of lines that mail programs change
         except (OSError, ValueError) as error:

@@ -137,7 +137,9 @@ class History:
         made: dict[int, Turn] = {}  # a turn stands in many changes
 
         def turn(events: Sequence[Event]) -> Turn:
-            return made.setdefault(id(events), made.get(id(events)) or turn_of(events))
+            if id(events) not in made:
+                made[id(events)] = turn_of(events)
+            return made[id(events)]
 
         return cls(map(turn, saved.turns), journal, saved.changes.mapped(turn))
 

@@ -161,7 +161,7 @@ class _Reading:
     """Turns records into turns, record by record.
 
     A turn whose beginning cannot be read is lost, but an empty turn keeps its place: a HistoryCut in the file
-    counted it. From the next InDoubt on it does not count: the session that resumed the file did not know of it.
+    counted it. After the next InDoubt the empty turn is dropped: the session that resumed the file did not count it.
     """
 
     def __init__(self) -> None:
@@ -313,7 +313,7 @@ def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
 
 
 def _used(events: Iterable[Event]) -> Usage:
-    """Return the usage of a turn whose end is not known: of each request that an event tells of."""
+    """Return the usage of a turn that has no end: the sum over its events."""
     return sum((getattr(event, "usage", Usage()) for event in events), Usage())
 
 

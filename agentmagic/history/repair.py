@@ -35,8 +35,8 @@ def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages as a history that every provider takes; a valid one stays as it is.
 
     A call without a result gets an "interrupted" one, a result without a call is dropped, results come
-    right after their calls and in their order, of two calls of one id in a message the second gets
-    another, parts that do not belong to a role and messages without parts are dropped, and a history that
+    right after their calls and in their order. If two calls in a message have the same id, the second gets
+    another id. Parts that do not belong to a role and messages without parts are dropped. A history that
     does not begin with the user gets a stand-in prompt.
     """
     return repair(messages)[0]
@@ -45,7 +45,7 @@ def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
 def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     """Do what `repaired` does, and say in sentences what was lost or made up.
 
-    Raises UsageError for a message of a role that there is not.
+    Raises UsageError for a message with an unknown role.
     """
     if strange := next((message.role for message in messages if message.role not in _PARTS), None):
         words = f"The messages hold one of role {strange!r}. Give the instructions as Agent(instructions=...)."

@@ -35,8 +35,8 @@ class Change(Generic[T]):
 class UndoStack(Generic[T]):
     """The changes that were `done` and can be undone, and those that were `undone` and can be done again.
 
-    `moved` is the change that the last call of `undo` or `redo` undid or did again, or None if there was none. The
-    methods take the turns as they are, and return them as they are then.
+    `moved` is the change that the last call of `undo` or `redo` undid or did again, or None if there was none. `add`,
+    `clear`, `cut` and `follow` take the present turns, and return the turns after the change.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ NOT_KEPT = "The variables are as they were: what they held before is not kept an
 
 
 def put_back(kept: Sequence[Kept] | None, namespace: Variables | None, outcome: Undone) -> tuple[Undone, list[Kept]]:
-    """Put variables back, the last that were kept first; return what came of it, and the way back."""
+    """Put variables back, those that were kept last first. Return the outcome, and what undoes it."""
     if not outcome.tools or namespace is None:
         return outcome, []
     if kept is None:

@@ -36,7 +36,7 @@ DEEPEST = 20
 NUMBERS = "biuf"
 """Kinds of NumPy's types that are kept: truth values, integers and floats."""
 LIBRARIES = ("numpy", "pandas", "matplotlib", "polars", "seaborn", "scipy")
-"""Packages that a replay imports; of all others, only modules that are loaded are bound."""
+"""Packages that a replay imports. Modules of other packages are bound only if they are loaded already."""
 
 _MISSING: Any = object()
 
@@ -82,7 +82,7 @@ def written(name: str, value: Any) -> Json | None:
 
 
 def read(entry: Mapping[str, Any]) -> Any:
-    """Return the value that was written. Raises any exception for an entry of none."""
+    """Return the value of an entry that `written` made. Raises any exception for an entry that has no value."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
@@ -186,7 +186,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a plain value as JSON; what JSON lacks is a mapping of one name, that of `_READERS` which reads it."""
+    """Return a plain value as JSON. A type that JSON lacks is a mapping with one key of _READERS."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
         return _dict_to_json(value)
@@ -310,7 +310,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _around(table: Any) -> tuple[Any, ...]:
-    """Return what of a table its values do not tell."""
+    """Return the labels of a table, the type, names and frequency of its index, and its attributes."""
     labels = (list(table.columns), list(table.columns.names)) if hasattr(table, "columns") else table.name
     index: Any = table.index
     return labels, type(index).__name__, list(index.names), getattr(index, "freq", None), table.attrs

@@ -6,9 +6,8 @@ whole document. What a cassette says is untrusted: it may have been edited, cut,
 """
 
 import base64
-import os
 import re
-import tempfile
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise, takewhile
@@ -148,7 +147,7 @@ class Cassette:
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
         """Yield the documents of a take, each with what `Chain.feed` returns of it.
 
-        Raises CassetteError for a request that refers to what is not there.
+        Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
         chain.begin(prompt_parts(take.head))
         for document in take.documents:
@@ -278,8 +277,8 @@ class Cassette:
         if not self._open:
             self.save()  # leaves out what was cut off at the end, and creates the file
             self._heads = len(self.takes)
-        self._open.append(take)
         self._append(documents.write(take.head))
+        self._open.append(take)
         self._last = take
         self._places[id(take)] = self._heads
         self._heads += 1
@@ -297,8 +296,9 @@ class Cassette:
     def settle(self, take: Take, after: Take | None, instead: Sequence[Take]) -> None:
         """Put a take into its place, with other takes removed, and write the file.
 
-        It is the place of the removed ones, else that behind another take, else that before the others of its session,
-        else that at which it was begun.
+        The place is that of the first take in `instead`. If none of those is in the file, it is the place behind
+        `after`; without that, the place before all other takes of the session; for the first take of a session, the
+        place at which it was begun.
 
         Raises CassetteError if the file cannot be written.
         """
@@ -325,7 +325,7 @@ class Cassette:
         return found
 
     def _rebase(self, take: Take, whole: Mapping[int, list[Json]]) -> None:
-        """Write the requests of the takes behind a new one as differences to what stands before them now."""
+        """Write the requests of the takes behind a new one anew, as differences to the requests before them now."""
         later = self.of_session(take.session)
         later = later[later.index(take) + 1 :]
         if not later:
@@ -365,31 +365,21 @@ class Cassette:
         blobs = [self._blob(name) for name in used if name in self._blobs]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            number, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+            beside = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
-                with os.fdopen(number, "wb") as file:
+                with beside.open("xb") as file:
                     file.write("".join((_HEAD, *body, *blobs)).encode())
                 if self.exists:
-                    os.chmod(name, self.path.stat().st_mode & 0o777)  # noqa: PTH101
-                else:
-                    os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101
-                os.replace(name, self.path)  # noqa: PTH105
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(name)  # noqa: PTH108
-                raise
+                    beside.chmod(self.path.stat().st_mode & 0o777)
+                beside.replace(self.path)
+            finally:
+                beside.unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
         self._read = self._state()
 
     def _unwritable(self, error: OSError) -> CassetteError:
         return CassetteError(f"{self.path} cannot be written: {error.strerror}. Name another file for the cassette.")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _kind(text: str) -> str:

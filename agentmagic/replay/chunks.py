@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 
 from agentmagic import errors
@@ -27,6 +27,9 @@ SHORTEST = 50
 """Milliseconds; the pauses of a shorter answer are not written."""
 ALIKE = 50
 """Milliseconds by which pauses differ that are written as their mean; longer ones may differ by half."""
+
+MOST_CHUNKS = 1_000_000
+"""Words of a line of runs; a few characters of a cassette could stand for any number of them."""
 
 _RUN = re.compile(r"([+@-]\d{1,6}|[wt]|\d{1,9})(?:\*(\d{1,6}))?")
 
@@ -235,13 +238,19 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
 
 
 def unrolled(line: str) -> Iterator[str]:
-    """Yield each word of a line of runs. Raises ValueError for what is none."""
+    """Yield each word of a line of runs. Raises ValueError for a word of no such line, and for too many words."""
+    left = MOST_CHUNKS
     for word in str(line).split():
         found = _RUN.fullmatch(word)
         if found is None:
             message = f"{word!r} is no chunk"
             raise ValueError(message)
-        yield from [found[1]] * int(found[2] or 1)
+        times = int(found[2] or 1)
+        left -= times
+        if left < 0:
+            message = f"it has more than {MOST_CHUNKS:,} chunks"
+            raise ValueError(message)
+        yield from repeat(found[1], times)
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:

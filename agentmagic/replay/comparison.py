@@ -300,18 +300,24 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
     """Return whether two texts differ only in these values, which come in this order, each once or more."""
-    if _is_cosmetic(old, new):
-        return True
-    if not changed:
-        return False
-    before, after = changed[0]
-    place = old.find(before)
-    while place >= 0 and new.startswith(old[:place]):
-        rest = old[place + len(before) :], new[place + len(after) :]
-        again = (changed[1:], changed) if before else (changed[1:],)
-        if new.startswith(after, place) and any(_explained(*rest, later) for later in again):
+    seen = set[tuple[int, int, int]]()  # each is looked at once: texts that repeat a value have many ways to one
+    left = [(0, 0, 0)]  # where the rest of each text begins, and the next value
+    while left:
+        start, other, number = rest = left.pop()
+        if rest in seen:
+            continue
+        seen.add(rest)
+        if _is_cosmetic(old[start:], new[other:]):
             return True
-        place = old.find(before, place + 1)
+        if number == len(changed):
+            continue
+        before, after = changed[number]
+        place = old.find(before, start)
+        while place >= 0 and new.startswith(old[start:place], other):
+            if new.startswith(after, other + place - start):
+                behind = place + len(before), other + place - start + len(after)
+                left += [(*behind, number), (*behind, number + 1)] if before else [(*behind, number + 1)]
+            place = old.find(before, place + 1)
     return False
 
 

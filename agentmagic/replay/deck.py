@@ -32,15 +32,14 @@ owners: list[Callable[[Any], object]] = []
 _claims: dict[tuple[Path, str, str], set[str]] = {}
 """The recordings that sessions of this run have, by cassette, mode and name of the session."""
 
-
 _run = ("", 0)
 """The id of the cell that runs, "" in a script, and the number of its run."""
 
 
 def begin_run(cell: str = "") -> None:
-    """Begin a run, such as that of a cell: sessions take the recordings that those of the run before had.
+    """Begin a run, such as that of a cell: its sessions use the recordings that sessions of the last run used.
 
-    A script is one run. Within a run, the second session of a name has a recording of its own.
+    A script is one run. Within a run, the second session with the same name has a recording of its own.
     """
     global _run  # noqa: PLW0603  (what runs in this process)
     _run = (cell, _run[1] + 1)
@@ -137,8 +136,8 @@ class Deck:
     ) -> TurnTape | None:
         """Return the next turn on tape, None if the turn is live.
 
-        `turns` is how many come before it. If they are fewer than they were, some were taken back, and the tape goes
-        back with them, unless the session was `cleared`.
+        `turns` is the number of turns before this one. If that number is smaller than at the last turn, the user has
+        undone turns, and the tape goes back with them, unless the session was `cleared`.
 
         Raises UsageError without a cassette, and CassetteError for one that cannot be used.
         """
@@ -154,16 +153,13 @@ class Deck:
         head = self._head(prompt, values)
         self._claim(cassette, head)
         self._follow(turns, cleared=cleared)
-        index, exact = self._find(cassette, head)
-        if playing not in RECORDS and index is None:
-            what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
-            raise CassetteError(f"{what} {path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
-        own = cassette.of_session(self.name)
-        plays = index is not None and playing != "record" and not (playing == "auto" and (self.forked or not exact))
-        player = Player(cassette, own[index], timed=self.timed) if plays and index is not None else None
+        index = self._to_play(cassette, head)
+        player = None
+        if index is not None:
+            player = Player(cassette, cassette.of_session(self.name)[index], timed=self.timed)
 
         def recorder() -> TurnRecorder:
-            if player is not None and index is not None:  # the turn was played up to a change
+            if index is not None:  # the turn was played up to a change
                 self._used.pop(index, None)
             return self._record(cassette, head, recipe, real())
 
@@ -171,12 +167,24 @@ class Deck:
         tape = TurnTape(
             self, player, recorder if playing in RECORDS else None, real, name, str(head["turn"]), values, notices
         )
-        if player is not None and index is not None:
+        if index is not None:
             self._use(index)
         return tape
 
+    def _to_play(self, cassette: Cassette, head: Json) -> int | None:
+        """Return the place of the take that a turn plays, None if the turn is recorded from its beginning.
+
+        Raises CassetteError if nothing is recorded and the mode does not record.
+        """
+        index, exact = self._find(cassette, head)
+        if index is None and self.playing not in RECORDS:
+            what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
+            raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
+        changed = self.playing == "auto" and (self.forked or not exact)
+        return None if self.playing == "record" or changed else index
+
     def _follow(self, turns: int, *, cleared: bool) -> None:
-        """Go back on the tape with turns that were taken back."""
+        """Go back on the tape if the user has undone turns."""
         if cleared:
             self._past |= self._used
             self._used = {}
@@ -207,7 +215,10 @@ class Deck:
         self._use(self._cassette.of_session(self.name).index(take))
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
-        """Choose a recording of the session's name that no other session of this run has, best one with this prompt."""
+        """Choose a recording for the session: one of its name, and used by no other session of this run.
+
+        A recording that begins with the prompt of this turn is preferred.
+        """
         if self._claimed:
             return
         self._claimed = True
@@ -224,7 +235,10 @@ class Deck:
         taken.add(self.name)
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
-        """Return the place of the take to play, and whether it has this prompt; the nearest one if none has."""
+        """Return the place of the take to play, and whether it has this prompt.
+
+        If no take has the prompt, the place is that of the most similar one. It is None if there are no takes.
+        """
         own, asked = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked(take.head) == asked]
         if self.playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
@@ -292,7 +306,7 @@ def _spec(recipe: Agent) -> str:
 
 
 def _facts(recipe: Agent, model: Model) -> Json:
-    """Return what replay must know of a model, which it does not make."""
+    """Return what a replay must know of the model: it does not make the model."""
     spec, kept = _spec(recipe), honoured(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
@@ -305,7 +319,10 @@ def _facts(recipe: Agent, model: Model) -> Json:
 
 
 def _asked(head: Json) -> Json:
-    """Return what was asked, secrets of now blanked, without what became of proposed cells, which the tape tells."""
+    """Return the prompt to compare: secrets that are known now are blanked, and the fates of proposed cells left out.
+
+    The tape itself tells what became of proposed cells.
+    """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
     return blanked({"turn": head.get("turn"), "parts": parts})
 

@@ -1,8 +1,8 @@
 """JSON data as documents of YAML that people review, and back.
 
 The writer uses a small part of YAML: block mappings, literal blocks for long texts, double quotes with escapes for all
-that a block cannot hold, no tags and no anchors. The reader takes what hand edits may leave of that, and refuses tags,
-anchors, and data deeper than any cassette has.
+that a block cannot hold, no tags and no anchors. The reader takes other YAML too, since people edit cassettes by hand,
+but refuses tags, anchors, and data that is nested deeper than DEEPEST.
 """
 
 import json
@@ -31,7 +31,8 @@ _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 _UNPRINTABLE = re.compile("[\x7f-\x9f\xad\u2028\u2029\ufeff\ufffe\uffff]")
 _NO_BLOCK = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029\ufeff]")
 _HALF = re.compile("[\ud800-\udfff]")
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,4000})")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,4299})")
+"""An integer of at most 4,300 digits: the most that Python itself reads and writes."""
 _FLOAT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?\.inf|\.nan")
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None, "": None, "~": None}
 
@@ -50,7 +51,7 @@ def _mapping(data: Mapping[str, Any], indent: int) -> Iterator[str]:
 
 
 def _value(value: Any, indent: int) -> str:
-    """Return what stands behind the colon or hyphen, with its line end."""
+    """Return the text after the colon or hyphen, with its line end."""
     match value:
         case str():
             return _text(value, indent)
@@ -146,7 +147,7 @@ def read(text: str, where: str) -> dict[str, Any]:
         data = _Builder(make(text).get_event, where).document()
     except CassetteError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         problem = str(getattr(error, "problem", None) or error).splitlines()[0]
         raise CassetteError(f"{where} cannot be read as YAML: {problem}. Undo the edit, or record it again.") from None
     if not isinstance(data, dict):
@@ -155,7 +156,7 @@ def read(text: str, where: str) -> dict[str, Any]:
 
 
 class _Builder:
-    """Builds the data of one document from the events of the parser, which does not recurse."""
+    """Builds the data of one document from the events of the YAML parser: the parser itself does not recurse."""
 
     def __init__(self, next_event: Callable[[], Any], where: str) -> None:
         self._next = next_event

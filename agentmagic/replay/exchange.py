@@ -52,7 +52,7 @@ def calls_of(answer: Mapping[str, Any]) -> list[Json]:
 
 
 def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
-    """Return id and arguments of the call of a result, as the answer has it that made these calls, or as it says."""
+    """Return id and arguments of the call of a result: those that the result has, else those of its call in `calls`."""
     index: int = result.get("call", -1)
     call: Json = {"id": "", "arguments": {}}
     if 0 <= index < len(calls) and calls[index].get("name") == result["result"]:
@@ -61,7 +61,7 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
 
 
 class Encoder:
-    """Turns requests into JSON; each message, which many requests repeat, is turned once."""
+    """Turns requests into JSON. Many requests repeat a message, so each message is turned into JSON once."""
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
         self._keep_bytes = keep_bytes
@@ -130,7 +130,7 @@ class Chain:
         self._sources: list[Json] = []
 
     def begin(self, prompt: Sequence[Json]) -> None:
-        """Begin a turn; what the turn before last had is not named any more."""
+        """Begin a turn. Parts of the turn before the last one are no longer named by their place."""
         before = {f"^{name}": part for name, part in self._parts.items() if not name.startswith("^")}
         self._parts, self._names = {}, {}
         for name, part in before.items():
@@ -187,7 +187,7 @@ class Chain:
     def feed(self, document: Json) -> Json:
         """Take in a document of a take. Return its request in whole, or its list of tools, or else {}.
 
-        Raises ValueError for a request that refers to what is not there.
+        Raises ValueError for a request that refers to a message, part or tool that is missing.
         """
         match document:
             case {"sources": sources}:
@@ -233,7 +233,7 @@ class Chain:
         return {**changed, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
 
     def decode(self, difference: Mapping[str, Any]) -> Json:
-        """Return the request of which this is the difference. Raises ValueError if what it refers to is not there."""
+        """Return the request of a difference. Raises ValueError if a message, part or tool of it is missing."""
         try:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision")
             changed = {name: difference[name] for name in own if name in difference}

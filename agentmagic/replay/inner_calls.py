@@ -28,7 +28,7 @@ class InnerCalls:
         return place_of(self.made[place]) if place in self.made else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until a call that was made again may end; its tool is running then."""
+        """Wait until a call that was made again may end. Its tool has been allowed to run by then."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()
@@ -54,12 +54,12 @@ class InnerCalls:
         return asyncio.create_task(call()), self._may_end[place]
 
     def has_run(self, place: Place) -> bool:
-        """Return whether the tool of a call that was made again was let run."""
+        """Return whether the tool of a call that was made again was allowed to run."""
         return place not in self._may_end
 
 
 class CallsAgain:
-    """The calls of one tool, which makes them again as it made them."""
+    """The recorded calls of one tool, which are made again in their recorded order."""
 
     def __init__(self, calls: InnerCalls, recorded: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
@@ -70,7 +70,7 @@ class CallsAgain:
         self._begun = list[tuple["asyncio.Task[str]", asyncio.Event]]()
 
     async def play(self, count: int) -> Difference | None:
-        """Make calls until as many more are over. Return a call that may not run today as a difference."""
+        """Make calls until `count` more have ended. Return a difference if a call that ran then may not run today."""
         for document in islice(self._left, count):
             number = place_of(document)[-1]
             while len(self._begun) < max(number, min(document.get("begun", 0), len(self._by_number))):

@@ -74,7 +74,7 @@ class Player:
         self._played: set[int] = set()
         self._used: set[int] = set()
         self._end: Json = {}
-        self._swapped: dict[str, Json] = {}
+        self._swapped: dict[str, ToolFinished] = {}
         for document in take.documents:
             try:
                 self._sort(document)
@@ -165,6 +165,7 @@ class Player:
         try:
             events = list(played(answer, self.cassette.restore))
             pauses = [int(word) / 1000 for word in unrolled(answer.get("ms", "")) if self.timed]
+            failure = self._error(answer["error"], self._waits.get(number)) if "error" in answer else None
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
@@ -172,8 +173,8 @@ class Player:
         for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
             await asyncio.sleep(pause)  # lets a cancel in
             yield event
-        if "error" in answer:
-            raise self._error(answer["error"], self._waits.get(number))
+        if failure is not None:
+            raise failure
         if "stopped" in answer:
             await self.stop()
 
@@ -247,8 +248,13 @@ class Player:
             inner = self._inner.of_tool(document, place, context)
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
-        self._swapped[call.id] = document
-        ends = asyncio.get_running_loop().time() + document.get("seconds", 0.0) * self.timed
+        try:
+            finished = self._finished(document, call)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            message = f"{self._where(document)} something is missing or has another form. {MEND}"
+            raise CassetteError(message) from None
+        self._swapped[call.id] = finished
+        ends = asyncio.get_running_loop().time() + finished.seconds * self.timed
         for aside in document.get("asides", ()):
             match aside:
                 case ["inner", int() as count]:
@@ -259,13 +265,16 @@ class Player:
         await asyncio.sleep(ends - asyncio.get_running_loop().time())
         if document.get("status") == "interrupted":
             await self.stop()
-        return self._result(document, call)
+        return finished.result
 
-    def _result(self, document: Json, call: ToolCall) -> ToolResult:
+    def _finished(self, document: Json, call: ToolCall) -> ToolFinished:
+        """Return the end of a call as it was recorded."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
         data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
-        return from_json(self.cassette.restore(data))
+        result: ToolResult = from_json(self.cassette.restore(data))
+        rich = tuple(map(str, document.get("rich", ())))  # sanitised where it is shown
+        return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
         """Return what the user answered."""
@@ -301,11 +310,8 @@ class Player:
     def heard_call(self, event: Event) -> Event:
         """Return the end of a call that was played as it was recorded, and any other event as it is."""
         match event:
-            case ToolFinished(result=result) if (document := self._swapped.pop(result.call_id, None)) is not None:
-                call = ToolCall(result.call_id, result.name, {})
-                seconds, traceback = document.get("seconds", 0.0), document.get("traceback", "")
-                rich = tuple(map(str, document.get("rich", ())))  # sanitised where it is shown
-                return ToolFinished(self._result(document, call), seconds, traceback, rich)
+            case ToolFinished(result=result):
+                return self._swapped.pop(result.call_id, event)
             case _:
                 return event
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any, cast
 
+from agentmagic.errors import CassetteError
 from agentmagic.events import (
     ApprovalAsked,
     Approve,
@@ -79,7 +80,7 @@ class Calls:
 
 
 class TurnRecorder:
-    """Writes the documents of one take."""
+    """Writes the documents of one take, until one of them cannot be written."""
 
     def __init__(self, cassette: Cassette, take: Take, chain: Chain) -> None:
         self._cassette = cassette
@@ -91,6 +92,7 @@ class TurnRecorder:
         self._asides = defaultdict[str, list[Any]](list)
         self._ended: set[str] = set()
         self._seconds: list[float] = []
+        self._failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
         """Write documents of another take, each with what it stands for in whole."""
@@ -215,7 +217,14 @@ class TurnRecorder:
         self._write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
     def _write(self, document: Json) -> None:
-        self._cassette.append(self._take, document)
+        """Write a document. Raises CassetteError once: after that nothing is written, so that the turn can end."""
+        if self._failed:
+            return
+        try:
+            self._cassette.append(self._take, document)
+        except CassetteError:
+            self._failed = True
+            raise
 
 
 def _shorter_path(found: re.Match[str]) -> str:

@@ -99,7 +99,7 @@ class TurnTape:
         return self._model
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
-        """Yield the answer to a request, from the tape or of the model."""
+        """Yield the answer to a request, from the tape or from the model."""
         if self.player is not None and self.recorder is None and self.player.over:
             await self.player.stop()
         number = next(self._numbers)
@@ -207,7 +207,7 @@ class TurnTape:
         return tuple(map(taped, sources))
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Carry a call out, or return what came of it. Raises ReplayMismatch for a call that is not on the tape."""
+        """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
         place = self.calls.places.get(call.id, (0, 0))
         if self.frozen and self.player is not None:
             document = self.player.result_of(place, self.calls.started.get(call.id, call))
@@ -230,7 +230,7 @@ class TurnTape:
             raise
 
     async def _running(self, tool: Tool, source: Toolset) -> Tool:
-        """Return a tool that can run: one whose list came from the tape is looked up at its source now."""
+        """Return a tool that can run. If the tool was listed from the tape, ask its source for the real one."""
         if tool.invoke is not on_tape:
             return tool
         tools, problems = await list_source(source)
@@ -242,7 +242,7 @@ class TurnTape:
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
-        """Return how the user is asked in this turn."""
+        """Return the function that asks the user in this turn: its answers are recorded, or come from the tape."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
             if question.step:  # a pause of step mode is of today's user
@@ -265,19 +265,19 @@ class TurnTape:
             event = self.player.heard(event)
         elif self.player is not None and self.frozen:
             event = self.player.heard_call(event)
+        if not isinstance(event, TurnFinished):
+            return event if self.recorder is None else self.recorder.heard(event, self.calls)
         try:
-            if self.recorder is not None:
-                event = self.recorder.heard(event, self.calls)
-            if isinstance(event, TurnFinished):
+            try:
+                event = event if self.recorder is None else self.recorder.heard(event, self.calls)
+            finally:  # a take that cannot be written to its end is not left open: its file would not be read again
                 self.deck.finish(self)
         except CassetteError as error:
-            if not isinstance(event, TurnFinished):
-                raise
             self._notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
         return event
 
     async def play(self, turn: TurnContext, channel: Channel) -> Outcome:
-        """Run the turn: its events are heard, its user is asked, and it fails if a part of the recording is left."""
+        """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
         outcome = await run_turn(replace(turn, tape=self.heard), replace(channel, ask=self.ask(channel.ask)))
@@ -304,7 +304,7 @@ async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
 
 
 class TapedModel:
-    """The model of a turn on tape; `real` is the one behind it, None if the tape answers."""
+    """The model of a turn on tape. `real` is the model that is asked, or None if the tape answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
@@ -357,7 +357,7 @@ class _PreparedModel(TapedModel):
 
 
 class TapedTools:
-    """A source of tools of a turn on tape; `recorded` is its list if that is frozen too."""
+    """A source of tools in a turn on tape. `recorded` is its list of tools if the list comes from the tape too."""
 
     def __init__(self, tape: TurnTape, source: Toolset, number: int, recorded: Json | None) -> None:
         self._tape = tape

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -64,6 +65,25 @@ def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be
     assert len(Cassette.at(path).takes) == 2
 
 
+def test_a_turn_that_cannot_be_recorded_ends_and_leaves_its_file_to_be_read_again(tmp_path):
+    folder = tmp_path / "cassettes"
+    path = folder / "x.cassette.yaml"
+
+    def get_weather(city: str) -> str:
+        """Return the weather of a city."""
+        shutil.rmtree(folder)
+        return city
+
+    model = ScriptedModel([calls(("get_weather", {"city": "Oslo"})), "It is sunny."])
+    session = Session(Agent(model, tools=[get_weather]), cassette=path, replay="record")
+    with pytest.raises(CassetteError, match="cannot be written") as caught:
+        session.ask(PROMPT)
+    assert caught.value.result.stop_reason == "error"
+    assert [turn.result.stop_reason for turn in session.turns] == ["error"]
+    path.write_text("agentmagic cassette: 2\n", encoding="utf-8")
+    assert Cassette.at(path).takes == []
+
+
 def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
     record(path, PROMPT)
     text = path.read_text(encoding="utf-8")
@@ -82,6 +102,17 @@ def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
         (lambda text: text.replace("request:", "reqest:", 1), "no part of a recording"),
         (lambda text: text.replace("usage: [", "usage: &x [", 1), "anchor"),
         (lambda text: text.replace("usage:", 'chunks: "+0 99*9 -0"\nusage:'), "cannot be read"),
+        (lambda text: text.replace("usage:", f"chunks: {'w*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
+        (lambda text: text.replace("usage:", f"ms: {'0*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
+        (lambda text: text.replace("usage:", "error: {kind: ProviderError}\nusage:"), "cannot be read: 'text'"),
+        (
+            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nstatus: broken\n"),
+            "missing or has another form",
+        ),
+        (
+            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nrich: 5\n"),
+            "missing or has another form",
+        ),
         (
             lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nstep: 1\n"),
             "missing or has another form",

@@ -117,6 +117,21 @@ def test_a_changed_prompt_around_a_changed_value_is_named_too():
     assert [one.cause for one in compare(*records)] == ["value", "prompt"]
 
 
+def test_a_value_that_could_stand_in_many_places_is_compared_in_little_time():
+    before, after = request("1 " * 60 + "May"), request("1 1 " * 60 + "June")
+    values = [[Filled("{n}", "text", text)] for text in ("1", "1 1")]
+    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
+    started = time.monotonic()
+    assert [one.cause for one in compare(*records)] == ["value", "prompt"]
+    assert time.monotonic() - started < 10  # each way to read the prompts alone: longer than any test
+
+
+def test_a_value_that_stands_a_thousand_times_in_a_prompt_is_one_difference():
+    before, after = (request(f"{number} and " * 1100) for number in (3, 4))
+    values = [[Filled("{n}", "text", text)] for text in "34"]
+    assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
+
+
 def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
     before, after = (
         Request((Message("user", (Text("What is in "), Media("image/png", data))),)) for data in (b"one", b"two")

@@ -51,6 +51,12 @@ def test_a_text_of_many_lines_is_a_block_also_with_blanks_at_its_ends():
     assert read(written) == {"text": text}
 
 
+@pytest.mark.parametrize("digits", [4000, 4300])
+def test_the_longest_integers_of_python_come_back(digits):
+    data = {"value": 10 ** (digits - 1)}
+    assert read(documents.write(data)) == data
+
+
 def test_json_deeper_than_a_page_is_wide_stands_on_one_line():
     deep = "x"
     for _ in range(200):
@@ -73,6 +79,7 @@ def test_json_deeper_than_a_page_is_wide_stands_on_one_line():
         ("a: 'b\n", "cannot be read as YAML"),
         ("a: \x00\n", "cannot be read as YAML"),
         ("$json: x\n", "cannot be read as YAML"),
+        ("$json: 5\n", "cannot be read as YAML"),
         ("- a\n", "is no part of a cassette"),
         ("", "is no part of a cassette"),
     ],
