@@ -26,9 +26,10 @@ WIRE = "AGENTMAGIC_WIRE"
 class Exchange:
     """One answer of the server, and, where it was recorded, the request that it answered.
 
-    `body` is sent as it is, in HTTP chunks. With `stall_at` the server sends that many bytes, sets
-    `Loopback.stalled` and waits for `Loopback.release()`; with `cut_at` it sends that many and drops
-    the connection without ending the body. With `dropped` it drops the connection without a word.
+    `body` is sent as it is, in HTTP chunks; a surrogate such as U+DCE9 is sent as the byte E9. With
+    `stall_at` the server sends that many bytes, sets `Loopback.stalled` and waits for
+    `Loopback.release()`; with `cut_at` it sends that many and drops the connection without ending the
+    body. With `dropped` it drops the connection without a word.
     """
 
     body: str
@@ -176,7 +177,7 @@ class _Connection(BaseHTTPRequestHandler):
         self._send_body(exchange)
 
     def _send_body(self, exchange: Exchange) -> None:
-        data = exchange.body.encode()
+        data = exchange.body.encode(errors="surrogateescape")
         if exchange.cut_at is not None:
             self._send_chunk(data[: exchange.cut_at])
             self.close_connection = True

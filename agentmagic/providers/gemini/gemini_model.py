@@ -1,20 +1,20 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
 from collections.abc import AsyncGenerator, Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agentmagic import settings
-from agentmagic.errors import AuthenticationFailed, BadRequest
+from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client, tls_context
 from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import encode, honoured_by, memo_for
-from agentmagic.providers.wire import Json, retry_after, unreadable
+from agentmagic.providers.wire import Json, retry_after
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,7 +47,10 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model)
-        response = await self._post(self.body(request))
+        body = self.body(request)
+        response = await self._post(body)
+        if not response.is_success:
+            raise self._refused(await self._refusal(response), body)
         async with aclosing(self._events(response, decoder)) as events:
             async for event in events:
                 yield event
@@ -58,17 +61,9 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         client = await self._client()
         import httpx2
         from google.auth.exceptions import GoogleAuthError
-        from google.genai.errors import APIError
 
         try:
             return await client.post(self.model, self._memo.write(body, "contents"))
-        except APIError as error:
-            said: Any = error
-            code = said.code if isinstance(said.code, int) else None
-            wait = None if said.response is None else retry_after(said.response.headers)
-            raise self._refused(refusal(code, said.details, self.model, retry_after=wait), body) from error
-        except UnicodeDecodeError as error:
-            raise unreadable("its refusal is no UTF-8") from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         except httpx2.HTTPError as error:
@@ -77,6 +72,19 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
             raise AuthenticationFailed(
                 f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
             ) from error
+
+    async def _refusal(self, response: "httpx2.Response") -> ProviderError:
+        """Return the error for a response without success, and close the response."""
+        import httpx2
+
+        said: object = None
+        async with aclosing(response):
+            with suppress(httpx2.HTTPError):  # the status alone says enough
+                await response.aread()
+                said = {"message": response.text}
+                with suppress(ValueError, RecursionError):  # no JSON, no UTF-8, or nested without end
+                    said = response.json()
+        return refusal(response.status_code, said, self.model, retry_after=retry_after(response.headers))
 
     def _find(self) -> "_Access":
         self._found_url = self.base_url
@@ -101,10 +109,10 @@ class _Access(NamedTuple):
 
 
 class _GeminiClient:
-    """The SDK's client, which addresses requests, finds credentials, and makes errors of refusals.
+    """The SDK's client, which finds the address and the credentials of a request.
 
-    It neither writes the body nor reads the answer: it would copy the whole history, and build a pydantic model of each
-    chunk.
+    The SDK neither writes the body nor reads the response: it would copy the whole history, build a pydantic model of
+    each chunk, and fail at a refusal that is no UTF-8.
     """
 
     def __init__(self, access: _Access) -> None:
@@ -124,18 +132,22 @@ class _GeminiClient:
             self._client = Client(vertexai=False, api_key=access.key, http_options=options)
 
     async def post(self, model: str, body: bytes) -> "httpx2.Response":
-        """Send a body and return the open response. Raises what the SDK raises."""
+        """Send a body and return the open response, of any status. Raises what the SDK and httpx2 raise."""
         from google.genai import types
 
-        _body.set(body)
         config = types.GenerateContentConfig(
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True), automatic_continuation=False
         )
-        chunks = await self._client.aio.models.generate_content_stream(model=model, contents=".", config=config)
+        token = _body.set(body)
         try:
-            await anext(chunks)
+            chunks = await self._client.aio.models.generate_content_stream(model=model, contents=".", config=config)
+            await anext(chunks, None)
         except _Answered as answered:
+            # The SDK's frames hold the body and this exception: without the traceback they are freed at once.
+            answered.__traceback__ = None
             return answered.response
+        finally:
+            _body.reset(token)
         raise broken("Google's SDK did not send the request")
 
     async def aclose(self) -> None:
@@ -143,7 +155,7 @@ class _GeminiClient:
 
 
 class _Answered(BaseException):
-    """Takes a response out of the SDK; not an Exception, which the SDK would hold for a failure."""
+    """Takes a response out of the SDK; not an Exception, which the SDK could take for a failure."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         super().__init__()
@@ -161,10 +173,7 @@ def _sender() -> "type[httpx2.AsyncClient]":
             headers = request.headers.copy()
             del headers["Content-Length"]
             ours = self.build_request(request.method, request.url, content=_body.get(), headers=headers)
-            response = await super().send(ours, **options)
-            if response.is_error:
-                return response
-            raise _Answered(response)
+            raise _Answered(await super().send(ours, **options))
 
     return Sender
 

@@ -1,6 +1,8 @@
 import asyncio
+import gc
 import json
 import re
+import weakref
 from base64 import b64encode, urlsafe_b64decode
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -9,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from httpx2 import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -747,6 +750,35 @@ def test_refusals_reach_the_caller():
         assert busy.retry_after == pytest.approx(seconds, abs=5)
     assert isinstance(refused_by(Exchange(json.dumps(BAD_KEY), 400, "application/json")), AuthenticationFailed)
     assert isinstance(refused_by(answer(chunk({"text": "a"}), error("Busy.", 503))), Unavailable)
+
+
+@pytest.mark.parametrize("body", ["[" * 100_000, "[1, 2]", '{"error": null}', "a proxy", "", '{"error": "\udce9"}'])
+def test_a_refusal_with_an_odd_body_is_told_by_its_status(body):
+    for status, kind in (401, AuthenticationFailed), (503, Unavailable):
+        assert type(refused_by(Exchange(body, status, "application/json"))) is kind
+
+
+def test_a_refusal_that_breaks_off_is_told_by_its_status():
+    assert type(refused_by(Exchange("no" * 100, 401, "text/plain", cut_at=20))) is AuthenticationFailed
+
+
+def test_a_body_is_not_kept_after_its_answer(monkeypatch):
+    sent = []
+    build = AsyncClient.build_request
+
+    def built(*args, **options):
+        request = build(*args, **options)
+        sent.append(weakref.ref(request))
+        return request
+
+    monkeypatch.setattr(AsyncClient, "build_request", built)
+    gc.disable()
+    try:
+        with Loopback([answer(chunk({"text": "Hello"}, reason="STOP"))]) as server:
+            ask(server)
+        assert [request() for request in sent] == [None] * len(sent) != []
+    finally:
+        gc.enable()
 
 
 def test_an_error_that_stands_in_the_stream_as_plain_json_is_told():
