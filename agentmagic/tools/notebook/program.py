@@ -560,6 +560,8 @@ def _is_flat(value: object) -> bool:
     """Whether a value holds no objects that can be changed."""
     if type(value) in _CONTAINERS:
         held = cast("Any", value)
+        if len(held) > _MOST_ITEMS:
+            return False
         inner = (*held, *held.values()) if type(value) is dict else held
         return all(type(one) in _DATA for one in inner)
     return not _holds_objects(value)
