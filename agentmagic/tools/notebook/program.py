@@ -72,6 +72,8 @@ _COPIES = _words(
     "startswith endswith replace title format sqrt log exp floor ceil dot unique"
 )
 """Methods of Python's and the data libraries' values that change nothing and return something new."""
+_SHALLOW = _words("copy tolist to_list to_dict unique sum min max cumsum replace")
+"""Those of them whose new value may hold the very objects that the old one holds."""
 _VIEWS = _words(
     "head tail shape size ndim dtype dtypes columns index values T iloc loc at iat name names real imag pi e str dt "
     "keys items get groupby sort_values nlargest nsmallest agg reset_index set_index dropna merge reshape ravel "
@@ -168,14 +170,21 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
 class _Value:
     """What is known of an expression: the notebook's names whose objects it may share, and whether reading it is safe.
 
-    It is `safe` if operators and built-in functions run no code of the user on it.
+    It is `safe` if operators and built-in functions run no code of the user on it. It is `nested` if it may hold
+    objects of the notebook that can be changed: a shallow copy shares them.
     """
 
     roots: frozenset[str] = _NONE
     safe: bool = True
+    nested: bool = False
 
     def __or__(self, other: "_Value") -> "_Value":
-        return _Value(self.roots | other.roots, self.safe and other.safe)
+        return _Value(self.roots | other.roots, self.safe and other.safe, self.nested or other.nested)
+
+    @property
+    def inside(self) -> "_Value":
+        """What is known of a container that holds the value."""
+        return replace(self, nested=bool(self.roots))
 
 
 _NEW = _Value()
@@ -250,8 +259,7 @@ class _Walk:
                 return self._bind(node.target, self.value(node.value), walrus=True)
             case ast.Lambda():
                 with self._function(node.args, ()):
-                    self.value(node.body)
-                return _NEW
+                    return self.value(node.body)  # `map` returns what the function returns
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Expr():
@@ -259,7 +267,7 @@ class _Walk:
                 return _NEW
             case _ if isinstance(node, _SIMPLE):
                 values = self._all(ast.iter_child_nodes(node))
-                return values if isinstance(node, (*_LITERALS, ast.Module)) else self._used(values)
+                return values.inside if isinstance(node, (*_LITERALS, ast.Module)) else self._used(values)
             case _:
                 self._statement(node)
                 return _NEW
@@ -292,23 +300,26 @@ class _Walk:
             return _ANY
         if name not in _RISKY_NAMES:  # which the risk tells; IPython has an `open` of its own
             self.reads.add(name)
-        known = self.namespace is not None and is_data(self.namespace.get(name, self))
-        return _Value(frozenset({name}), known) | shared
+        held = self if self.namespace is None else self.namespace.get(name, self)
+        return _Value(frozenset({name}), is_data(held), not _is_flat(held)) | shared
 
     def _is_builtin(self, name: str) -> bool:
         return hasattr(builtins, name) and name not in self.bound and name not in (self.namespace or ())
 
     def _attribute(self, node: ast.Attribute) -> _Value:
         base = self.value(node.value)
-        if risk := _RISKY_METHODS.get(node.attr) or self._module_risk(node.value):
-            self.risk(node.lineno, f"{risk}: {ast.unparse(node)[:100]}")
-            self.unknown = True
+        self._note_risk(node)
         if isinstance(node.value, ast.Name) and node.value.id in OFFERED and base is _ANY:
             self.calls.add(node.attr)
         if node.attr in _VIEWS or node.attr in _COPIES:
             return self._used(base)
         self.unknown = True
         return replace(base, safe=False)
+
+    def _note_risk(self, node: ast.Attribute) -> None:
+        if risk := _RISKY_METHODS.get(node.attr) or self._module_risk(node.value):
+            self.risk(node.lineno, f"{risk}: {ast.unparse(node)[:100]}")
+            self.unknown = True
 
     def _module_risk(self, node: ast.expr) -> str | None:
         if not isinstance(node, ast.Name):
@@ -325,7 +336,7 @@ class _Walk:
         match node.func:
             case ast.Name(id=name) if self._is_free(name) and name in _SCALARS | _SHARING:
                 self.unknown |= not given.safe or any(one.arg not in _QUIET for one in node.keywords)
-                return _NEW if name in _SCALARS else given
+                return _NEW if name in _SCALARS else given.inside
             case ast.Attribute(attr=method, value=of):
                 return self._method(node, method, self.value(of), given)
             case _:
@@ -342,13 +353,18 @@ class _Walk:
         if method in _MUTATORS or any(one.arg == "inplace" for one in node.keywords):
             # `list.append(rows, 1)` and `numpy.put(array, ...)` change an argument.
             is_of_type = isinstance(owner, ast.Name) and (self._is_builtin(owner.id) or self._is_module(owner.id))
-            self._write(base | given if is_of_type else base, given)
-            self.unknown |= is_of_type or not (base.safe and given.safe)
+            # An object that the notebook does not name may be such a type too: `[list][0].append(rows, 1)`.
+            self._write(base | given if is_of_type or not base.roots else base, given)
+            self._note_risk(cast("ast.Attribute", node.func))
+            # The text may call methods: `frame.eval("a = @rows.pop()", inplace=True)`.
+            runs_text = method in {"eval", "query"}
+            self.unknown |= is_of_type or runs_text or not (base.safe and given.safe)
             return base | given  # what is added to an object is shared by it
         self.value(node.func)  # its risks, and what an attribute may hide
         is_known = method in _COPIES | _VIEWS and base.safe and given.safe and not self._may_hide_a_write(node)
         self.unknown |= not is_known
-        return replace(_NEW if method in _COPIES else base | given, safe=is_known)
+        is_apart = method in _COPIES and not (method in _SHALLOW and (base | given).nested)
+        return replace(_NEW if is_apart else base | given, safe=is_known)
 
     def _may_hide_a_write(self, node: ast.Call) -> bool:
         """Whether an argument may be a function, or the object into which NumPy puts the result."""
@@ -366,7 +382,7 @@ class _Walk:
                 self._bind(loop.target, self._used(self.value(loop.iter)))
                 self.unknown |= bool(loop.is_async)
                 self._all(loop.ifs)
-            return self._all((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,))
+            return self._all((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)).inside
 
     # -- statements ----------------------------------------------------------------------------
 
@@ -484,7 +500,7 @@ class _Walk:
         self.writes |= base.roots
         self.unknown |= not (base.safe or base.roots)
         for root in base.roots:
-            self.shared[root] = self.shared.get(root, _NEW) | value
+            self.shared[root] = self.shared.get(root, _NEW) | value.inside
 
     def _remove(self, target: ast.expr) -> None:
         match target:
@@ -531,9 +547,30 @@ def is_data(value: object) -> bool:
             left.extend((*one, *one.values()) if kind is dict else one)
         elif kind is ModuleType and str(one.__name__) in _LIBRARIES:
             continue
+        elif kind.__name__ == "ndarray" and _holds_objects(one):  # operators and `repr` of the array call theirs
+            if one.size + len(left) > _MOST_ITEMS:
+                return False
+            left.extend(one.ravel().tolist())
         elif kind not in _DATA and (kind.__module__.partition(".")[0] not in _LIBRARIES or hasattr(kind, "__next__")):
             return False
     return False
+
+
+def _is_flat(value: object) -> bool:
+    """Whether a value holds no objects that can be changed."""
+    if type(value) in _CONTAINERS:
+        held = cast("Any", value)
+        if len(held) > _MOST_ITEMS:
+            return False
+        inner = (*held, *held.values()) if type(value) is dict else held
+        return all(type(one) in _DATA for one in inner)
+    return not _holds_objects(value)
+
+
+def _holds_objects(value: object) -> bool:
+    """Whether a value is an array or a series of Python objects."""
+    kind = type(value)
+    return kind.__module__.partition(".")[0] in _LIBRARIES and str(getattr(value, "dtype", "")) == "object"
 
 
 def _loaded(target: ast.expr) -> ast.expr:

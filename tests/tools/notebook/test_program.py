@@ -107,6 +107,12 @@ HIDDEN = [
     "import sys\nsys.modules['__main__'].__dict__.get('word')",
     "del settings['a']",
     "settings |= {'b': 1}",
+    "rows.copy()[0].update(n=9)",
+    "max([rows].copy()).clear()",
+    "list(map(lambda _: numbers, [1]))[0].append(4)",
+    "print(list(map(lambda _: counter, [1])))",
+    "[list][0].append(numbers, 4)",
+    "{}.get(1, list).append(numbers, 4)",
 ]
 
 
@@ -147,6 +153,20 @@ def test_no_write_to_a_frame_or_an_array_is_called_a_reader(code: str):
     assert not analyse(code, namespace).only_reads
 
 
+@pytest.mark.parametrize("code", ["print(objects)", "objects.sum()", "max(objects.tolist()).head()"])
+def test_an_array_of_objects_runs_the_code_of_their_classes(code: str):
+    numpy = pytest.importorskip("numpy")
+    assert analyse(code, {"objects": numpy.array([Counter()], dtype=object)}).unknown
+    assert analyse("print(objects)", {"objects": numpy.array(["a", 1], dtype=object)}).only_reads
+
+
+def test_text_that_a_frame_runs_cannot_be_known_in_place_either():
+    pandas = pytest.importorskip("pandas")
+    namespace = {"frame": pandas.DataFrame({"a": [1]}), "numbers": [1]}
+    assert analyse("frame.eval('b = @numbers.append(1)', inplace=True)", namespace).unknown
+    assert analyse("frame.query('a > @numbers.pop()', inplace=True)", namespace).unknown
+
+
 def test_a_program_that_reads_data_is_called_a_reader():
     namespace = notebook()
     for code in ("print(len(rows), word)", "sum(numbers) / len(numbers)", "sorted(row['n'] for row in rows)[:1]"):
@@ -176,6 +196,9 @@ def test_a_name_of_the_notebook_hides_a_built_in_function():
         ("import pandas as pd", {"pd"}),
         ("def f():\n    global word\n    word = 1", {"f", "word"}),
         ("numbers += [1]", {"numbers"}),
+        ("fresh = numbers.copy()\nfresh.append(4)", {"fresh"}),
+        ("fresh = rows.copy()\nfresh[0]['n'] = 4", {"fresh", "rows"}),
+        ("box = [numbers]\nbox.copy()[0].append(4)", {"box", "numbers"}),
         ("frame.drop(columns='a', inplace=True)", {"frame"}),
     ],
 )
@@ -218,6 +241,12 @@ def test_a_module_under_another_name_is_known_by_what_it_is():
     import shutil
 
     assert analyse("tool.rmtree('a')", {"tool": shutil}).risks == ("works with files: tool.rmtree (line 1)",)
+
+
+def test_a_risky_method_that_is_called_like_one_of_a_list_is_marked():
+    import os
+
+    assert analyse("os.remove('a')", {"os": os}).risks == ("works with files: os.remove (line 1)",)
 
 
 def test_a_harmless_program_has_nothing_to_tell_but_that():
