@@ -241,7 +241,7 @@ class Connection:
         self.state = "needs approval"
         self.error = (
             f"The MCP server {self.name!r} was not started, since no one has approved it yet: {shown}\n"
-            f"%mcp approve {self.name} lets it start; McpServers.approve does so in code."
+            f"%mcp approve {shlex.quote(self.name)} lets it start; McpServers.approve does so in code."
         )
         raise ServerError(self.error)
 

@@ -154,6 +154,8 @@ class _IncomingStream(MessageStream):
 
     async def receive(self) -> "SessionMessage | Exception":
         """Return the next message; raises what the stream within raises at its end."""
+        import anyio
+
         if self._next is not None:
             item, self._next = self._next, None
             return item
@@ -162,10 +164,11 @@ class _IncomingStream(MessageStream):
                 return due
             # A held notification goes on when its rate allows, even if the server sends nothing more.
             patience = min((self._rate(kind).wait(kind) for kind in self._held), default=None)
-            try:
-                async with asyncio.timeout(patience):
-                    item = await self._inner.receive()
-            except TimeoutError:
+            item = None
+            # asyncio.timeout would lose a message that arrives in the same step of the loop in which the time runs out.
+            with anyio.move_on_after(patience):
+                item = await self._inner.receive()
+            if item is None:
                 continue
             if (passed := self._sift(item)) is not None:
                 return passed

@@ -144,6 +144,8 @@ class ServerRequests:
             demanded = types.ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
         except ValidationError:
             return ""
+        if not demanded:
+            return ""
         answers = [await self.elicit(None, one) for one in demanded[: limits.QUESTIONS]]
         agreed = all(one.action == "accept" for one in answers)
         return "The user agreed to visit it; call again." if agreed else "The user did not agree to visit it."

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentmagic.errors import ServerError, UsageError
@@ -218,7 +219,7 @@ class McpServers:
         server = self._known(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
         kept = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
-        server.disabled = tuple(kept)
+        server.disabled = tuple(map(escape, kept))  # a name may contain the characters of a pattern
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 
 import anyio
@@ -264,3 +265,27 @@ def test_schemas_that_are_too_much_work_are_told(schema, words):
 )
 def test_notices_that_cannot_be_read_are_told_from_those_that_can(method, params, sound):
     assert filters.is_sound(f"notifications/{method}", params) is sound
+
+
+def test_an_answer_that_comes_when_a_held_notification_is_due_is_not_lost():
+    async def body() -> None:
+        messages = filters.MessageFilter()
+        messages.sending(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"))
+        send, receive = anyio.create_memory_object_stream(10)
+        stream = filters._IncomingStream(receive, messages)
+        for _ in range(limits.BURST + 1):
+            send.send_nowait(SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/x")))
+        for _ in range(limits.BURST):
+            await stream.receive()
+        answer = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
+        loop = asyncio.get_running_loop()
+        # A blocked loop makes both due in one step, the answer first.
+        loop.call_later(0.005, time.sleep, 0.1)
+        loop.call_later(0.01, send.send_nowait, answer)
+        async with asyncio.timeout(5):
+            received = [await stream.receive(), await stream.receive()]
+        assert answer in received
+        send.close()
+        receive.close()
+
+    asyncio.run(body())
