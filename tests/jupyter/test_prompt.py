@@ -384,14 +384,12 @@ def test_a_file_that_cannot_be_read_is_not_attached_and_the_reason_is_told():
 
 def test_the_code_of_a_cell_is_cut_and_is_no_value_to_be_sent_where_none_may_be():
     variables = {"In": ["", "x = 1\n" * 10_000]}
-    (_, whole), (_, nothing) = (
-        prompt_of(
-            "@In[1]", (), Attachables(variables, Attacher(lambda: UNKNOWN, schema_only=only)), evaluate=True
-        ).prompt
+    whole, nothing = (
+        prompt_of("@In[1]", (), Attachables(variables, Attacher(lambda: UNKNOWN, schema_only=only)), evaluate=True)
         for only in (False, True)
     )
-    assert len(whole.text) < 21_000
-    assert nothing.text == "(In[1]: 10,000 lines.)"
+    assert len(as_prompt(whole.prompt).parts[1].text) < 21_000
+    assert as_prompt(nothing.prompt).parts[1].text == "(In[1]: 10,000 lines.)"
 
 
 def test_a_table_directly_behind_another_value_begins_on_a_line_of_its_own():
