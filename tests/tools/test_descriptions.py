@@ -238,3 +238,42 @@ def test_the_value_under_the_name_of_a_secret_is_known_as_one():
 
     describe(CONFIG)
     assert CONFIG["password"] not in redact(f"It is {CONFIG['password']}.")
+
+
+@dataclass
+class Login:
+    password: str
+    pin: str = field(default="1234", repr=False)
+
+
+@pytest.mark.parametrize("kind", [Login, namedtuple("Login", "password")])  # noqa: PYI024  (as users have it)
+def test_a_field_with_the_name_of_a_secret_is_known_as_one(kind):
+    from agentmagic.secrets import redact
+
+    secret = f"Tr0ub4dor-and-4-horses-{kind.__base__.__name__}"
+    assert redact(describe(kind(secret))) == "Login(password='[redacted]')"
+
+
+def test_a_field_that_a_data_class_leaves_out_of_its_repr_is_left_out():
+    assert describe(Login("short")) == "Login(password='short')"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [({0: None}, "{0: Growing()}"), ([None], "[Growing()]"), (Order(), "Order(rows=[], note=")]
+)
+def test_a_value_that_changes_while_it_is_written_is_written(value, text):
+    class Growing:
+        def __repr__(self):
+            if isinstance(value, dict):
+                value[len(value)] = 1
+            elif isinstance(value, list):
+                value.append(1)
+            else:
+                value.more = 1
+            return "Growing()"
+
+    if isinstance(value, Order):
+        value.note = Growing()
+    else:
+        value[0] = Growing()
+    assert describe(value).startswith(text)
