@@ -102,8 +102,9 @@ class _Writer:
             self._container(value, depth)
         elif dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
             hidden = {field.name for field in dataclasses.fields(kind) if not field.repr}
-            self._fields(kind.__name__, {name: item for name, item in vars(value).items() if name not in hidden}, depth)
-        elif isinstance(value, tuple) and (names := getattr(kind, "_fields", None)):
+            held = cast("dict[str, Any]", value.__dict__)
+            self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
+        elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
             self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
         elif frames.is_frame(value):
             self._add(f"<{frames.size(value)}>")

@@ -105,6 +105,8 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     its schema. Any other value is written like its repr, and none of its items is consumed.
     """
     most = budget * CHARACTERS
+    if is_opaque(value):
+        return reprs.written(value, most)
     if isinstance(value, str):
         return cut(value, most, CUT)
     if frames.is_frame(value):
@@ -117,9 +119,11 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     return reprs.written(value, most)
 
 
-def summary(value: Any) -> str:
+def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
     """Return the type and the size of a value in a few words: nothing of its content, and none of its code is run."""
     kind = cast("type[Any]", type(value))
+    if is_opaque(value):
+        return kind.__name__
     if isinstance(value, type):
         return f"class {value.__name__}"
     if frames.is_frame(value) or frames.is_array(value):
@@ -133,8 +137,18 @@ def summary(value: Any) -> str:
     return kind.__name__
 
 
+def is_opaque(value: Any) -> bool:
+    """Whether `isinstance` fails for a value: a proxy of something that is not set up yet, which has no `__class__`."""
+    try:
+        return value.__class__ is None
+    except Exception:  # noqa: BLE001  (a user's class may raise anything)
+        return True
+
+
 def schema(value: Any, budget: int = BUDGET) -> str:
     """Return the names and types in a value, and none of its values."""
+    if is_opaque(value):
+        return summary(value)
     if frames.is_frame(value):
         return frames.columns(value, budget * CHARACTERS)
     return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)

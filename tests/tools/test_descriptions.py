@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -17,6 +18,8 @@ import pytest
 from pydantic import BaseModel
 
 from agentmagic.tools import reprs
+from agentmagic.tools.notebook import variables
+from agentmagic.tools.notebook.program import analyse
 from agentmagic.tools.values import BUDGET, CHARACTERS, describe, schema, summary
 
 ROWS = 10_000_000
@@ -89,6 +92,14 @@ class Sneaky:
         return "Sneaky()"
 
 
+class Unready:
+    """Cannot tell its class, like a proxy of settings that were not made yet."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("Make the settings first.")
+
+
 def numbers():
     yield from itertools.count()
 
@@ -130,6 +141,7 @@ VALUES = {
     "a repr of 50 MB": (Chatty(), "xxx… (cut: 50,000,000 in all)"),
     "a dict with its own items": (Kept(a=1), "<Kept: its repr took longer than 0.2 s>"),
     "a proxy": (Sneaky(), "Sneaky()"),
+    "a proxy of nothing": ([Unready()], "Unready object>]"),
     "a frame of pandas": (SALES, "| price | float64 | 1 | 1.5 to 7 |"),
     "a frame of polars": (pl.DataFrame({"a": [1.0, None, float("nan")]}), "| a | Float64 | 2 | 1 to 1 |"),
     "a lazy frame": (pl.LazyFrame({"a": [1]}), "LazyFrame, not computed yet. Columns and types:\na: Int64"),
@@ -277,3 +289,17 @@ def test_a_value_that_changes_while_it_is_written_is_written(value, text):
     else:
         value[0] = Growing()
     assert describe(value).startswith(text)
+
+
+@pytest.mark.parametrize("written", [describe, schema, summary, lambda value: variables.summary("settings", value)])
+def test_a_value_that_cannot_tell_its_class_is_written(written):
+    assert "Unready" in written(Unready())
+
+
+def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):
+    namespace = {"settings": Unready(), "proxy": Sneaky(), "count": 1}
+    monkeypatch.setattr(variables, "attached", lambda: SimpleNamespace(namespace=namespace))
+    ledger = variables.Ledger()
+    with ledger.watch(), variables.noting(analyse("count = count + 1; proxy; settings")):
+        namespace["count"] = 2
+    assert [change.name for change in ledger.event().changes] == ["count"]
