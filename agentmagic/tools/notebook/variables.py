@@ -85,7 +85,7 @@ def _contents(name: str, value: object) -> str:
     return f" = {reprs.written(value, LONGEST_VALUE)}"
 
 
-def _is_secret(name: str, value: object) -> bool:
+def _is_secret(name: str, value: Any) -> bool:
     """Whether a variable is named like a secret; its value is then blanked wherever it is shown."""
     if not issubclass(type(value), str) or not is_secret_name(name):
         return False
