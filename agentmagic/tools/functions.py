@@ -94,7 +94,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
     built = _built(function, options)
-    if options.loop == "caller" and not inspect.iscoroutinefunction(function):
+    if options.loop == "caller" and not _is_async_function(function):
         raise UsageError(f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, options)
@@ -282,7 +282,7 @@ class _Invocation:
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
         given = json_schema.arguments_for(self.signature, call.arguments)
         arguments = _filled_in(given, self.signature, self.options)
-        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+        if _is_async_function(self.function):
             return await self._asynchronously(arguments, context)
         value = await self._synchronously(arguments, context)
         return (
@@ -354,6 +354,10 @@ class _LastLine:
 
     def _report(self) -> None:
         self._context.progress(*self._context.reached, self._line)
+
+
+def _is_async_function(function: Function) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _is_async(value: object) -> bool:
