@@ -165,7 +165,11 @@ def _stretched(image: Any) -> Any:
     """Return an image of floats as one of 256 greys, from its least value to its greatest: PIL would cut them off."""
     low, high = image.getextrema()
     scale = 255 / (high - low or 1)
-    return image.point(lambda value: value * scale - low * scale).convert("L")
+
+    def grey(value: Any) -> Any:
+        return value * scale - low * scale
+
+    return image.point(grey).convert("L")
 
 
 def _words(value: Any) -> Iterator[str]:
