@@ -48,7 +48,7 @@ def model_override() -> str | None:
 
 
 def hints() -> bool:
-    """Return whether a line below a cell's error names the command that asks: `AGENTMAGIC_HINTS` is not off."""
+    """Return whether a line below a cell's error names `%agent fix`: `AGENTMAGIC_HINTS` is not off."""
     return not _is_off(HINTS)
 
 
@@ -157,7 +157,7 @@ def _secret_names() -> Iterator[str]:
 
 
 def learn_secrets() -> None:
-    """Blank from now on the secrets of the environment and of `.env`, used or not: a tool may print any of them."""
+    """Blank the secrets of the environment and of `.env` from now on, used or not: a tool may print any of them."""
     secrets.register_names(_secret_names())
     for place in (os.environ, _typed, _dotenv()):
         for name, value in place.items():

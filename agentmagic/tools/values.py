@@ -52,7 +52,9 @@ def never() -> bool:
 
 
 def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Content]:
-    """Return the parts of a result: text, or an image if the value draws itself as one; of a list, those of its items.
+    """Return the parts of a result: text, or an image if the value draws itself as one.
+
+    A list or tuple with an image, a data frame or a part in it becomes the parts of its items.
 
     A generator is read up to the limits above, or until `stopped` returns True.
     """
@@ -60,7 +62,7 @@ def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Cont
 
 
 def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
-    """Return the parts of a result, each with the HTML as which Jupyter shows it, or "".
+    """Return the parts of a result, each with the HTML with which Jupyter shows it, or "" if it has none.
 
     A generator is read up to the limits above, or until `stopped` returns True.
     """
@@ -73,7 +75,7 @@ def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Outp
 
 
 def html_of(value: Any) -> str:
-    """Return the HTML as which a value shows itself in Jupyter, of a data frame the first rows; "" without one."""
+    """Return the HTML with which Jupyter shows a value, or "" if it has none; a long data frame has its first rows."""
     if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _drawer(value) is not None:
         return ""
     rows = value.shape[0] if _has_head(value) else 0

@@ -69,9 +69,7 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         context.propose(proposed)
         return f"{_PLACES[proposed.place]} {LATER}"
 
-    return replace(
-        function_tool(propose_cell), parallel=False
-    )  # several are shown in the order of their calls
+    return replace(function_tool(propose_cell), parallel=False)  # several are shown in the order of their calls
 
 
 def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:

@@ -1,4 +1,4 @@
-"""The variables of the notebook: what they are in a line, what is in one of them, and which of them a turn changed.
+"""The variables of the notebook: a line about each, the contents of one, and which of them a turn changed.
 
 A list of variables runs no code of the user's classes: only values of Python's and the data libraries' own types are
 shown by their contents, all others by their type.
@@ -107,7 +107,7 @@ def find(namespace: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Print:
-    """What a variable is compared by: its object, what a user is told of it, and its content if that is small."""
+    """The data by which a variable is compared: the object's id, the text for the user, a sum of a small content."""
 
     identity: int
     kind: str
@@ -209,7 +209,7 @@ _current: list[Ledger] = []
 
 @contextmanager
 def noting(program: Program) -> Generator[None]:
-    """Have the ledger of the running tool look closely at what a program touches, and note the files it writes."""
+    """Compare the contents of what a program touches, and note the files it writes, in the running tool's ledger."""
     with _current[-1].noting(program) if _current else nullcontext():
         yield
 
