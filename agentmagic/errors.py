@@ -10,7 +10,7 @@ AgentMagicError
 ├── MissingExtra(ImportError)         an optional dependency is not installed
 ├── SessionBusy(RuntimeError)         a turn of this session is still running
 ├── TurnTimeout(TimeoutError)         the turn ran out of time; `.result` is the partial result
-├── ProviderError                     a model could not answer; `.result` once a turn failed of it
+├── ProviderError                     a model could not answer; `.result` if a turn failed because of it
 │   ├── AuthenticationMissing         no key was found
 │   ├── AuthenticationFailed          the provider refused the key
 │   ├── RateLimited                   too many requests, or the quota is used up
@@ -44,8 +44,8 @@ def said(error: BaseException) -> str:
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
-    `result` is the partial `RunResult` where a turn failed of this error, else None. `is_shown` says that the output
-    of the cell has the message already, so that its last line need not repeat it.
+    `result` is the partial `RunResult` if a turn failed because of this error, else None. `is_shown` says that the
+    output of the cell has the message already, so that its last line need not repeat it.
     """
 
     result: Any = None
@@ -116,8 +116,8 @@ class ProviderError(AgentMagicError):
     """A model could not answer.
 
     `retryable` says whether the same request may succeed later, `retry_after` how many seconds the
-    provider asked to wait, `status` the HTTP status where there was one. `usage` is what the tries took that
-    came to nothing, as far as the provider told it, else None.
+    provider asked to wait, `status` the HTTP status if there was one. `usage` is the usage of the failed tries, if
+    the provider reported it, else None.
     """
 
     retryable = False
@@ -178,7 +178,7 @@ class StreamBroken(Unavailable):
 
 
 class InvalidOutput(AgentMagicError, ValueError):
-    """The answer does not have the form that was asked for, also after it was asked to mend it."""
+    """The answer does not have the form that was asked for, even after the model was asked to correct it."""
 
 
 class ServerError(AgentMagicError, ConnectionError):

@@ -34,7 +34,7 @@ TRIES = 5
 
 @value_class
 class PromptValue:
-    """What a value that a prompt names, as `written`, became: for the user, secrets blanked.
+    """What the prompt holds for a value that it names; `written` is how the prompt names it. Secrets are blanked.
 
     `shown` is one line, `tokens` an estimate, `text` what the model gets, "" for an image, which the prompt holds.
     """

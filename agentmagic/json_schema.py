@@ -175,6 +175,10 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
     except NameError as error:
         message = f"{function.__name__} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
+    except TypeError as error:  # of a `functools.partial` or another object without hints, or of a wrong hint
+        name = getattr(function, "__name__", repr(function))
+        message = f"{name} cannot be a tool: {error} Write a function with type hints that calls it."
+        raise UsageError(message) from None
     parameters = inspect.signature(function).parameters
     hints = {name: known.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
@@ -236,7 +240,10 @@ def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, An
 
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     """Return how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or None if it fits."""
-    error = next(iter(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value)), None)
+    try:
+        error = next(iter(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value)), None)
+    except UnicodeEncodeError:
+        return "it holds a lone surrogate, half of a character"
     if error is None:
         return None
     where = ".".join(str(step) for step in error.instance_path)

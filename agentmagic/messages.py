@@ -28,7 +28,7 @@ FRAME = 20
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so that is `brief`, or its own."""
+    """Make a class a frozen dataclass with slots. A cell may show its `repr`, so `brief` writes it by default."""
     own = "__repr__" in vars(kind)
     made = dataclass(frozen=True, slots=True)(kind)
     if not own:

@@ -106,7 +106,7 @@ def decode(line: str) -> Any:
     """
     try:
         return from_json(json.loads(line))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"This line was not written by agentmagic: {line[:80]!r}.") from error
 
 

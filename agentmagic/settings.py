@@ -38,14 +38,18 @@ def variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def _is_off(name: str) -> bool:
+    return (variable(name) or "").lower() == "off"
+
+
 def model_override() -> str | None:
     """Return the model that `AGENTMAGIC_MODEL` puts in place of every other, if any."""
     return variable(MODEL)
 
 
 def hints() -> bool:
-    """Return whether a line below a cell's error names the command that asks: `AGENTMAGIC_HINTS` is not off."""
-    return variable(HINTS) != "off"
+    """Return whether a line below a cell's error names `%agent fix`: `AGENTMAGIC_HINTS` is not off."""
+    return not _is_off(HINTS)
 
 
 def permission_override() -> Permission | None:
@@ -77,14 +81,14 @@ def replay_override() -> Replay | None:
 
 
 def shows_runs() -> bool:
-    """Return whether a run that code begins in a cell is shown there: unless `AGENTMAGIC_VIEW` is off."""
-    return (variable(VIEW) or "on").lower() != "off"
+    """Return whether a run that code begins in a cell is shown there: `AGENTMAGIC_VIEW` is not off."""
+    return not _is_off(VIEW)
 
 
 def schema_only() -> bool:
     """Return whether prompts send only the names and types of values: `AGENTMAGIC_SCHEMA_ONLY`, or `pyproject.toml`."""
     if (written := variable(SCHEMA_ONLY)) is not None:
-        return written.lower() not in ("0", "false", "no")
+        return written.lower() not in ("0", "false", "no", "off")
     return _project().get("schema-only") is True
 
 
@@ -153,7 +157,7 @@ def _secret_names() -> Iterator[str]:
 
 
 def learn_secrets() -> None:
-    """Blank from now on the secrets of the environment and of `.env`, used or not: a tool may print any of them."""
+    """Blank the secrets of the environment and of `.env` from now on, used or not: a tool may print any of them."""
     secrets.register_names(_secret_names())
     for place in (os.environ, _typed, _dotenv()):
         for name, value in place.items():

@@ -247,3 +247,9 @@ def test_an_ordinary_schema_has_no_fault():
     assert (
         json_schema.check_schema("add", {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}}) is None
     )
+
+
+@pytest.mark.parametrize("arguments", [{"size": "\ud800"}, {"\ud800": 1}])
+def test_a_lone_surrogate_does_not_fit(arguments):
+    schema = {"additionalProperties": {"type": "integer", "minimum": 2}}
+    assert json_schema.misfit(schema, arguments) == "it holds a lone surrogate, half of a character"

@@ -94,7 +94,16 @@ def test_somebody_else_s_json_is_never_read_as_values(foreign):
 
 @pytest.mark.parametrize(
     "line",
-    ["", "not json", "[1", '{"type":"no_such_type"}', '{"text":"no type"}', '{"type":"text","wrong":1}', '"\\ud800"x'],
+    [
+        "",
+        "not json",
+        "[1",
+        '{"type":"no_such_type"}',
+        '{"text":"no type"}',
+        '{"type":"text","wrong":1}',
+        '"\\ud800"x',
+        "[" * 100_000,
+    ],
 )
 def test_a_line_of_somebody_else_is_refused_in_a_sentence(line):
     with pytest.raises(UsageError, match=r"^This line was not written by agentmagic: "):

@@ -18,6 +18,13 @@ def test_an_empty_variable_counts_as_unset(monkeypatch):
     assert settings.model_override() is None
 
 
+@pytest.mark.parametrize("written", ["off", "Off", "OFF"])
+def test_off_is_read_the_same_for_each_switch(monkeypatch, written):
+    for name in ("AGENTMAGIC_HINTS", "AGENTMAGIC_VIEW", "AGENTMAGIC_SCHEMA_ONLY"):
+        monkeypatch.setenv(name, written)
+    assert (settings.hints(), settings.shows_runs(), settings.schema_only()) == (False, False, False)
+
+
 def test_an_unknown_permission_says_which_there_are(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "yes")
     with pytest.raises(UsageError, match=r"'yes'. Set it to allow, ask or deny"):

@@ -1,4 +1,4 @@
-"""The seam between the loop and the tools: the tool, its context, the toolset, and one call as one result."""
+"""What the loop and the tools share: the tool, its context, the toolset, and the function that runs one call."""
 
 import asyncio
 import concurrent.futures
@@ -65,9 +65,9 @@ class Completion:
 
 
 Complete = Callable[[Sequence[Message], str, int], Awaitable[Completion]]
-"""Has a model answer messages, under instructions, in at most a number of tokens."""
+"""Sends messages and instructions to a model and returns its answer, of at most a number of tokens."""
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-"""Carries out a call that a tool makes, by name and arguments."""
+"""Runs a call that a tool makes: the name of the other tool, and its arguments."""
 NO_VALUE: Any = object()
 
 
@@ -76,9 +76,10 @@ class ToolContext:
 
     `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
     notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
-    `error` is what the tool raised, `value` what its function returned, `capture` takes what it prints, displays and
-    plots, if that can be told apart. `reached` is the progress reported last, with its total. `watch` is entered around
-    a synchronous function. `rich` is the HTML that the user sees in place of each part of the result, "" for none.
+    `error` is what the tool raised, `value` what its function returned. `capture` takes what the tool prints, displays
+    and plots; it is None if that cannot be told from other output. `reached` is the progress reported last, with its
+    total. `watch` is entered around a synchronous function. `rich` is the HTML that the user sees in place of each part
+    of the result, "" for none.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
@@ -139,7 +140,7 @@ class ToolContext:
         self._progress(self.call.id, *self.reached, str(message))
 
     def overheard(self, hear: Callable[..., None]) -> None:
-        """Have a function called with what the tool reports and asks from now on, its kind first."""
+        """Call a function with everything that the tool reports and asks from now on; the kind comes first."""
 
         def also(kind: str, function: Callable[..., T]) -> Callable[..., T]:
             def heard(*given: Any) -> T:
@@ -169,7 +170,7 @@ class ToolContext:
             return await self._ask(question)
 
     async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
-        """Have the turn's model answer messages beside the conversation, within the turn's time and budgets.
+        """Ask the turn's model for an answer outside the conversation, within the turn's time and budgets.
 
         Raises ToolError if there is no model or a budget is used up, and ProviderError.
         """
@@ -240,7 +241,7 @@ class Toolset(Protocol):
 
 @runtime_checkable
 class Local(Protocol):
-    """A source of tools of this process: it starts nothing to list them. `is_local` is True."""
+    """A source of tools of this process, which lists them without starting anything. `is_local` is True."""
 
     is_local: bool
 
@@ -297,14 +298,17 @@ async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]
 
 
 async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], list[str]]:
-    """Return the tools of sources by name, the first of a name, and a text for each server that cannot be reached."""
+    """Return the tools of sources by name, and a text for each server that cannot be reached.
+
+    If several tools have one name, the first is returned.
+    """
     listed = await asyncio.gather(*map(list_source, sources))
     tools = {tool.name: tool for found, _ in reversed(listed) for tool in reversed(found)}
     return dict(reversed(tools.items())), [problem for _, missing in listed for problem in missing]
 
 
 def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
-    """Return the tools that can be offered now by name, each with its definition of now, and why others cannot."""
+    """Return the tools that can be offered now, by name and with their definitions of now, and why others cannot."""
     found: dict[str, Tool] = {}
     missing: list[str] = []
     for tool in tools:

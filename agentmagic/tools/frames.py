@@ -45,7 +45,7 @@ def is_frame(value: Any) -> bool:
 def is_array(value: Any) -> bool:
     """Return whether a value is an array of NumPy with a dimension."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray) and value.ndim > 0
+    return numpy is not None and issubclass(type(value), numpy.ndarray) and value.ndim > 0
 
 
 def size(value: Any) -> str:
@@ -118,8 +118,9 @@ def array(value: Any, write: WriteCell) -> str:
 
 
 def _packages(value: Any) -> set[str]:
-    kinds = () if isinstance(value, type) else type(value).__mro__
-    return {kind.__module__.partition(".")[0] for kind in kinds}
+    if issubclass(type(value), type):  # not `isinstance`, which asks a proxy for its `__class__`
+        return set()
+    return {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
 
 
 def _opened(value: Any) -> Any:

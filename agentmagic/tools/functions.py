@@ -94,7 +94,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
     built = _built(function, options)
-    if options.loop == "caller" and not inspect.iscoroutinefunction(function):
+    if options.loop == "caller" and not _is_async_function(function):
         raise UsageError(f'{function.__name__} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
         setattr(function, MARK, options)
@@ -165,7 +165,10 @@ def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
 
 
 def _definition_now(definition: ToolDef, signature: json_schema.Signature, options: ToolOptions) -> ToolDef:
-    """Return a definition with the names that there are. Raises UsageError if a required parameter has none."""
+    """Return a definition with the names of the variables of now.
+
+    Raises UsageError if there is no variable for a required parameter.
+    """
     names = {parameter: [*_values(options, classes)][-MOST_NAMES:] for parameter, classes in signature.by_name.items()}
     parameters, missing = json_schema.with_names(signature, names)
     if missing is not None:
@@ -180,7 +183,7 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _filled_in(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Put the values of variables in the place of their names. Raises ToolError for one that is gone."""
+    """Return arguments with variables in place of their names. Raises ToolError if a variable no longer exists."""
     filled = dict(arguments)
     for parameter, classes in signature.by_name.items():
         if (name := filled.get(parameter)) is None:
@@ -273,7 +276,7 @@ class _BlockingContext(_RemoteContext):
 
 @dataclass(frozen=True, slots=True)
 class _Invocation:
-    """Calls one function, where its options and the engine allow it to run."""
+    """Calls one function, in the thread or on the loop that its options and the engine choose."""
 
     function: Function
     signature: json_schema.Signature
@@ -282,7 +285,7 @@ class _Invocation:
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
         given = json_schema.arguments_for(self.signature, call.arguments)
         arguments = _filled_in(given, self.signature, self.options)
-        if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
+        if _is_async_function(self.function):
             return await self._asynchronously(arguments, context)
         value = await self._synchronously(arguments, context)
         return (
@@ -356,6 +359,10 @@ class _LastLine:
         self._context.progress(*self._context.reached, self._line)
 
 
+def _is_async_function(function: Function) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
 def _is_async(value: object) -> bool:
     return inspect.isawaitable(value) or isinstance(value, AsyncIterator)
 
@@ -385,11 +392,11 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
     except asyncio.CancelledError:
         if not finished:
             raise
-        return finished[0]  # it was done before it heard of the cancel
+        return finished[0]  # the work ended before it was cancelled
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return a tool so that its coroutine function, if it was made by hand, runs on the loop of the session."""
+    """Return the tool of a function as it is, and a tool made by hand so that it runs on the loop of the session."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 

@@ -31,6 +31,9 @@ LARGEST_PNG = 1_000_000
 _NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
 """The package with which a library draws its figures."""
 
+_DEEP = ("F", "I", "I;16", "I;16L", "I;16B")
+"""The modes of PIL whose values go beyond 255, or are fractions."""
+
 
 class NoPicture(Exception):
     """A value is a figure or an image, and cannot be drawn; the message says why."""
@@ -139,6 +142,8 @@ def _encoded(data: Any, name: str) -> Media:
         return Media(f"image/{image.format.lower()}", data, name)
     if isinstance(data, bytes):
         image.draft(None, (EDGE, EDGE))  # a JPEG is read at about the size that is needed
+    if image.mode in _DEEP:
+        image = _stretched(image.convert("F"))
     mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
     image = image if image.mode == mode else image.convert(mode)
     if (scale := EDGE / max(image.size)) < 1:
@@ -154,6 +159,17 @@ def _encoded(data: Any, name: str) -> Media:
     else:
         image.save(buffer, "PNG", compress_level=1)
     return Media("image/jpeg" if is_photograph else "image/png", buffer.getvalue(), name)
+
+
+def _stretched(image: Any) -> Any:
+    """Return an image of floats as one of 256 greys, from its least value to its greatest: PIL would cut them off."""
+    low, high = image.getextrema()
+    scale = 255 / (high - low or 1)
+
+    def grey(value: Any) -> Any:
+        return value * scale - low * scale
+
+    return image.point(grey).convert("L")
 
 
 def _words(value: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import islice
 from time import monotonic
 from typing import Any, TypeVar, cast
 from uuid import UUID
@@ -100,8 +101,10 @@ class _Writer:
         elif kind in CONTAINERS:
             self._container(value, depth)
         elif dataclasses.is_dataclass(kind) and hasattr(value, "__dict__"):
-            self._fields(kind.__name__, value.__dict__, depth)
-        elif isinstance(value, tuple) and (names := getattr(kind, "_fields", None)):
+            hidden = {field.name for field in dataclasses.fields(kind) if not field.repr}
+            held = cast("dict[str, Any]", value.__dict__)
+            self._fields(kind.__name__, {name: item for name, item in held.items() if name not in hidden}, depth)
+        elif issubclass(kind, tuple) and (names := getattr(cast("Any", kind), "_fields", None)):
             self._fields(kind.__name__, dict(zip(names, cast("tuple[Any, ...]", value), strict=False)), depth)
         elif frames.is_frame(value):
             self._add(f"<{frames.size(value)}>")
@@ -119,9 +122,11 @@ class _Writer:
         self._add(opening)
         is_map = isinstance(value, dict)
         items = cast("dict[Any, Any]", value).items() if is_map else cast("Iterable[Any]", value)
-        for number, item in enumerate(items):
+        whole = len(value)
+        # A part is copied at once: the repr of an item, or another thread, may change the value meanwhile.
+        for number, item in enumerate(list(islice(items, max(self._left, 0) + 2))):
             if self._left <= 0 or depth == DEEPEST:
-                self._add(f"{', ' if number else ''}… ({len(value) - number:,} more)")
+                self._add(f"{', ' if number else ''}… ({whole - number:,} more)")
                 break
             self._add(", " if number else "")
             if is_map:
@@ -132,8 +137,7 @@ class _Writer:
 
     def _pair(self, item: tuple[Any, Any], depth: int) -> None:
         key, value = item
-        if isinstance(key, str) and isinstance(value, str):
-            learn(key, value[:LONGEST_SECRET])
+        _learn(key, value)
         self.write(key, depth)
         self._add(": ")
         self.write(value, depth)
@@ -144,6 +148,7 @@ class _Writer:
             if self._left <= 0 or depth == DEEPEST:
                 self._add("…")
                 break
+            _learn(field, value)
             self._add(f"{', ' if number else ''}{field}=")
             self.write(value, depth + 1)
         self._add(")")
@@ -163,6 +168,12 @@ class _Writer:
             return f"<{kind.__name__}: its repr took longer than {PATIENCE:g} s>"
         except Exception as error:  # noqa: BLE001  (a user's class may raise anything)
             return f"<{kind.__name__}: its repr raised {type(error).__name__}>"
+
+
+def _learn(name: Any, value: Any) -> None:
+    """Blank a text from now on if its name, a key or a field, is that of a secret."""
+    if isinstance(name, str) and isinstance(value, str):
+        learn(name, value[:LONGEST_SECRET])
 
 
 def _holds_objects(value: Any) -> bool:

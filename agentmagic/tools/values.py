@@ -52,7 +52,9 @@ def never() -> bool:
 
 
 def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Content]:
-    """Return the parts of a result: text, or an image if the value draws itself as one; of a list, those of its items.
+    """Return the parts of a result: text, or an image if the value draws itself as one.
+
+    A list or tuple with an image, a data frame or a part in it becomes the parts of its items.
 
     A generator is read up to the limits above, or until `stopped` returns True.
     """
@@ -60,7 +62,7 @@ def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Cont
 
 
 def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
-    """Return the parts of a result, each with the HTML as which Jupyter shows it, or "".
+    """Return the parts of a result, each with the HTML with which Jupyter shows it, or "" if it has none.
 
     A generator is read up to the limits above, or until `stopped` returns True.
     """
@@ -73,7 +75,7 @@ def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Outp
 
 
 def html_of(value: Any) -> str:
-    """Return the HTML as which a value shows itself in Jupyter, of a data frame the first rows; "" without one."""
+    """Return the HTML with which Jupyter shows a value, or "" if it has none; a long data frame has its first rows."""
     if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _drawer(value) is not None:
         return ""
     rows = value.shape[0] if _has_head(value) else 0
@@ -105,6 +107,8 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     its schema. Any other value is written like its repr, and none of its items is consumed.
     """
     most = budget * CHARACTERS
+    if is_opaque(value):
+        return reprs.written(value, most)
     if isinstance(value, str):
         return cut(value, most, CUT)
     if frames.is_frame(value):
@@ -117,9 +121,11 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     return reprs.written(value, most)
 
 
-def summary(value: Any) -> str:
+def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
     """Return the type and the size of a value in a few words: nothing of its content, and none of its code is run."""
     kind = cast("type[Any]", type(value))
+    if is_opaque(value):
+        return kind.__name__
     if isinstance(value, type):
         return f"class {value.__name__}"
     if frames.is_frame(value) or frames.is_array(value):
@@ -133,8 +139,18 @@ def summary(value: Any) -> str:
     return kind.__name__
 
 
+def is_opaque(value: Any) -> bool:
+    """Whether `isinstance` fails for a value: a proxy of something that is not set up yet, which has no `__class__`."""
+    try:
+        return value.__class__ is None
+    except Exception:  # noqa: BLE001  (a user's class may raise anything)
+        return True
+
+
 def schema(value: Any, budget: int = BUDGET) -> str:
     """Return the names and types in a value, and none of its values."""
+    if is_opaque(value):
+        return summary(value)
     if frames.is_frame(value):
         return frames.columns(value, budget * CHARACTERS)
     return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)

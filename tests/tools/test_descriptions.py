@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -17,6 +18,8 @@ import pytest
 from pydantic import BaseModel
 
 from agentmagic.tools import reprs
+from agentmagic.tools.notebook import variables
+from agentmagic.tools.notebook.program import analyse
 from agentmagic.tools.values import BUDGET, CHARACTERS, describe, schema, summary
 
 ROWS = 10_000_000
@@ -89,6 +92,14 @@ class Sneaky:
         return "Sneaky()"
 
 
+class Unready:
+    """Cannot tell its class, like a proxy of settings that were not made yet."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError("Make the settings first.")
+
+
 def numbers():
     yield from itertools.count()
 
@@ -130,6 +141,7 @@ VALUES = {
     "a repr of 50 MB": (Chatty(), "xxx… (cut: 50,000,000 in all)"),
     "a dict with its own items": (Kept(a=1), "<Kept: its repr took longer than 0.2 s>"),
     "a proxy": (Sneaky(), "Sneaky()"),
+    "a proxy of nothing": ([Unready()], "Unready object>]"),
     "a frame of pandas": (SALES, "| price | float64 | 1 | 1.5 to 7 |"),
     "a frame of polars": (pl.DataFrame({"a": [1.0, None, float("nan")]}), "| a | Float64 | 2 | 1 to 1 |"),
     "a lazy frame": (pl.LazyFrame({"a": [1]}), "LazyFrame, not computed yet. Columns and types:\na: Int64"),
@@ -238,3 +250,56 @@ def test_the_value_under_the_name_of_a_secret_is_known_as_one():
 
     describe(CONFIG)
     assert CONFIG["password"] not in redact(f"It is {CONFIG['password']}.")
+
+
+@dataclass
+class Login:
+    password: str
+    pin: str = field(default="1234", repr=False)
+
+
+@pytest.mark.parametrize("kind", [Login, namedtuple("Login", "password")])  # noqa: PYI024  (as users have it)
+def test_a_field_with_the_name_of_a_secret_is_known_as_one(kind):
+    from agentmagic.secrets import redact
+
+    secret = f"Tr0ub4dor-and-4-horses-{kind.__base__.__name__}"
+    assert redact(describe(kind(secret))) == "Login(password='[redacted]')"
+
+
+def test_a_field_that_a_data_class_leaves_out_of_its_repr_is_left_out():
+    assert describe(Login("short")) == "Login(password='short')"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [({0: None}, "{0: Growing()}"), ([None], "[Growing()]"), (Order(), "Order(rows=[], note=")]
+)
+def test_a_value_that_changes_while_it_is_written_is_written(value, text):
+    class Growing:
+        def __repr__(self):
+            if isinstance(value, dict):
+                value[len(value)] = 1
+            elif isinstance(value, list):
+                value.append(1)
+            else:
+                value.more = 1
+            return "Growing()"
+
+    if isinstance(value, Order):
+        value.note = Growing()
+    else:
+        value[0] = Growing()
+    assert describe(value).startswith(text)
+
+
+@pytest.mark.parametrize("written", [describe, schema, summary, lambda value: variables.summary("settings", value)])
+def test_a_value_that_cannot_tell_its_class_is_written(written):
+    assert "Unready" in written(Unready())
+
+
+def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):
+    namespace = {"settings": Unready(), "proxy": Sneaky(), "count": 1}
+    monkeypatch.setattr(variables, "attached", lambda: SimpleNamespace(namespace=namespace))
+    ledger = variables.Ledger()
+    with ledger.watch(), variables.noting(analyse("count = count + 1; proxy; settings")):
+        namespace["count"] = 2
+    assert [change.name for change in ledger.event().changes] == ["count"]

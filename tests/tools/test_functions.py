@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import GenericAlias
 
 import pytest
@@ -89,6 +90,11 @@ def test_a_bound_method_is_a_tool():
 def test_only_functions_can_be_marked():
     with pytest.raises(UsageError, match="@tool marks functions, and 3 is none"):
         tool(3)
+
+
+def test_an_object_without_type_hints_cannot_be_marked():
+    with pytest.raises(UsageError, match=r"cannot be a tool: .* Write a function with type hints that calls it\."):
+        tool(name="increase")(partial(add, 1))
 
 
 def test_the_caller_s_loop_means_nothing_to_a_synchronous_function():
@@ -358,6 +364,20 @@ def test_a_coroutine_bound_to_its_caller_s_loop_runs_there():
         return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
 
     assert texts(asyncio.run(main())) == ["true"]
+
+
+def test_an_async_generator_bound_to_its_caller_s_loop_runs_there():
+    @tool(loop="caller")
+    async def where():
+        yield asyncio.get_running_loop() is loops[0]
+
+    loops = []
+
+    async def main():
+        loops.append(asyncio.get_running_loop())
+        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
+
+    assert texts(asyncio.run(main())) == ["[true]"]
 
 
 def test_a_coroutine_bound_to_a_caller_without_a_loop_runs_in_its_thread():

@@ -123,3 +123,8 @@ def test_a_figure_can_be_told_in_words(value, words):
     told = in_words(value)
     assert all(part in told for part in words)
     assert "datasets" not in told
+
+
+@pytest.mark.parametrize("values", [np.uint16([[0, 32768, 65535]]), np.int32([[-5, 0, 5]]), np.float32([[0, 0.5, 1]])])
+def test_an_image_of_large_or_fractional_values_is_drawn_from_black_to_white(values):
+    assert [*opened(Image.fromarray(values)).get_flattened_data()] == [0, 127, 255]

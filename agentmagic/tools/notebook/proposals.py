@@ -1,4 +1,4 @@
-"""Proposed cells: the tool that makes them, which of them are open, and what the model is told of the others."""
+"""Proposed cells: the tool that makes them, which are open, and what the model is told of those that are settled."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -64,22 +64,21 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         text = redact(source.replace("\r\n", "\n"))
         _check(text, action, cell)
         target = _target(notebook, action, cell) if cell else None
-        changed = None if action == "insert" else target
-        proposed = CellProposed(
-            uuid4().hex,
-            action,
-            kind if changed is None else "markdown" if changed.kind == "markdown" else "code",
-            "" if action == "remove" else text,
-            one_line(redact(why), LONGEST_WHY),
-            target.id if target is not None else "",
-            cell,
-            "" if changed is None else changed.source,
-        )
-        proposed = notebook.stage(proposed)
+        new = CellProposed(uuid4().hex, action, kind, text, one_line(redact(why), LONGEST_WHY), number=cell)
+        proposed = notebook.stage(new if target is None else _about(new, target))
         context.propose(proposed)
         return f"{_PLACES[proposed.place]} {LATER}"
 
-    return replace(function_tool(propose_cell), parallel=False)  # several stand in the order of their calls
+    return replace(function_tool(propose_cell), parallel=False)  # several are shown in the order of their calls
+
+
+def _about(proposed: CellProposed, target: NotebookCell) -> CellProposed:
+    """Return a proposal with what it takes from the cell that it names."""
+    if proposed.action == "insert":
+        return replace(proposed, cell=target.id)
+    kind = "markdown" if target.kind == "markdown" else "code"
+    source = "" if proposed.action == "remove" else proposed.source
+    return replace(proposed, cell=target.id, kind=kind, source=source, before=target.source)
 
 
 def _check(source: str, action: CellAction, cell: int) -> None:
@@ -124,7 +123,7 @@ def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
 
 
 def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
-    """Return what became of open proposals, as far as the cells of this process's notebook tell."""
+    """Return what became of open proposals, if the cells of this process's notebook show it."""
     notebook = attached()
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]

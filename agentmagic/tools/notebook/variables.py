@@ -1,4 +1,4 @@
-"""The variables of the notebook: what they are in a line, what is in one of them, and which of them a turn changed.
+"""The variables of the notebook: a line about each, the contents of one, and which of them a turn changed.
 
 A list of variables runs no code of the user's classes: only values of Python's and the data libraries' own types are
 shown by their contents, all others by their type.
@@ -65,12 +65,14 @@ def inspected(name: str, value: object) -> str:
     return head if _is_secret(name, value) else shown(f"{head}\n{describe(value, LOOK_BUDGET)}")
 
 
-def _kind(value: object) -> str:
-    return f"module {value.__name__}" if isinstance(value, ModuleType) else values.summary(value)
+def _kind(value: Any) -> str:
+    return f"module {value.__name__}" if issubclass(type(value), ModuleType) else values.summary(value)
 
 
 def _contents(name: str, value: object) -> str:
     """Return the beginning of a value. It runs no code of the user: all variables are listed in one go."""
+    if values.is_opaque(value):
+        return ""
     if _is_secret(name, value):
         return f" = {BLANK}"
     if inspect.isfunction(value):
@@ -83,9 +85,9 @@ def _contents(name: str, value: object) -> str:
     return f" = {reprs.written(value, LONGEST_VALUE)}"
 
 
-def _is_secret(name: str, value: object) -> bool:
+def _is_secret(name: str, value: Any) -> bool:
     """Whether a variable is named like a secret; its value is then blanked wherever it is shown."""
-    if not isinstance(value, str) or not is_secret_name(name):
+    if not issubclass(type(value), str) or not is_secret_name(name):
         return False
     learn(name, value)
     return True
@@ -105,7 +107,7 @@ def find(namespace: Mapping[str, Any], name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Print:
-    """What a variable is compared by: its object, what a user is told of it, and its content if that is small."""
+    """The data by which a variable is compared: the object's id, the text for the user, a sum of a small content."""
 
     identity: int
     kind: str
@@ -140,9 +142,8 @@ class Ledger:
         self._names = set[str]()
         self.idle.clear()
         _current.append(self)
-        held = user_variables(
-            notebook.namespace
-        )  # alive until the end, so that no new object gets the id of an old one
+        # Alive until the end, so that no new object gets the id of an old one.
+        held = user_variables(notebook.namespace)
         before = {name: _print(value) for name, value in held.items()}
         try:
             yield self._names
@@ -208,7 +209,7 @@ _current: list[Ledger] = []
 
 @contextmanager
 def noting(program: Program) -> Generator[None]:
-    """Have the ledger of the running tool look closely at what a program touches, and note the files it writes."""
+    """Compare the contents of what a program touches, and note the files it writes, in the running tool's ledger."""
     with _current[-1].noting(program) if _current else nullcontext():
         yield
 
@@ -226,11 +227,15 @@ def _content(value: Any) -> object:
 
     That of a module is what its public names stand for: a program that only imports it again does not change it.
     """
+    if values.is_opaque(value):
+        return None
     if isinstance(value, ModuleType):
         public = [name for name in vars(value) if not name.startswith("_")]
         return {name: id(vars(value)[name]) for name in public if not isinstance(vars(value)[name], ModuleType)}
-    size = getattr(value, "nbytes", 0) or getattr(value, "size", 0) if not isinstance(value, type) else 0
-    if not is_data(value) or not isinstance(size, int) or size > LARGEST_COMPARED:
+    if isinstance(value, type) or not is_data(value):  # no attribute is read that a user's class may compute
+        return None
+    size = getattr(value, "nbytes", 0) or getattr(value, "size", 0)
+    if not isinstance(size, int) or size > LARGEST_COMPARED:
         return None
     with suppress(Exception):
         content = io.BytesIO()
