@@ -49,6 +49,9 @@ LISTED = 200
 LONGEST_NAME = 200
 """Of a server's list of models: its bytes, the models that are taken, and the characters of a name."""
 
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key")
+"""The headers, beside `Authorization`, in which versions of the SDKs send a key."""
+
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The variables that an HTTP client reads when it is made."""
 
@@ -265,9 +268,18 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     make = kind or httpx2.AsyncClient
     client = make(verify=tls_context(), timeout=timeout, limits=limits, follow_redirects=True, **options)
-    client.event_hooks["request"].append(note_request)
+    client.event_hooks["request"] += [_keep_keys, note_request]
     client.event_hooks["response"].insert(0, _limit)
     return client
+
+
+async def _keep_keys(request: "httpx2.Request") -> None:
+    """Take the keys off a request that a redirect sends to another server; httpx2 does so for `Authorization` only."""
+    # A redirected request has the extensions of the one before it.
+    first = request.extensions.setdefault("agentmagic.server", request.url.netloc)
+    if request.url.netloc != first:
+        for name in _KEY_HEADERS:
+            request.headers.pop(name, None)
 
 
 def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = "") -> list[str]:

@@ -162,8 +162,10 @@ def _encoded(data: Any, name: str) -> Media:
 
 
 def _stretched(image: Any) -> Any:
-    """Return an image of floats as one of 256 greys, from its least value to its greatest: PIL would cut them off."""
+    """Return an image of floats as one of 256 greys, stretched from its least value to its greatest if needed."""
     low, high = image.getextrema()
+    if low >= 0 and 1 < high <= 255:  # noqa: PLR2004  (it fits as it is)
+        return image.convert("L")
     scale = 255 / (high - low or 1)
 
     def grey(value: Any) -> Any:

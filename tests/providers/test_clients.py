@@ -1,10 +1,15 @@
 import asyncio
 import threading
+from contextlib import suppress
+from importlib import import_module
 
 import pytest
 
-from agentmagic.errors import StreamBroken
+from agentmagic.errors import ProviderError, StreamBroken
+from agentmagic.messages import user
 from agentmagic.providers import clients
+from agentmagic.providers.base import Request
+from tests.providers.loopback import Exchange, Loopback
 
 
 async def chunks_of(*chunks):
@@ -126,3 +131,31 @@ def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
 def test_the_certificates_are_loaded_once():
     pytest.importorskip("httpx2")
     assert clients.tls_context() is clients.tls_context()
+
+
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize(
+    ("module", "sdk", "header"),
+    [
+        ("anthropic.anthropic_model:Anthropic", "anthropic", "authorization"),
+        ("gemini.gemini_model:Gemini", "google.genai", "x-goog-api-key"),
+        ("openai.responses:OpenAIResponses", "openai", "authorization"),
+    ],
+)
+def test_a_redirect_takes_no_key_to_another_server(module, sdk, header, status):
+    pytest.importorskip(sdk)
+    name, _, kind = module.partition(":")
+    make = getattr(import_module(f"agentmagic.providers.{name}"), kind)
+
+    async def ask(url):
+        model = make("some-model", base_url=url, api_key="key-0123456789")
+        with suppress(ProviderError):
+            async for _ in model.stream(Request((user("Hello"),))):
+                pass
+        await model.aclose()
+
+    with Loopback([]) as other:
+        moves = [Exchange("", status, "text/plain", {"location": there}) for there in ("/here", f"{other.url}/there")]
+        with Loopback(moves) as server:
+            asyncio.run(ask(server.url))
+    assert [header in one.headers for one in (*server.requests, *other.requests)] == [True, True, False]

@@ -731,9 +731,8 @@ def parallel(path, number, mode):
 @pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
 def test_parallel_calls_that_end_in_any_order_are_replayed(path, times):
     for number in range(times):
-        if number % 20 == 0:
-            path.unlink(missing_ok=True)
-        before, after = parallel(path, number, "record"), parallel(path, number, "replay")
+        file = path.with_name(f"{number // 20}.cassette.yaml")  # a long one is slow to read anew for every turn
+        before, after = parallel(file, number, "record"), parallel(file, number, "replay")
         assert before.stop_reason == "answer"
         assert after.history_delta == before.history_delta
         ends = [[one.result for one in turn.events if one.type == "tool_finished"] for turn in (before, after)]
