@@ -4,6 +4,7 @@ The protocol allows flat forms of strings, numbers, booleans and choices only, a
 and keys in a form: for those a server shows an address of its own.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
         raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
-    required = cast("list[Any]", schema.get("required") or [])
+    required = _list(schema, "required")
     found = tuple(_field(name, one, name in required) for name, one in cast("Mapping[str, Any]", properties).items())
     if _SECRET.search(message) and any(field.kind == "text" for field in found):
         raise UnusableForm("it asks for a secret, and secrets are never asked for in a form")
@@ -106,17 +107,27 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of a choice by their labels."""
     # Three forms, from three versions of the protocol: oneOf or anyOf with const, enum with enumNames, and bare enum.
-    titled = schema.get("oneOf") or schema.get("anyOf")
     pairs: list[tuple[Any, Any]]
-    if isinstance(titled, list):
-        options = [cast("Mapping[str, Any]", one) for one in cast("list[Any]", titled) if isinstance(one, Mapping)]
+    if titled := _list(schema, "oneOf") or _list(schema, "anyOf"):
+        options = [cast("Mapping[str, Any]", one) for one in titled if isinstance(one, Mapping)]
         pairs = [(one.get("title"), one.get("const")) for one in options]
     else:
-        values = cast("list[Any]", schema.get("enum") or [])
-        pairs = list(zip(cast("list[Any]", schema.get("enumNames") or values), values, strict=False))
+        values = _list(schema, "enum")
+        pairs = list(zip(_list(schema, "enumNames") or values, values, strict=False))
     if len(pairs) > limits.FORM_CHOICES:
         raise UnusableForm(f"one of its fields has more than {limits.FORM_CHOICES} choices")
-    return {one_line(str(title or value), 100): value for title, value in pairs if isinstance(value, str)}
+    choices: dict[str, str] = {}
+    for title, value in pairs:
+        if isinstance(value, str):
+            label = one_line(str(title or value), 100)
+            # Of two values with one label the second is offered by its value.
+            choices[label if label not in choices else one_line(value, 100)] = value
+    return choices
+
+
+def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
+    found = schema.get(key)
+    return cast("list[Any]", found) if isinstance(found, list) else []
 
 
 class _NotGiven(Exception):
@@ -210,9 +221,12 @@ def read_answer(field: Field, answer: str) -> str | int | float | bool | list[st
             return [_choice(field, one.strip()) for one in answer.split(",") if one.strip()]
         case "integer" | "number":
             try:
-                return int(answer) if field.kind == "integer" else float(answer)
+                number = int(answer) if field.kind == "integer" else float(answer)
             except ValueError:
-                raise ValueError("That is no number." if field.kind == "number" else "That is no integer.") from None
+                number = math.nan
+            if not math.isfinite(number):  # "nan" and "inf" are floats, and JSON has no such numbers
+                raise ValueError(f"That is no {field.kind}.")
+            return number
 
 
 def _choice(field: Field, answer: str) -> str:

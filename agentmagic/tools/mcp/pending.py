@@ -7,8 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import cast
 
-from agentmagic.messages import Message
+from agentmagic.messages import Content, Message, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.text import cut
@@ -98,13 +99,18 @@ class Host:
         if self.complete is None:
             return None
         said = [("instructions", request.instructions)] if request.instructions else []
-        said += [(message.role, message.text) for message in request.messages]
+        said += [(message.role, _shown(message)) for message in request.messages]
         words = "\n".join(f"{who}: {cut(text, limits.SAMPLE_SHOWN // max(len(said), 1))}" for who, text in said)
         question = (
             f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
             f"{words}\nSend it? [y/n]"
         )
         return None if await ask_agreement(question, call) else await self.complete(request, call)
+
+
+def _shown(message: Message) -> str:
+    """Return the text of a server's message, in which images and sound are named: they are sent too."""
+    return "".join(as_text(cast("Content", part)) for part in message.parts)
 
 
 class Timer:

@@ -44,6 +44,11 @@ class RunningCall:
     notes: list[str] = field(default_factory=list[str])
     questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
+    def note(self, words: str) -> None:
+        """Add a note, once: a server may ask for the same thing without end."""
+        if words not in self.notes:
+            self.notes.append(words)
+
 
 class ServerRequests:
     """The callbacks of one server's client, the server's log, and what the server has used up in this turn."""
@@ -101,7 +106,7 @@ class ServerRequests:
             return types.ElicitResult(action="cancel")
         self._questions += 1
         if self._questions > limits.QUESTIONS:
-            call.notes.append(f"It asked more than {limits.QUESTIONS} questions in this turn; the rest was declined.")
+            call.note(f"It asked more than {limits.QUESTIONS} questions in this turn; the rest was declined.")
             return types.ElicitResult(action="decline")
         message = clean(params.message[: limits.QUESTION_TEXT])
         if params.mode == "url":
@@ -114,7 +119,7 @@ class ServerRequests:
         try:
             fields = fields_of(message, schema)
         except UnusableForm as error:
-            call.notes.append(f"It asked for values in a form, which was refused: {error}.")
+            call.note(f"It asked for values in a form, which was refused: {error}.")
             return types.ElicitResult(action="decline")
         values = await self._ask(call, ask_fields(self.pending.server, message, fields, call.context))
         if values is None or isinstance(values, str):
@@ -125,7 +130,7 @@ class ServerRequests:
         from mcp import types
 
         if (problem := address_problem(url, limits.ADDRESS)) is not None:
-            call.notes.append(f"It asked for a visit to an address, which was refused: {problem}.")
+            call.note(f"It asked for a visit to an address, which was refused: {problem}.")
             return types.ElicitResult(action="decline")
         agreed = await self._ask(call, ask_visit(self.pending.server, message, url, call.context))
         return types.ElicitResult(action="accept" if agreed else "decline")
@@ -165,14 +170,13 @@ class ServerRequests:
                 f"It asked the model for more than {limits.SAMPLES} answers or {limits.SAMPLE_TOKENS} tokens "
                 "in this turn; the rest was refused."
             )
-            if note not in call.notes:
-                call.notes.append(note)
+            call.note(note)
             return _refused(note)
         given = params.messages[: limits.SAMPLE_MESSAGES]
         messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in given)
         instructions = clean((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
         if _is_too_long(messages):
-            call.notes.append("It asked the model with more than can be sent, which was refused.")
+            call.note("It asked the model with more than can be sent, which was refused.")
             sizes = f"{limits.SAMPLE_TEXT} characters or {limits.SAMPLE_MEDIA} bytes of media"
             return _refused(f"it holds over {sizes}")
         self._samples += 1
@@ -202,7 +206,7 @@ class ServerRequests:
         if task.cancelled():
             return None
         if error := task.exception():
-            call.notes.append(redact(f"What it asked for could not be had: {type(error).__name__}: {error}"[:500]))
+            call.note(redact(f"What it asked for could not be had: {type(error).__name__}: {error}"[:500]))
             return None
         return task.result()
 

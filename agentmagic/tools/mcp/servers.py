@@ -144,6 +144,7 @@ class McpServers:
             if (before.transport, before.origin) == (config.transport, config.origin):
                 self.allow(name, config.allow)
                 if connect:
+                    known.away = False
                     await self._connect(known)
                 return
             # Of two entries of one file the later one has replaced the earlier one.
@@ -306,7 +307,8 @@ class McpServers:
         self, what: str, ask: "Callable[[Client, str], Awaitable[list[T]]]", name: str | None
     ) -> list[T]:
         found: list[T] = []
-        for one in list(self._servers.values()) if name is None else [self._known(name)]:
+        present = [one for one in self._servers.values() if not one.away]
+        for one in present if name is None else [self._known(name)]:
             alias = one.connection.name
             found += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
         return found

@@ -6,12 +6,13 @@ import sys
 import pytest
 
 from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
-from agentmagic.messages import Message, Text, ToolCall
+from agentmagic.messages import Media, Message, Text, ToolCall
 from agentmagic.tools.base import ToolContext, call_tool
-from agentmagic.tools.mcp import McpServers, elicitation, session_task
+from agentmagic.tools.mcp import McpServers, elicitation, limits, session_task
 from agentmagic.tools.mcp.config import InProcess, ServerConfig, Stdio
 from agentmagic.tools.mcp.elicitation import Field, fields_of, read_answer
 from agentmagic.tools.mcp.pending import Host, SamplingAnswer, SamplingRequest
+from agentmagic.tools.mcp.server_requests import RunningCall, ServerRequests
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 from tests.tools.mcp.servers import obliging
 
@@ -128,6 +129,29 @@ def test_what_is_not_shown_of_what_a_model_would_be_sent_is_said():
     in_call = ToolContext(ToolCall("1", "think", {}), ask=ask, progress=lambda *_: None)
     assert asyncio.run(Host().sample(request, in_call)) is None
     assert "… (the first 10,000 of 100,000 characters)\nSend it?" in asked[0]
+
+
+def test_an_image_that_a_model_would_be_sent_is_named():
+    request = SamplingRequest("s", (Message("user", (Text("What is it?"), Media("image/png", b"1234"))),), "", 10)
+    ask, asked = answering("n")
+    in_call = ToolContext(ToolCall("1", "think", {}), ask=ask, progress=lambda *_: None)
+    host = Host(complete=lambda *_: None)
+    assert asyncio.run(host.sample(request, in_call)) is None
+    assert "user: What is it?[image/png, 4 bytes]\nSend it?" in asked[0]
+
+
+def test_a_server_that_asks_without_end_leaves_one_note():
+    async def main():
+        requests = ServerRequests(None, ())
+        call = RunningCall(None)
+        requests._calls.append(call)
+        requests._questions = limits.QUESTIONS
+        for _ in range(100):
+            assert (await requests.elicit(None, None)).action == "decline"
+        return call.notes
+
+    (note,) = asyncio.run(main())
+    assert "the rest was declined" in note
 
 
 def test_without_a_model_sampling_is_not_offered():
@@ -322,10 +346,28 @@ def test_choices_are_read_in_the_three_ways_they_are_written():
         read_answer(a, "blue")
 
 
+def test_of_two_choices_with_one_label_both_can_be_chosen():
+    schema = {"type": "string", "enum": ["r", "s"], "enumNames": ["Red", "Red"]}
+    (field,) = fields_of("Colour?", {"properties": {"x": schema}})
+    assert (read_answer(field, "Red"), read_answer(field, "s")) == ("r", "s")
+
+
+@pytest.mark.parametrize("odd", [{"required": 7}, {"required": "x"}])
+def test_a_form_with_odd_requirements_is_asked_all_the_same(odd):
+    (field,) = fields_of("Hi", {"properties": {"x": {"type": "string"}}, **odd})
+    assert not field.required
+
+
 def test_typed_answers_are_read_by_kind():
     assert read_answer(Field("x", "X", "number"), "1.5") == 1.5
     assert read_answer(Field("x", "X", "boolean"), "No") is False
-    for kind, wrong in (("integer", "1.5"), ("number", "x"), ("boolean", "maybe")):
+    for kind, wrong in (
+        ("integer", "1.5"),
+        ("number", "x"),
+        ("number", "nan"),
+        ("number", "-inf"),
+        ("boolean", "maybe"),
+    ):
         with pytest.raises(ValueError, match=r"no integer|no number|y or n"):
             read_answer(Field("x", "X", kind), wrong)
 
@@ -354,7 +396,16 @@ def test_a_default_stands_only_where_it_fits_and_can_be_shown(schema, default):
     assert field.default == default
 
 
-@pytest.mark.parametrize("schema", [{"enum": [f"v{number}" for number in range(101)]}, {"type": ["string", "null"]}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [f"v{number}" for number in range(101)]},
+        {"type": ["string", "null"]},
+        {"enum": 7},
+        {"oneOf": 7},
+        {"type": "array", "items": {"enum": 7}},
+    ],
+)
 def test_a_field_nobody_can_be_asked_for_makes_the_form_unusable(schema):
     with pytest.raises(elicitation.UnusableForm):
         fields_of("Fill in", {"properties": {"x": schema}})

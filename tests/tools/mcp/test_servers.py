@@ -440,6 +440,11 @@ def test_a_disconnected_server_stays_so_until_it_is_connected_again():
             assert state(servers).state == "stopped"
             await servers.restart("raw")
             assert {tool.definition.server for tool in await servers.tools()} == {"raw", "other"}
+            await servers.disconnect("raw")
+            assert await servers.prompts() == []
+            assert state(servers).state == "stopped"
+            await servers.add("raw", servers._servers["raw"].connection.config)  # as a cell that runs again does
+            assert {tool.definition.server for tool in await servers.tools()} == {"raw", "other"}
 
     run(main())
 
