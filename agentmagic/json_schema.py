@@ -48,6 +48,10 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
     """
     from docstring_parser import parse
 
+    if not hasattr(function, "__name__"):  # a `functools.partial`, for example
+        raise UsageError(
+            f"{function!r:.80} cannot be a tool: it has no name. Write a function with type hints that calls it."
+        )
     text = inspect.getdoc(function) or ""
     try:
         examples, prose = split_examples(text)
@@ -175,9 +179,8 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
     except NameError as error:
         message = f"{function.__name__} cannot be a tool: its annotations name {error.name!r}, which is not defined."
         raise UsageError(message) from None
-    except TypeError as error:  # of a `functools.partial` or another object without hints, or of a wrong hint
-        name = getattr(function, "__name__", repr(function))
-        message = f"{name} cannot be a tool: {error} Write a function with type hints that calls it."
+    except TypeError as error:  # of a wrong hint
+        message = f"{function.__name__} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
     parameters = inspect.signature(function).parameters
     hints = {name: known.get(name, Any) for name in parameters}
