@@ -120,8 +120,7 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     for title, value in pairs:
         if isinstance(value, str):
             label = one_line(str(title or value), 100)
-            # Of two values with one label the second is offered by its value.
-            choices[label if label not in choices else one_line(value, 100)] = value
+            choices[f"{label} ({one_line(value, 100)})" if label in choices else label] = value
     return choices
 
 
@@ -224,7 +223,7 @@ def read_answer(field: Field, answer: str) -> str | int | float | bool | list[st
                 number = int(answer) if field.kind == "integer" else float(answer)
             except ValueError:
                 number = math.nan
-            if not math.isfinite(number):  # "nan" and "inf" are floats, and JSON has no such numbers
+            if not abs(number) < limits.FORM_NUMBER:  # neither is "nan", which JSON does not have
                 raise ValueError(f"That is no {field.kind}.")
             return number
 

@@ -347,8 +347,9 @@ def test_choices_are_read_in_the_three_ways_they_are_written():
 
 
 def test_of_two_choices_with_one_label_both_can_be_chosen():
-    schema = {"type": "string", "enum": ["r", "s"], "enumNames": ["Red", "Red"]}
+    schema = {"type": "string", "enum": ["r", "s", "Red"], "enumNames": ["Red", "Red", "Blue"]}
     (field,) = fields_of("Colour?", {"properties": {"x": schema}})
+    assert field.choices == {"Red": "r", "Red (s)": "s", "Blue": "Red"}
     assert (read_answer(field, "Red"), read_answer(field, "s")) == ("r", "s")
 
 
@@ -363,6 +364,7 @@ def test_typed_answers_are_read_by_kind():
     assert read_answer(Field("x", "X", "boolean"), "No") is False
     for kind, wrong in (
         ("integer", "1.5"),
+        ("integer", "9" * 400),
         ("number", "x"),
         ("number", "nan"),
         ("number", "-inf"),
