@@ -171,7 +171,9 @@ class ValueCounter:
 
 
 _REPETITION = re.compile(r"(\)?)\{(?:\d*,)?(\d{1,9})\}")
-NAMED_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+NAMED_SCHEMAS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
 """Keywords of JSON Schema whose value has schemas under names of the server's own."""
 _DEFINED = frozenset({"$defs", "definitions"})
 _LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
@@ -180,7 +182,7 @@ _SINGLE = frozenset(
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
 # These check the same value as the schema around them, so a reference back from them never ends.
-_IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"})
+_IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 
 
 class CostlySchema(ValueError):
@@ -228,6 +230,8 @@ class _SchemaCost:
             return 1
         node = cast("Mapping[str, Any]", schema)
         self._add_patterns(node)
+        if node is not self._root and any(isinstance(node.get(key), str) for key in ("$id", "id")):
+            raise CostlySchema("a part of it has an address of its own, which changes what references mean")
         total = 1
         if (reference := node.get("$ref")) is not None:
             if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):

@@ -225,10 +225,15 @@ def test_a_schema_keeps_what_a_call_must_match():
         {"properties": {"x": {"pattern": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$"}}},
         {"items": [{"type": "string"}], "allOf": [True], "x": {"$ref": 7}},
         {"properties": {"x": {"$ref": "#/allOf/0"}}, "allOf": [{"type": "object"}]},
+        {"$id": "http://a/b", "properties": {"id": {"type": "string"}}, "dependencies": {"a": ["b"]}},
     ],
 )
 def test_schemas_of_honest_servers_are_no_trouble(schema):
     assert limits.schema_problem(schema) is None
+
+
+DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(20)} | {"d20": {}}
+"""References that stand for a million schemas."""
 
 
 @pytest.mark.parametrize(
@@ -240,6 +245,8 @@ def test_schemas_of_honest_servers_are_no_trouble(schema):
         ({"$dynamicRef": "#x"}, "depend on where"),
         ({"properties": {"x": {"pattern": "((a{99}){99}){99}"}}}, "regular expressions"),
         ({"properties": {f"x{n}": {} for n in range(6000)}}, "over the limit"),
+        ({"dependencies": {"x": {"$ref": "#/$defs/d0"}}, "$defs": DOUBLING}, "over the limit"),
+        ({"allOf": [{"$id": "http://a/b", "$ref": "#/$defs/d0", "$defs": DOUBLING}]}, "address of its own"),
     ],
 )
 def test_schemas_that_are_too_much_work_are_told(schema, words):
