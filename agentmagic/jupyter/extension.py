@@ -117,9 +117,8 @@ def _whole(name: str, lines: list[str]) -> list[str]:
     if not lines or (words := lines[0].split())[:1] not in ([f"%{name}"], [f"%%{name}"]):
         return lines
     if words[0].startswith("%%"):
-        return (
-            lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]
-        )  # IPython refuses a cell magic without a body
+        # IPython refuses a cell magic without a body.
+        return lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]
     if words[-1].endswith("?") and len(words) > 1:  # IPython would take it for a question about the last word
         return [f"get_ipython().run_line_magic({name!r}, {' '.join(words[1:])!r})\n", *lines[1:]]
     return lines

@@ -174,9 +174,8 @@ class LabLink:
 
     def _tell(self, *, anew: bool = False) -> int:
         """Send the state around the panel to the pages, if it has changed or a page has asked."""
-        with (
-            self._lock
-        ):  # also while reading: otherwise a thread could send a state that is older than the last one sent
+        # Locked while reading too: otherwise a thread could send a state that is older than the last one sent.
+        with self._lock:
             state = self._state()
             if anew or state != self._told:
                 self._told = state

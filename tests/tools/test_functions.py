@@ -352,32 +352,30 @@ def test_a_function_of_the_main_thread_may_run_another_agent():
     assert texts(play(calls("delegate"), "Done.", tools=[delegate])) == ["From below."]
 
 
+def asked_on_a_loop(where):
+    """Run a turn with one call of a tool, from an event loop that is kept as `where.loop`."""
+
+    async def main():
+        where.loop = asyncio.get_running_loop()
+        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
+
+    return texts(asyncio.run(main()))
+
+
 def test_a_coroutine_bound_to_its_caller_s_loop_runs_there():
     @tool(loop="caller")
     async def where() -> bool:
-        return asyncio.get_running_loop() is loops[0]
+        return asyncio.get_running_loop() is where.loop
 
-    loops = []
-
-    async def main():
-        loops.append(asyncio.get_running_loop())
-        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
-
-    assert texts(asyncio.run(main())) == ["true"]
+    assert asked_on_a_loop(where) == ["true"]
 
 
 def test_an_async_generator_bound_to_its_caller_s_loop_runs_there():
     @tool(loop="caller")
     async def where():
-        yield asyncio.get_running_loop() is loops[0]
+        yield asyncio.get_running_loop() is where.loop
 
-    loops = []
-
-    async def main():
-        loops.append(asyncio.get_running_loop())
-        return await scripted(calls("where"), "Done.", tools=[where]).start("a prompt")
-
-    assert texts(asyncio.run(main())) == ["[true]"]
+    assert asked_on_a_loop(where) == ["[true]"]
 
 
 def test_a_coroutine_bound_to_a_caller_without_a_loop_runs_in_its_thread():
