@@ -373,7 +373,7 @@ class PromptEdited:
 class Compacted:
     """From now on the model is sent less of the history; the history itself stays whole.
 
-    All positions count the messages of the session from 0. `summary` replaces the messages before `covers`
+    All positions count the messages of all turns from 0. `summary` replaces the messages before `covers`
     and is sent at the head of message `prompt`, the prompt that the rest belongs to; an empty summary, with
     `covers` 0, replaces nothing. The results of messages before `shrunk` are sent as previews. `before`
     and `after` are estimates, in tokens, of the request without and with compaction; `usage` is the cost of
@@ -485,6 +485,12 @@ class RunResult:
         """The variables of the notebook that the turn's tools made, changed or removed."""
         found = (event.changes for event in self.events if isinstance(event, VariablesChanged))
         return tuple(change for changes in found for change in changes)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the turn ended before the model had finished anything: later requests leave its prompt out."""
+        alone = bool(self.history_delta) and all(message.role == "user" for message in self.history_delta)
+        return alone and self.stop_reason != "answer"
 
     def __repr__(self) -> str:
         words = redact(self.error or self.final_text)

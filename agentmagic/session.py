@@ -170,8 +170,11 @@ class Session:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole history, which the next request begins with, unless it had to be compacted."""
-        return self.history.messages
+        """The history that the next request begins with, unless it has to be compacted.
+
+        The prompt of a turn that ended without any answer is left out; `turns` has it.
+        """
+        return self.history.sent
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -242,12 +245,14 @@ class Session:
         run.add(settled)
 
     def _told(self, prompt: Message, keep: int | None) -> Message:
-        """Return a prompt that also tells the model what became of proposed cells since the last turn began."""
+        """Return a prompt that also tells the model what became of proposed cells since the last sent turn began."""
         if keep is None:
             for settled in looked_up(self.proposals):
                 self._settle(settled)
         turns = self.turns[:keep]
-        return told(prompt, (event for turn in turns for event in turn.events), turns[-1].events if turns else ())
+        sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
+        events = [[event for turn in some for event in turn.events] for some in (turns, turns[sent:])]
+        return told(prompt, *events)
 
     # -- turns ---------------------------------------------------------------------------------
 

@@ -87,7 +87,8 @@ class Context:
     `compacted` is the session's last compaction. The session keeps `view` from turn to turn. `accepts` says which
     media the model can be sent; the others are named in text (LOOP-17). Pass the same function in every turn:
     another one makes the view anew. `instructions` and `tools` go with every request. The methods take the whole
-    history each time: past turns, then the messages of this turn so far.
+    history each time: past turns, then the messages of this turn so far. `unsent` are the places of the messages in it
+    that no request repeats.
     """
 
     def __init__(  # noqa: PLR0913  (what a request is made of, and what is kept of the one before)
@@ -99,9 +100,10 @@ class Context:
         accepts: Accepts = accept_all,
         instructions: str = "",
         tools: Sequence[ToolDef] = (),
+        unsent: frozenset[int] = frozenset(),
     ) -> None:
         self._limits = limits
-        self._rules = Rules(limits.result, accepts, compacted or WHOLE)
+        self._rules = Rules(limits.result, accepts, compacted or WHOLE, unsent)
         self._view = view or RequestView()
         self._instructions = instructions
         self._tools = tools
@@ -210,7 +212,8 @@ class Context:
             return plan
         # The last summary was sent at the head of this prompt, and does not contain the prompt itself.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
-        covered = (*head, *messages[now.covers : plan.covers])
+        places = range(now.covers, plan.covers)
+        covered = (*head, *(messages[place] for place in places if place not in self._rules.unsent))
         limit, most = _summary_limit(window), int(ASKED * window) * CHARACTERS
         conversation = written_out(now.summary, covered, most)
         asked = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
@@ -243,7 +246,8 @@ def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: f
     now = view.compacted
     first = max(now.covers, now.prompt + 1)  # the first message that what is kept may begin with
     for index in range(first, prompt + 1):
-        if messages[index].role == "user" and view.tokens_from(index) <= keep:
+        begins = messages[index].role == "user" and index not in view.unsent  # its prompt is to bear the summary
+        if begins and view.tokens_from(index) <= keep:
             return index, index
     if prompt >= first and view.tokens_from(prompt) <= whole:
         return prompt, prompt

@@ -56,11 +56,16 @@ def accept_all(_: Media) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a history is sent: `limit` bounds the characters of a result, `accepts` says which media may be sent."""
+    """How a history is sent.
+
+    `limit` bounds the characters of a result, `accepts` says which media may be sent. `unsent` are the places of the
+    messages that are left out: those of turns without any answer.
+    """
 
     limit: int | None = None
     accepts: Accepts = accept_all
     compacted: Compacted = WHOLE
+    unsent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,8 @@ class RequestView:
 
     def _begin(self, messages: Sequence[Message], rules: Rules) -> None:
         self._rules = rules
-        self.compacted = rules.compacted if _fits(rules.compacted, messages) else WHOLE
+        fits = rules.compacted.prompt not in rules.unsent and _fits(rules.compacted, messages)
+        self.compacted = rules.compacted if fits else WHOLE
         self._seen: tuple[Message, ...] = ()
         self._sent: list[Message] = []
         self._totals = [0]  # of the first none, one, two... messages
@@ -108,6 +114,11 @@ class RequestView:
         self._seen = tuple(messages)
 
     @property
+    def unsent(self) -> frozenset[int]:
+        """The places of the messages that are left out because their turns had no answer."""
+        return self._rules.unsent
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """The messages to send."""
         return tuple(self._sent)
@@ -119,7 +130,7 @@ class RequestView:
     def _add(self, message: Message, index: int) -> None:
         compacted = self.compacted
         bears_summary = bool(compacted.summary) and index == compacted.prompt
-        if index < compacted.covers and not bears_summary:
+        if index in self._rules.unsent or (index < compacted.covers and not bears_summary):
             self._totals.append(self._totals[-1])
             return
         sent = self._made(message, shrunk=index < compacted.shrunk)

@@ -137,8 +137,9 @@ class JsonRenderer:
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
     def footer(self, block: FooterBlock) -> Fields:
-        """Return the figures, each a text, and how the turn ended."""
-        return {"kind": "footer", "figures": list(words.footer(block, times=True)), "stop": block.stop_reason}
+        """Return the figures, each a text, how the turn ended, and its number if it can be tried again."""
+        figures = list(words.footer(block, times=True))
+        return {"kind": "footer", "figures": figures, "stop": block.stop_reason, "unsent": block.unsent}
 
 
 def _task(row: TaskProgress) -> Fields:

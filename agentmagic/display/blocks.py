@@ -305,7 +305,8 @@ class FooterBlock(Block):
     """What the turn took; `stop_reason` is None while it is under way.
 
     `price_told` says that the footer of an earlier turn has said that the price is unknown. `phase` is what a turn
-    under way does while no block is open.
+    under way does while no block is open. `unsent` is the number of the turn, from 0, if it ended without any answer
+    and later requests leave it out, else None.
     """
 
     model: str
@@ -314,6 +315,7 @@ class FooterBlock(Block):
     stop_reason: StopReason | None = None
     price_told: bool = False
     phase: str = field(default="", compare=False)
+    unsent: int | None = None
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.footer`."""

@@ -241,7 +241,8 @@ class Transcript:
             tries = self._withdraw_retry()
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "")))
         model = self.running.model if self.running else ""
-        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told))
+        unsent = self._turns - 1 if result.unsent else None
+        self._add(FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent))
         self.price_told |= result.usage.cost is None and result.usage.output_tokens > 0
         self.running = None
         self._turn = len(self.blocks)

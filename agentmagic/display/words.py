@@ -76,6 +76,9 @@ STOPS: dict[StopReason, str] = {
     "error": "failed",
 }
 
+UNSENT = "no answer, not sent again"
+"""What the footer of a turn says that later requests leave out."""
+
 FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
 PLACES: dict[CellPlace, str] = {
     "staged": "It stands in the notebook and was not run: keep or discard it there.",
@@ -407,6 +410,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
         yield duration(block.seconds)
     if block.stop_reason and STOPS[block.stop_reason]:
         yield STOPS[block.stop_reason]
+    if block.unsent is not None:
+        yield UNSENT
 
 
 def _tokens(usage: Usage) -> str:

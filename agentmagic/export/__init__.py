@@ -60,7 +60,7 @@ def form_of(target: Path) -> str:
 
 def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
     if form in _MESSAGES:
-        return write(_MESSAGES[form]([message for turn in turns for message in turn.messages]))
+        return write(_MESSAGES[form]([message for turn in turns if not turn.unsent for message in turn.messages]))
     if form == ".ipynb":
         return write(to_notebook(turns, tools))
     return to_markdown(turns) if form == ".md" else to_json(turns)

@@ -68,6 +68,11 @@ class Turn:
         return self.result.final_text if self.result else ""
 
     @property
+    def unsent(self) -> bool:
+        """Whether the turn ended before the model had finished anything: later requests leave its prompt out."""
+        return self.result is not None and self.result.unsent
+
+    @property
     def usage(self) -> Usage:
         """Tokens and cost."""
         return self.result.usage if self.result else Usage()
@@ -110,9 +115,10 @@ class History:
     """The turns of a session, oldest first.
 
     `turns` are the finished turns, and the first turns are a valid history of their own. `messages` are the
-    messages of all turns, `usage` their tokens and cost, and `call_ids` the ids of all calls. `compacted` is the
-    last Compacted event of the turns, or None: it says how the next request is compacted. `proposals` are the proposed
-    cells that are open. `changes` are what `undo` and `redo` go through.
+    messages of all turns, `unsent` the places among them that requests leave out, `usage` the tokens and cost of the
+    turns, and `call_ids` the ids of all calls. `compacted` is the last Compacted event of the turns, or None: it says
+    how the next request is compacted. `proposals` are the proposed cells that are open. `changes` are what `undo` and
+    `redo` go through.
 
     Events are written to the `journal`, if there is one, as they happen. Turns that the history was made with, and
     that the journal does not hold, are written first. The messages are a valid history after every turn.
@@ -155,6 +161,13 @@ class History:
     def events(self) -> tuple[Event, ...]:
         """The logs of all turns."""
         return tuple(event for turn in self.turns for event in turn.events)
+
+    @property
+    def sent(self) -> tuple[Message, ...]:
+        """The messages without those that requests leave out."""
+        if not self.unsent:
+            return self.messages
+        return tuple(message for place, message in enumerate(self.messages) if place not in self.unsent)
 
     @property
     def tool_calls(self) -> int:
@@ -271,6 +284,7 @@ class History:
     def _keep(self, turns: Iterable[Turn]) -> None:
         self.turns: tuple[Turn, ...] = ()
         self.messages: tuple[Message, ...] = ()
+        self.unsent: frozenset[int] = frozenset()
         self.usage = Usage()
         self.compacted: Compacted | None = None
         self.proposals: tuple[CellProposed, ...] = ()
@@ -281,9 +295,10 @@ class History:
 
     def _append(self, *turns: Turn) -> None:
         self.turns += turns
-        added = [message for turn in turns for message in turn.messages]
-        self.messages += tuple(added)
-        self._call_ids.update(call.id for message in added for call in message.calls)
+        added = [(message, turn.unsent) for turn in turns for message in turn.messages]
+        self.unsent |= {place for place, (_, unsent) in enumerate(added, len(self.messages)) if unsent}
+        self.messages += tuple(message for message, _ in added)
+        self._call_ids.update(call.id for message, _ in added for call in message.calls)
         self.usage = sum((turn.usage for turn in turns), self.usage)
         events = [event for turn in turns for event in turn.events]
         self.proposals = open_proposals((*self.proposals, *events))

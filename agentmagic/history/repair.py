@@ -167,7 +167,8 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        stop_reason="answer" if answer and not answer.interrupted else "cancelled",
+        # Also without an answer: the caller gives these messages to be sent.
+        stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )
     yield from (*events, TurnFinished(result))

@@ -185,6 +185,7 @@ def history(session: Session) -> str:
         elif isinstance(event, TurnFinished):
             result = event.result
             end = "" if result.stop_reason == "answer" else f"[{result.stop_reason}] "
+            end += "[not sent again] " if result.unsent else ""
             lines.append(f"     {end}{_line(result.error or result.final_text)}")
     return "\n".join(lines) or "There are no turns yet."
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import wraps
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from getpass import getpass
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import clear_output
@@ -17,8 +17,8 @@ from IPython.display import clear_output
 from agentmagic import settings
 from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
-from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy
-from agentmagic.events import Event, RunResult, ToolFinished
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError
+from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.answers import AnswerVariable, read_type
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
@@ -26,13 +26,18 @@ from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask, read_settings
 from agentmagic.jupyter.prompt import TypedPrompt, prompt_of
 from agentmagic.jupyter.questions import Questions
-from agentmagic.messages import Message, Prompt
+from agentmagic.messages import Message, Prompt, as_prompt
 from agentmagic.providers.registry import providers
 from agentmagic.run import Run, RunView
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.secrets import redact
 from agentmagic.session import Session, TurnOptions
 from agentmagic.tools.base import Toolset
+from agentmagic.widgets.turn_queue import QueuedTurn, TurnQueue
+
+if TYPE_CHECKING:
+    from agentmagic.jupyter.screens import Retry
+    from agentmagic.widgets.view import View
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,6 +45,7 @@ T = TypeVar("T")
 OFFER = "No model is chosen and no key is set. Use the small local model (1.1 GB, fetched once)? [y/N] "
 INTERRUPTED = "the turn was cancelled; what was finished is kept."
 ABANDONED = "the cell no longer waits for the turn, which ends when its tool does."
+LATER = "Later turns of this conversation have answers. Run the cell again to ask at its end."
 NO_TOOLS = "The model called a tool, and there are none. Mark a function with @tool, or connect a server."
 
 
@@ -117,14 +123,26 @@ class Runner:
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed.problems:
             say(problem)
-        options: TurnOptions = {**command.turn_options(), "agent": recipe, "values": typed.told}
-        options |= {"toolsets": self._toolsets(session, recipe, command), "output": output, "resume": resume}
+
+        def options(recipe: Agent) -> TurnOptions:
+            toolsets = self._toolsets(session, recipe, command)
+            return {
+                **command.turn_options(),
+                "agent": recipe,
+                "values": typed.told,
+                "toolsets": toolsets,
+                "output": output,
+                "resume": resume,
+            }
+
         if command.show:
             shown = session.fork(0) if command.new else session
-            say(formatting.preview(shown.preview(typed.prompt, **options), typed.told))
+            say(formatting.preview(shown.preview(typed.prompt, **options(recipe)), typed.told))
             return None
         view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
-        turn = _CellTurn(session, typed.prompt, options, front, view, answer)
+        # A turn that runs again has the session's agent of then: the user has mended it.
+        renewed = lambda: options(_recipe(session, command))  # noqa: E731  (one line, and named for what it returns)
+        turn = _CellTurn(session, typed.prompt, options(recipe), renewed, front, view, answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
             return None
@@ -185,20 +203,22 @@ class CellView(RunView):
             run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
 
     def restart(self) -> None:
-        """Forget the run: the turn begins again."""
+        """Forget the run: the turn begins again, and the output of the cell is cleared."""
         self._hear_all()
+        if self._brief:
+            clear_output(wait=True)  # also of what was typed, and of an error of the cell
         self._screen.restart()
 
-    def finish(self) -> None:
-        """Leave the static output; may be called again."""
+    def finish(self, retry: "Retry | None" = None) -> None:
+        """Leave the static output, which offers to run a turn without any answer again; may be called again."""
         self._hear_all()
-        self._screen.finish()
+        self._leave(retry)
 
-    def finish_later(self, then: Callable[[], None] = lambda: None) -> None:
+    def finish_later(self, then: Callable[[], None] = lambda: None, retry: "Retry | None" = None) -> None:
         """Leave the static output when the run is over, and then call a function."""
 
         def finish() -> None:
-            self._screen.finish()
+            self._leave(retry)
             then()
 
         def over(_settled: object) -> None:
@@ -209,6 +229,12 @@ class CellView(RunView):
             # Added on the engine's loop: by then the engine has told the screen every event.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
 
+    def _leave(self, retry: "Retry | None") -> None:
+        last = self.run.events[-1] if self.run is not None and self.run.over else None
+        unsent = isinstance(last, TurnFinished) and last.result.unsent
+        self._screen.offer_retry(retry if unsent else None)
+        self._screen.finish()
+
     def _hear_all(self) -> None:
         """Wait until the screen has heard every event of a run that is over."""
         engine().call(asyncio.sleep(0))  # does nothing, but behind all that the engine was given before
@@ -216,14 +242,17 @@ class CellView(RunView):
 
 @dataclass
 class _CellTurn:
-    """A turn, and the view that shows it."""
+    """A turn, and the view that shows it; `renewed` returns the options of a turn that runs again later."""
 
     session: Session
     words: Prompt
     options: TurnOptions
+    renewed: Callable[[], TurnOptions]
     front: FrontEnd
     view: CellView
     answer: AnswerVariable | None
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)  # it names the cell
+    queue: TurnQueue | None = None
 
     def run(self) -> RunResult:
         """Run the turn to its end, asking for a key if one is missing."""
@@ -238,7 +267,7 @@ class _CellTurn:
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
-            self.view.finish()
+            self.view.finish(self._retry)
         if self.answer is not None:
             self.answer.bind(result)
         return result
@@ -246,14 +275,40 @@ class _CellTurn:
     def run_in_background(self) -> None:
         """Start the turn and return; the policy answers what would be asked."""
         self.view.attended = False
-        run = self._start()
+        self._finish_later(self._start())
 
+    def _finish_later(self, run: Run) -> None:
         def bind() -> None:
             if self.answer is not None:
                 with suppress(AgentMagicError):  # which the output tells
                     self.answer.bind(run.result())
 
-        self.view.finish_later(bind)
+        self.view.finish_later(bind, self._retry)
+
+    def _retry(self, view: "View") -> None:
+        """Run a turn without any answer again, in its place, when the session and the main thread are free."""
+        queue = self.queue = self.queue or TurnQueue(
+            self.session,
+            changed=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
+            failed=lambda _turn, why: view.complain(why),
+        )
+        if not queue.waits:  # a second click
+            turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.words).text)
+            engine().loop.call_soon_threadsafe(queue.add, turn)
+
+    def _run_again(self) -> Run:
+        """Begin the turn again in the place of the failed one, and show it in the cell, whose output is cleared."""
+        turns, failed = self.session.turns, cast("Run", self.view.run).events[0]
+        place = next((place for place, turn in enumerate(turns) if turn.events[0] is failed), len(turns))
+        if any(not turn.unsent for turn in turns[place + 1 :]):
+            raise UsageError(LATER)
+        options: TurnOptions = {**self.renewed(), "attended": self.view.attended}
+        begin = partial(self.session.edit, place) if place < len(turns) else self.session.start
+        run = begin(self.words, **options)
+        self.view.restart()
+        self.view.begin(run)
+        self._finish_later(run)
+        return run
 
     def _attempt(self) -> RunResult | None:
         """Run the turn; return None if a key was missing and has been typed now."""

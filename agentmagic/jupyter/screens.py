@@ -25,6 +25,7 @@ from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, sized
 
 if TYPE_CHECKING:
     from agentmagic.widgets.page_messages import Action
+    from agentmagic.widgets.view import View
 
 FRAME = 0.1
 """Seconds between two updates of a live output at least."""
@@ -44,6 +45,9 @@ ERASE_LINE = "\r\x1b[2K"
 
 Answer = Callable[[Intent], None]
 """Takes what the user does in a screen."""
+
+Retry = Callable[["View"], None]
+"""Runs the turn of a view again, in any thread."""
 
 
 class TurnScreen(Protocol):
@@ -67,8 +71,11 @@ class TurnScreen(Protocol):
         ...
 
     def restart(self) -> None:
-        """Forget what was shown: the turn begins again."""
+        """Forget what was shown: the turn begins again, and a live output has been cleared."""
         ...
+
+    def offer_retry(self, retry: "Retry | None") -> None:
+        """Have the static output offer to run the turn again, or not, if the screen takes clicks then."""
 
 
 class FallbackScreen(TurnScreen):
@@ -111,6 +118,11 @@ class FallbackScreen(TurnScreen):
         """Forget what was shown."""
         self._try(self._screen.restart)
         self.transcript = self._screen.transcript
+
+    def offer_retry(self, retry: Retry | None) -> None:
+        """Have the screen offer it, unless it has failed."""
+        if not self._failed:
+            self._screen.offer_retry(retry)
 
     def _try(self, method: Callable[..., None], *given: object) -> None:
         try:
@@ -338,9 +350,9 @@ class LiveHtml:
         self._over = False
 
     def begin(self) -> None:
-        """Show the output that is updated later; a turn that begins again is shown in the same place."""
+        """Show the output that is updated later, anew if the turn begins again."""
         with self._lock:
-            self._over = False
+            self._begun = self._over = False
             self._show()
 
     def look(self, event: Event) -> None:
@@ -394,21 +406,23 @@ class LiveScreen(TurnScreen):
         )
         self._reachable = reachable
         self._large = large
-        self._begun = False
+        self._retry: Retry | None = None
 
     def begin(self, answer: Answer) -> None:
         """Show the place of the view, and below it the HTML."""
         self._answer = answer
         self._view.tell({"actions": list(INTENTS), "large": self._large})
-        if not self._begun:
-            self._begun = True
-            self._place(self._view.place, False)
+        self._place(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
-        """Take an action of the page: an answer to the turn, since the view of a cell offers nothing else."""
+        """Take an action of the page: an answer to the turn, or the wish to run it again if it had no answer."""
+        from agentmagic.widgets.page_messages import RetryTurn
+
         if isinstance(action, Intent):
             self._answer(action)
+        elif isinstance(action, RetryTurn) and self._retry is not None:
+            self._retry(self._view)
 
     async def typed(self) -> str | None:
         """Wait for the page's hello, which tells that clicks arrive; at most as long as a page needs."""
@@ -417,8 +431,12 @@ class LiveScreen(TurnScreen):
         return UNREACHED if self._reachable else OLDER
 
     def restart(self) -> None:
-        """Begin with an empty transcript, in the same place."""
+        """Begin with an empty transcript, in the same view."""
         self._view.replace(())
+
+    def offer_retry(self, retry: Retry | None) -> None:
+        """Offer it in the view, if clicks there can show a turn in this cell."""
+        self._retry = retry if self._reachable else None
 
     def feed(self, event: Event) -> None:
         """Take an event; the next frame shows it."""
@@ -429,7 +447,7 @@ class LiveScreen(TurnScreen):
         """Leave the static output, and keep the view drawn until several later turns are over."""
         from agentmagic.widgets.view import keep
 
-        self._view.tell({"actions": []})
+        self._view.tell({"actions": ["retry"] if self._retry is not None else []})
         self._view.flush()  # the page draws the last words while the HTML is made
         self._html.finish()
         keep(self._view)

@@ -183,6 +183,7 @@ class Steps:
             accepts=self._turn.facts.accepts,
             instructions=self._instructions,
             tools=[tool.definition for tool in self._tools.values()],
+            unsent=self._turn.history.unsent,
         )
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:

@@ -214,6 +214,8 @@ _kept: deque[View] = deque()
 
 def keep(view: View) -> None:
     """Let a view that is over be drawn on, until `KEPT` others are over too."""
+    if view in _kept:  # its turn was tried again
+        _kept.remove(view)
     _kept.append(view)
     while len(_kept) > KEPT:
         _kept.popleft().close()

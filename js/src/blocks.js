@@ -32,7 +32,7 @@ export function drawing(kind, desk) {
     case "values":
       return new Values()
     case "footer":
-      return new Figures()
+      return new Figures(desk)
     case "notice":
     case "retry":
       return new Notice(desk)
@@ -146,7 +146,7 @@ class Prompt {
       this.desk.act({ type: "rewrite", turn, text: box.value })
     }
     const box = writingBox("Edit your message", { text, send: run, back: () => this.#back() })
-    put(this.element, h("div", { class: "am-rewrite" }, box, ...this.#last(turn, run)))
+    put(this.element, h("div", { class: "am-rewrite" }, box, ...consent(this.desk, turn, run, () => this.#back())))
     box.focus()
   }
 
@@ -157,21 +157,24 @@ class Prompt {
       this.desk.act({ type: "retry", turn })
     }
     if (!this.desk.later(turn)) return run()
-    put(this.element, h("div", { class: "am-rewrite" }, this.#words, ...this.#last(turn, run)))
+    put(this.element, h("div", { class: "am-rewrite" }, this.#words, ...consent(this.desk, turn, run, () => this.#back())))
     this.element.querySelector("button")?.focus()
-  }
-
-  /** Says what running a turn again does to the later ones, above the buttons. @param {number} turn @param {() => void} run */
-  #last(turn, run) {
-    const later = this.desk.later(turn)
-    const fate = `${counted(later, "later turn")} will go${this.desk.can("fork") ? ", and be kept as a fork" : ""}.`
-    const row = h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", () => this.#back(), "quiet"))
-    return [later ? h("p", { class: "am-hint" }, fate) : "", row]
   }
 
   #back() {
     put(this.element, this.#words, this.#tools)
   }
+}
+
+/**
+ * Says what running a turn again does to the later ones, above the buttons.
+ * @param {Desk} desk @param {number} turn @param {() => void} run @param {() => void} back
+ */
+function consent(desk, turn, run, back) {
+  const later = desk.later(turn)
+  const fate = `${counted(later, "later turn")} will go${desk.can("fork") ? ", and be kept as a fork" : ""}.`
+  const row = h("div", { class: "am-row" }, button("Run again", run, "go"), button("Back", back, "quiet"))
+  return [later ? h("p", { class: "am-hint" }, fate) : "", row]
 }
 
 /** What the values in a prompt became: one line that opens. @implements {Drawn<ValuesBlock>} */
@@ -345,13 +348,39 @@ class Notice {
   }
 }
 
-/** What a turn took. @implements {Drawn<FooterBlock>} */
+/** What a turn took; a turn without any answer can be tried again. @implements {Drawn<FooterBlock>} */
 class Figures {
-  element = h("p", { class: "am-figures" })
+  element = h("div", { class: "am-figures" })
+  /** @type {FooterBlock | undefined} */
+  #block
+
+  /** @param {Desk} desk */
+  constructor(desk) {
+    this.desk = desk
+  }
 
   /** @param {FooterBlock} block */
   update(block) {
-    put(this.element, ...figures(block.figures))
+    this.#block = block
+    this.#draw()
+  }
+
+  refresh() {
+    this.#draw()
+  }
+
+  #draw() {
+    const { figures: list = [], unsent = null } = this.#block ?? {}
+    const retry = unsent !== null && this.desk.can("retry") && button("Retry", () => this.#retry(unsent), "small")
+    put(this.element, ...figures(list), retry)
+  }
+
+  /** @param {number} turn */
+  #retry(turn) {
+    const run = () => this.desk.act({ type: "retry", turn })
+    if (!this.desk.later(turn)) return run()
+    put(this.element, h("div", { class: "am-rewrite" }, ...consent(this.desk, turn, run, () => this.#draw())))
+    this.element.querySelector("button")?.focus()
   }
 }
 

@@ -31,6 +31,8 @@ export class View {
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
   #wanted = false
+  /** Whether the person has had the turn of this cell run again, which moves the view into a new output. */
+  #retried = false
 
   /** @param {Model} model @param {(answered: boolean) => void} [answered] told whether there is a kernel behind it */
   constructor(model, answered = () => {}) {
@@ -65,6 +67,15 @@ export class View {
   /** The view is in the page again, after a time without it. */
   back() {
     this.log.back()
+    if (this.#retried) this.#hold()
+  }
+
+  /** Has the focus until the person takes it elsewhere: a button that had it goes, and the next key is not the notebook's. */
+  #hold() {
+    const { element } = this
+    element.tabIndex = -1
+    element.addEventListener("blur", () => element.removeAttribute("tabindex"), { once: true })
+    element.focus({ preventScroll: true })
   }
 
   /** Whether a block waits for the person. */
@@ -159,6 +170,8 @@ export class View {
     if ("text" in action) this.#unheard = action.text
     this.#send(action)
     this.link.hello() // a kernel that is gone answers neither
+    this.#retried = action.type === "retry" && !this.composer
+    if (this.#retried) this.#hold()
     if (action.type === "send" || action.type === "resume" || action.type === "rewrite" || action.type === "retry") this.log.follow()
   }
 

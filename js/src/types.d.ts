@@ -124,6 +124,8 @@ export interface FooterBlock {
   figures: string[]
   /** Why the turn ended. */
   stop: string
+  /** The number of a turn without any answer, which later requests leave out. */
+  unsent: number | null
 }
 
 export type Block = WordsBlock | CardBlock | ChecklistBlock | PromptBlock | ValuesBlock | QuestionBlock | ProposalBlock | NoticeBlock | RetryBlock | FooterBlock

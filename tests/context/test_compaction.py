@@ -506,6 +506,32 @@ def test_a_compaction_of_another_history_is_not_applied(foreign):
 # The text that a summary is written from
 
 
+FAILED = user("Question that had no answer. " + "w" * 200)
+
+
+def test_prompts_that_are_not_sent_again_are_in_no_view_no_estimate_and_no_summary():
+    history = [*turn(1), FAILED, *turn(2), FAILED, *turn(3)]
+    unsent = frozenset(place for place, message in enumerate(history) if message is FAILED)
+    without = [message for message in history if message is not FAILED]
+    plain, context = Context(Limits(1_000)), Context(Limits(1_000), unsent=unsent)
+    assert context.view(history) == plain.view(without)
+    assert context.estimate(history) == plain.estimate(without)
+    writer, plainly = Writer(), Writer()
+    compacted = compact(context, history, len(history) - 4, writer)
+    assert compact(plain, without, len(without) - 4, plainly)
+    assert writer.requests == plainly.requests != []
+    assert history[compacted.prompt] is not FAILED
+    assert context.view(history) == plain.view(without)
+
+
+def test_a_compaction_whose_summary_a_failed_prompt_bore_is_made_again():
+    history = [*turn(1), *turn(2), FAILED, user("And now?")]
+    borne = Compacted("They talked.", covers=8, prompt=8, shrunk=0, before=9, after=5, usage=Usage())
+    assert "They talked." in texts(Context(Limits(), borne).view(history))
+    context = Context(Limits(), borne, unsent=frozenset({8}))
+    assert context.view(history) == (*turn(1), *turn(2), user("And now?"))
+
+
 def test_the_longest_results_are_shortened_before_anything_is_left_out():
     history = [user("Look."), *step(1, "x" * 9_000), answer("Seen: 42.")]
     written = written_out("", history, 800)

@@ -8,6 +8,7 @@ from agentmagic import Agent, NotebookTools, ScriptedModel, Session
 from agentmagic.display import html, terminal
 from agentmagic.display.blocks import ProposalBlock
 from agentmagic.display.transcript import Transcript
+from agentmagic.errors import BadRequest
 from agentmagic.events import CellProposed, ProposalSettled
 from agentmagic.export import save
 from agentmagic.history.journal_reader import read
@@ -83,6 +84,16 @@ def test_what_became_of_a_proposal_is_told_to_the_model_once_at_its_next_request
     assert session.proposals == ()
     session.ask("And now?")
     assert told(session) == ["- Your proposal (removing cell 2: Is old.): the user discarded it."]
+
+
+def test_what_a_failed_turn_was_to_tell_the_model_is_told_in_the_next_one():
+    session = proposing(calls(INSERT), "Proposed.", BadRequest("The server is gone."))
+    session.ask("Propose.")
+    assert session.settle(session.proposals[0].id, "kept")
+    with pytest.raises(BadRequest):
+        session.ask("What now?")
+    session.ask("And now?")
+    assert told(session) == ["- Your proposal (a new cell: Sets a.): the user kept it."]
 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["live", "from the journal"])
