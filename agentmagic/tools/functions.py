@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, outcome, void
+from agentmagic.runtime.engine import caller, engine, outcome, session_loop, void
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.main_thread import Output
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
@@ -317,11 +317,12 @@ class _Invocation:
         """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         filled = self._with(arguments, _BlockingContext(context))
+        owner = session_loop.get()
 
         def work() -> Any:
             captured = engine().main.captured(_LastLine(loop, context).tell)
             with contained_exits(), captured as context.capture, context.watch():
-                with engine().main.kept(context.call, self.function):
+                with engine().main.kept(context.call, self.function, owner):
                     value = self.function(**filled)
                 # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
