@@ -144,8 +144,8 @@ class Undone:
 
 
 NO_NOTEBOOK = (
-    "The variables are as they were: they are kept in a notebook only, from %load_ext agentmagic on, and only the "
-    "conversation changed."
+    "The variables are as they were: they are kept only in a notebook, after %load_ext agentmagic. "
+    "Only the conversation changed."
 )
 NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
 

@@ -6,7 +6,7 @@ Braces that hold no expression over the notebook's names (JSON, code, LaTeX, `{}
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -235,28 +235,28 @@ class _BracedExpression:
         return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
 
 
-def free_names(node: ast.AST, bound: frozenset[str] = frozenset()) -> set[str]:
+def free_names(tree: ast.AST) -> set[str]:
     """Return the names that an expression takes from the notebook or from Python: it does not bind them itself."""
-    match node:
-        case ast.Name():
-            return {node.id} - bound
-        case ast.Lambda():
-            given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
-            return free_names(node.args, bound) | free_names(node.body, bound.union(given))
-        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-            found: set[str] = set()
-            for loop in node.generators:  # each one sees the names of those before it
-                found |= free_names(loop.iter, bound)
-                bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
-                found |= _free_of([loop.target, *loop.ifs], bound)
-            values = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-            return found | _free_of(values, bound)
-        case _:
-            return _free_of(ast.iter_child_nodes(node), bound)
-
-
-def _free_of(nodes: Iterable[ast.AST], bound: frozenset[str]) -> set[str]:
-    return {name for node in nodes for name in free_names(node, bound)}
+    found: set[str] = set()
+    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # not by recursion: an expression may be deep
+    while left:
+        node, bound = left.pop()
+        match node:
+            case ast.Name():
+                found |= {node.id} - bound
+            case ast.Lambda():
+                given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+                left += [(node.args, bound), (node.body, bound.union(given))]
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                for loop in node.generators:  # each one sees the names of those before it
+                    left.append((loop.iter, bound))
+                    bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
+                    left += [(one, bound) for one in (loop.target, *loop.ifs)]
+                values = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+                left += [(one, bound) for one in values]
+            case _:
+                left += [(one, bound) for one in ast.iter_child_nodes(node)]
+    return found
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:

@@ -167,6 +167,8 @@ def test_braces_of_other_languages_with_such_names_stay_without_a_word(text):
         ("{_} {_3} {Out[3]} {_i}", "5 7 7 code"),
         ("{[exit for exit in [x]]}", "[3]"),
         ("{(lambda open: open + x)(1)}", "4"),
+        ("{[open for exit in [[x]] for open in exit if open]}", "[3]"),
+        ("{" + "-" * 480 + "x}", "3"),
     ],
 )
 def test_names_that_the_user_has_bound_and_results_of_cells_are_put_in(text, filled):

@@ -89,8 +89,8 @@ def test_turns_without_the_extension_say_that_no_variables_were_kept(notebook):
     cell = notebook.run("s.undo();")
     problem = notebook.value("s.undone.problem")
     notebook.run("%load_ext agentmagic")
-    assert "from %load_ext agentmagic on" in problem
-    assert "from %load_ext agentmagic on" in cell.stream
+    assert "after %load_ext agentmagic" in problem
+    assert "after %load_ext agentmagic" in cell.stream
 
 
 def test_two_sessions_side_by_side_put_back_what_is_theirs(notebook):
