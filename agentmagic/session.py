@@ -31,6 +31,7 @@ from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.history.undo_stack import Undone, put_back
+from agentmagic.log import logger
 from agentmagic.loop.step import Budget, Preview, TurnContext, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from agentmagic.tools.notebook.snapshots import VariableKeeper
 
 
+undo_tellers: list[Callable[["Session", bool], None]] = []
+"""Each is called with a session that code has made undo, or redo if True, a step; a notebook prints what it came to."""
 PlayTurn = Callable[[TurnContext, Channel], Coroutine[Any, Any, Outcome]]
 """Runs a turn through a channel: `run_turn`, or a tape that records the turn or plays it back."""
 UNATTENDED = "Step mode needs a person who goes on, and no one is there: the turn runs without a pause."
@@ -64,8 +67,8 @@ class Session:
     every event is saved to that file as it happens; if the file exists, it is kept under another name
     (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, beside
     those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
-    earlier process was killed: the user is asked before such a tool runs again. `keeper` keeps the variables of the
-    notebook before tools run, and `undone` says what the last undo or redo came to. `traffic` has what the models of
+    earlier process was killed: the user is asked before such a tool runs again. `undone` says what the last undo or
+    redo came to. `traffic` has what the models of
     the last turns were sent, for the inspector. `cassette` is the file of a recording, and `replay` says how it is
     used: "record", "replay", "auto", "replay-model", "replay-tools", or "live", which does not use it. A `timed`
     replay takes as long as the recording did.
@@ -95,7 +98,6 @@ class Session:
         self.in_doubt: set[ToolKey] = set()
         self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
-        self.keeper: VariableKeeper | None = None
         self._notices: deque[Notice] = deque()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repaired(messages), journal=journal)
@@ -317,6 +319,8 @@ class Session:
             calling = call_by_hand(call, self.toolsets(), self.agent, self._approvals)
             result = engine().submit_from_here(self._connections.with_loop(calling))
             engine().wait(result, lambda: void(result.cancel()))
+            if (keeper := self.keeper) is not None:
+                keeper.take(self._connections.owner, [call.id])  # such a call cannot be undone
             return result.result()
 
     async def aconnect(self) -> tuple[ToolDef, ...]:
@@ -376,26 +380,47 @@ class Session:
         """Undo the last turn, edit or clear, and what its tools did to the variables of the notebook.
 
         Return the prompt of the turn that is forgotten; None if cleared turns come back, or nothing can be undone.
-        `undone` has what became of the variables. Call it where the notebook's code runs, in its main thread.
+        `undone` has what became of the variables, which a notebook prints. Call it where the notebook's code runs, in
+        its main thread.
         """
-        return self._step(self.history.undo, redone=False)
+        return self._told_step(redo=False)
 
     def redo(self) -> Message | None:
         """Redo what was undone last; return the prompt of the turn that comes back, or None."""
-        return self._step(self.history.redo, redone=True)
+        return self._told_step(redo=True)
 
-    def _step(self, step: Callable[[], Message | None], *, redone: bool) -> Message | None:
-        """Undo or redo a change of the history, and put the variables back that go with it."""
+    def _told_step(self, *, redo: bool) -> Message | None:
+        """Undo or redo, and say what it came to: nothing else shows it to the code that calls this."""
+        outcome = self.step_back(redo=redo)
+        for tell in undo_tellers:
+            tell(self, redo)
+        if outcome is not None and outcome.problem and not undo_tellers:
+            logger.warning(outcome.problem)
+        return outcome.prompt if outcome is not None else None
+
+    def step_back(self, *, redo: bool = False) -> Undone | None:
+        """Undo or redo a change of the history, with the variables that go with it, for a caller that shows it.
+
+        Return what it came to, None if there is nothing to undo or redo.
+        """
         with self._between_turns():
-            prompt, change = step(), self.history.changes.moved
+            prompt = self.history.redo() if redo else self.history.undo()
+            change = self.history.changes.moved
             self.undone = None
             if change is not None:
-                tools = change.after[-1].tools if change.kind != "clear" and change.after else ()
-                outcome = Undone(change.kind, redone, len(self.turns), prompt, tools=tuple(dict.fromkeys(tools)))
-                namespace = self.keeper.namespace if self.keeper is not None else None
-                self.undone, change.variables = put_back(change.variables, namespace, outcome)
+                last = change.after[-1] if change.kind != "clear" and change.after else None
+                tools = tuple(dict.fromkeys(last.tools)) if last is not None else ()
+                outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools)
+                namespace = keeper.namespace if (keeper := self.keeper) is not None else None
+                local = last is not None and last.ran_here
+                self.undone, change.variables = put_back(change.variables, namespace, outcome, local=local)
         self._tell_cut()
-        return prompt
+        return self.undone
+
+    @property
+    def keeper(self) -> "VariableKeeper | None":
+        """What keeps the variables of the notebook before tools run; None in a script."""
+        return cast("VariableKeeper | None", engine().main.keeper)
 
     @property
     def cleared(self) -> int:
@@ -414,7 +439,6 @@ class Session:
         forked._spent = forked.history.usage
         forked.in_doubt.update(self.in_doubt)
         forked._extra = list(self._extra)
-        forked.keeper = self.keeper
         return forked
 
     def __deepcopy__(self, _memo: object) -> "Session":
@@ -488,6 +512,7 @@ class Session:
             await asyncio.wrap_future(engine().submit(self._connections.aclose()))
         finally:
             self.history.close()
+            self.history.changes.let_go()
 
     def close(self) -> None:
         """Close the session from synchronous code."""
@@ -590,8 +615,8 @@ class Session:
         strayed = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
         self._strayed = self.turns[-1] if strayed else None
         self.traffic.keep(self.turns[-1], turn.traffic)
-        if self.keeper is not None:
-            self.history.changes.keep(self.keeper.take(self.turns[-1].call_ids))
+        if (keeper := self.keeper) is not None:
+            self.history.changes.keep(keeper.take(self._connections.owner, self.turns[-1].call_ids))
         self._spent += outcome.result.usage
         self._listed = outcome.tools or self._listed
         return outcome

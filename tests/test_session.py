@@ -16,6 +16,7 @@ from agentmagic.messages import Media, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
+from agentmagic.session import undo_tellers
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
@@ -94,6 +95,46 @@ def test_undo_and_clear():
     assert [message.text for message in session.messages] == ["first", "One."]
     assert session.undo() == user("first")
     assert session.undo() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [({}, True), ({"variables": {"rows": []}}, True), (None, False)],
+    ids=["plain", "named", "none"],
+)
+def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, options, warned):
+    rows = []
+
+    def extend() -> str:
+        rows.append(1)
+        return "extended"
+
+    tools = [] if options is None else [tool(**options)(extend)]
+    session = scripted(*([calls("extend")] if tools else []), "Done.", tools=tools)
+    session.ask("a prompt")
+    assert session.undo().text == "a prompt"
+    problem = "" if not warned else session.undone.problem
+    assert ("%load_ext agentmagic" in problem) == warned
+    assert [record.message for record in caplog.records] == ([problem] if warned else [])
+
+
+def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog):
+    session = scripted(calls("look"), "One.", tools=[look])
+    assert session.step_back() is None
+    session.ask("first")
+    told = []
+    undo_tellers.append(lambda one, redo: told.append((one, redo)))
+    try:
+        outcome = session.step_back()
+        assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
+        assert session.step_back(redo=True).redone
+        assert told == []
+        session.undo()
+        session.redo()
+    finally:
+        undo_tellers.pop()
+    assert told == [(session, False), (session, True)]
+    assert caplog.records == []
 
 
 def test_the_tools_of_a_session_are_known_before_the_first_turn():

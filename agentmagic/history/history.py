@@ -23,6 +23,7 @@ from agentmagic.history.journal_reader import Saved, amended
 from agentmagic.history.repair import unfold
 from agentmagic.history.undo_stack import UndoStack
 from agentmagic.messages import (
+    NOTEBOOK,
     Message,
     Part,
     Reasoning,
@@ -86,6 +87,11 @@ class Turn:
     def tools(self) -> tuple[str, ...]:
         """The names of the tools that ran."""
         return tuple(event.call.name for event in self.events if isinstance(event, ToolStarted))
+
+    @property
+    def ran_here(self) -> bool:
+        """Whether a function of this process ran as a tool, which may have changed variables."""
+        return any(isinstance(event, ToolStarted) and event.server == NOTEBOOK for event in self.events)
 
     @property
     def tool_calls(self) -> int:

@@ -1,6 +1,6 @@
 """What undo and redo go through: the changes of a conversation, with what they did to the variables of the notebook."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar, cast
 
@@ -96,6 +96,11 @@ class UndoStack(Generic[T]):
             if place >= MOST_KEPT or left < 0:
                 change.variables = None
 
+    def let_go(self) -> None:
+        """Let go of all variables that are kept."""
+        for change in (*self.done, *self.undone):
+            change.variables = None
+
     def saved(self) -> None:
         """Forget the changes that a new file, which holds only the present turns, does not contain."""
         last = max((place for place, one in enumerate(self.done) if one.kind != "turn"), default=-1)
@@ -138,13 +143,25 @@ class Undone:
     tools: tuple[str, ...] = ()
 
 
+NO_NOTEBOOK = (
+    "The variables are as they were: they are kept only in a notebook, after %load_ext agentmagic. "
+    "Only the conversation changed."
+)
 NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
 
 
-def put_back(kept: Sequence[Kept] | None, namespace: Variables | None, outcome: Undone) -> tuple[Undone, list[Kept]]:
-    """Put variables back, those that were kept last first. Return the outcome, and what undoes it."""
-    if not outcome.tools or namespace is None:
+def put_back(
+    kept: list[Kept] | None, namespace: Variables | None, outcome: Undone, *, local: bool
+) -> tuple[Undone, list[Kept] | None]:
+    """Put variables back, those that were kept last first. Return the outcome, and what undoes it.
+
+    Without a `namespace` there is no notebook whose variables could be kept, which is told if a `local` tool ran: one
+    of a function in this process.
+    """
+    if not outcome.tools:
         return outcome, []
+    if namespace is None:
+        return replace(outcome, problem=NO_NOTEBOOK if local else ""), kept
     if kept is None:
         return replace(outcome, problem=NOT_KEPT), []
     restored: set[str] = set()

@@ -193,13 +193,13 @@ class AgentCommands:
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
         known = self._namespace.known(session)
-        known.undo()
+        known.step_back()
         return commands.undone(known)
 
     def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Do again what was undone last."""
         known = self._namespace.known(session)
-        known.redo()
+        known.step_back(redo=True)
         return commands.undone(known, redo=True)
 
     def sessions(self) -> str:

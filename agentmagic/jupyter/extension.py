@@ -168,7 +168,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
         magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
     _attach(shell)
-    engine().main.keeping = namespace.keeper.around
+    engine().main.keeper = namespace.keeper
     attach(notebook)
     undo.callback(_detach)
     preload()
@@ -257,7 +257,7 @@ def _detach() -> None:
     main.holds_tools = False
     main.person = None
     main.capture = None
-    main.keeping = None
+    main.keeper = None
     main.attach(None)
 
 

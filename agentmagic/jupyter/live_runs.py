@@ -12,12 +12,14 @@ from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import Event, RunResult, TurnFinished
 from agentmagic.history.history import Turn
-from agentmagic.jupyter.frontend import front_end, running_cell
+from agentmagic.jupyter.frontend import front_end, running_cell, say
 from agentmagic.jupyter.runner import CellView
+from agentmagic.messages import Message
 from agentmagic.replay.deck import begin_run
 from agentmagic.run import Run, viewers
 from agentmagic.runtime.engine import engine
-from agentmagic.session import Session
+from agentmagic.session import Session, undo_tellers
+from agentmagic.widgets import commands
 
 MOST_TURNS = 10
 """Turns of a session that its display shows, the last ones."""
@@ -48,11 +50,13 @@ class LiveRuns:
             at_unload(lambda event=event, function=function: shell.events.unregister(event, function))
         viewers.append(self.view)
         at_unload(lambda: viewers.remove(self.view))
+        undo_tellers.append(self._tell_undone)
+        at_unload(lambda: undo_tellers.remove(self._tell_undone))
         formatters, silent = shell.display_formatter.formatters, shell.display_formatter.ipython_display_formatter
         for kind, write in _DISPLAYS.items():
             formatters["text/html"].for_type(kind, write)
             at_unload(lambda kind=kind: formatters["text/html"].pop(kind, None))
-        for kind in (Run, RunResult, AnswerText):
+        for kind in (Run, RunResult, AnswerText, Message):
             silent.for_type(kind, self._show_unless_told)
             at_unload(lambda kind=kind: silent.pop(kind, None))
 
@@ -68,6 +72,12 @@ class LiveRuns:
     def tell(self, value: object) -> None:
         """Note that the running cell has shown a value."""
         self._told.append(value)
+
+    def _tell_undone(self, session: Session, redo: bool) -> None:
+        """Print what an undo or redo by code came to; its value, the prompt, is not shown a second time."""
+        say(commands.undone(session, redo=redo))
+        if session.undone is not None and session.undone.prompt is not None:
+            self.tell(session.undone.prompt)
 
     def _enter(self, _info: object) -> None:
         self._in_cell = True

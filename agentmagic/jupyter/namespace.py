@@ -377,7 +377,6 @@ class Namespace:
         else:
             self._join(session, name)
         self._equipped.add(session)
-        session.keeper = self.keeper
         session.listen(self._remember)
         session.add_toolset(self._functions)
         if self._servers is not None:

@@ -19,7 +19,8 @@ from agentmagic.jupyter.capture import IMAGES
 from agentmagic.jupyter.frontend import in_notebook, running_cell
 from agentmagic.jupyter.notebook_file import KnownNotebook, read_notebook
 from agentmagic.messages import Content, Media, Text
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, outcome
+from agentmagic.runtime.exits import NAMES, offer_names
 from agentmagic.tools.functions import run_on
 from agentmagic.tools.notebook.base import NotebookCell
 from agentmagic.tools.notebook.program import is_data
@@ -65,7 +66,9 @@ class KernelNotebook:
         name: str = shell.compile.cache(cell, shell.execution_count, raw_code=code)  # tracebacks show its lines
         flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
         with shell.builtin_trap, shell.compile.extra_flags(flag):
+            offer_names()  # which the trap has just hidden, unless a cell runs
             tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
+            self._call_exits(tree)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
             self._execute(shell.compile(tree, name, "exec"))
             if not isinstance(last, ast.Expr):
@@ -74,6 +77,16 @@ class KernelNotebook:
         if value is not None and not code.rstrip().endswith(";"):
             cast("Any", import_module("IPython.display")).display(value)
 
+    def _call_exits(self, tree: ast.Module) -> None:
+        """Call IPython's `exit` and `quit` where they stand alone on a line, as IPython does for a cell of one line."""
+        for line in tree.body:
+            match line:
+                case ast.Expr(value=ast.Name(id=name)) if name in NAMES:
+                    if self.namespace.get(name) is self._shell.exiter:
+                        line.value = ast.copy_location(ast.Call(line.value, [], []), line.value)
+                case _:
+                    pass
+
     def _execute(self, code: CodeType) -> Any:
         value = eval(code, self._shell.user_global_ns, self._shell.user_ns)  # noqa: S307  (the user has allowed it)
         if not code.co_flags & inspect.CO_COROUTINE:
@@ -81,7 +94,7 @@ class KernelNotebook:
         try:
             loop = asyncio.get_running_loop()  # the kernel's, which is blocked in this very cell
         except RuntimeError:
-            return self._shell.loop_runner(value)
+            return self._shell.loop_runner(outcome(lambda: value)).result()
         return run_on(loop, value)
 
     # -- proposed cells --------------------------------------------------------------------------

@@ -5,11 +5,12 @@ annotated with an `Arg`, and the docstring is the help.
 """
 
 import argparse
+import ast
 import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -33,8 +34,10 @@ from agentmagic.jupyter.completion import (
     variables,
 )
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, check_name
+from agentmagic.jupyter.prompt import shell_names
 from agentmagic.plan import Judging
 from agentmagic.providers.base import SETTINGS, ModelSettings
+from agentmagic.runtime.exits import contained_exits
 from agentmagic.session import TurnOptions
 from agentmagic.settings import Permission, Replay
 
@@ -331,11 +334,27 @@ def fill_line(line: str, names: Mapping[str, Any]) -> str:
 
     def filled(text: str) -> str:
         try:
-            return DollarFormatter().vformat(text, [], names)
+            with contained_exits():
+                return _LineFormatter(names).vformat(text, [], names)
         except Exception:  # noqa: BLE001  (as in IPython: what cannot be filled stays)
             return text
 
     return _QUOTED_OR_NOT.sub(lambda piece: piece[1] or filled(piece[2]), line)
+
+
+class _LineFormatter(DollarFormatter):
+    """Fills a line in, but evaluates nothing that a prompt would leave as it is: IPython's `exit` and the like."""
+
+    def __init__(self, names: Mapping[str, Any]) -> None:
+        self._names = names
+
+    def parse(self, fmt_string: str) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Yield the fields of a line. Raises UsageError for one that must not be evaluated."""
+        for literal, field, spec, conversion in super().parse(fmt_string):
+            source = f"{field}:{spec}" if spec else field
+            if source and shell_names(ast.parse(source.strip(), mode="eval"), self._names):
+                raise UsageError(f"{source} is not evaluated")
+            yield literal, field, spec, conversion
 
 
 def _words(line: str) -> list[str]:

@@ -16,8 +16,10 @@ from agentmagic.events import PromptValue
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher, Attachment
 from agentmagic.messages import LONGEST_PROMPT, Content, Media, Prompt, Text
 from agentmagic.runtime.engine import engine
+from agentmagic.runtime.exits import CodeExit, contained_exits, exit_words
 from agentmagic.text import one_line
 from agentmagic.tools.base import Toolset
+from agentmagic.tools.notebook.base import SHELL_NAMES, is_of_shell
 from agentmagic.widgets.commands import MOST_ATTACHED
 
 if TYPE_CHECKING:
@@ -111,8 +113,9 @@ def prompt_of(
 def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> Filled:  # noqa: B008
     """Put the values of a namespace into a prompt.
 
-    Text in braces is evaluated only if it parses, all its names are bound, and at least one of them by the
-    notebook. An expression that raises stays as it is, and so does a name that is not bound, which is told.
+    Text in braces is evaluated only if it parses, all its names are bound, at least one of them by the notebook, and
+    none of them leads into the process, as IPython's `exit` and `open` do unless the notebook has bound them anew. An
+    expression that raises stays as it is, and so does a name that is not bound, which is told.
     """
     code = _code_spans(text)
     pieces: list[str] = []
@@ -131,7 +134,8 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
             end = closing + 1
             pieces.append(text[position:opening])
             try:
-                one = found.attachment(text[opening:end], namespace, attacher)
+                with contained_exits():
+                    one = found.attachment(text[opening:end], namespace, attacher)
             except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
                 pieces.append(text[opening:end])
                 left.append(f"{text[opening:end]} stays as it is: {_told(error)}")
@@ -160,6 +164,8 @@ def _told(error: Exception) -> str:
         return f"{error}."
     if isinstance(error, TimeoutError):
         return "to format it takes too long."
+    if isinstance(error, CodeExit):
+        return one_line(f"it {exit_words(error.code)}", LONGEST_PROBLEM)
     return one_line(f"{type(error).__name__}: {said(error)}", LONGEST_PROBLEM)
 
 
@@ -229,27 +235,53 @@ class _BracedExpression:
         return attacher.formatted(written, self.source, value, self.conversion, fill(self.spec, namespace).text)
 
 
-def _free_names(tree: ast.Expression) -> set[str]:
-    """Return the names that an expression does not bind itself, in comprehensions and lambdas."""
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    return {node.id for node in names} - own
+def free_names(tree: ast.AST) -> set[str]:
+    """Return the names that an expression takes from the notebook or from Python: it does not bind them itself."""
+    found: set[str] = set()
+    left: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # not by recursion: an expression may be deep
+    while left:
+        node, bound = left.pop()
+        match node:
+            case ast.Name():
+                found |= {node.id} - bound
+            case ast.Lambda():
+                given = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+                left += [(node.args, bound), (node.body, bound.union(given))]
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                for loop in node.generators:  # each one sees the names of those before it
+                    left.append((loop.iter, bound))
+                    bound = bound.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
+                    left += [(one, bound) for one in (loop.target, *loop.ifs)]
+                values = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+                left += [(one, bound) for one in values]
+            case _:
+                left += [(one, bound) for one in ast.iter_child_nodes(node)]
+    return found
+
+
+def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
+    """Return the names of IPython and Python in an expression that lead into the process and that no cell has bound."""
+    found = free_names(expression) & SHELL_NAMES
+    return sorted(name for name in found if name not in namespace or is_of_shell(name, namespace[name]))
 
 
 def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
     if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(tree)):
         return False
-    free = _free_names(tree)
+    if shell_names(tree, namespace):
+        return False
+    free = free_names(tree)
     return bool(free & namespace.keys()) and all(name in namespace or hasattr(builtins, name) for name in free)
 
 
 def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
-    """Yield what to tell of a name that is not bound, alone or with attributes, items and calls behind it."""
-    head = _WORD.match(source.strip())
+    """Yield what to tell of a name that is not bound, alone or with attributes, items and calls behind it.
+
+    Of a name that leads into the process it is told too if it stands beside a variable of the notebook.
+    """
     if (
         before == "$"
-        or head is None
+        or not (_WORD.match(source.strip()) or SHELL_NAMES.intersection(_WORD.findall(source)))
         or (found := _BracedExpression.parsed(source)) is None
         or not _FORMAT.fullmatch(found.spec)
     ):
@@ -257,7 +289,13 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
     node = found.tree.body
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
-    missing = sorted(name for name in _free_names(found.tree) if name not in namespace and not hasattr(builtins, name))
+    free = free_names(found.tree)
+    if own := shell_names(found.tree, namespace):
+        if isinstance(node, ast.Name) or free.difference(own) & namespace.keys():
+            owner = "Python itself" if own[0].startswith("__") else "IPython"
+            yield f"{{{source}}} stays as it is: {own[0]} belongs to {owner}, not to your variables."
+        return
+    missing = sorted(name for name in free if name not in namespace and not hasattr(builtins, name))
     if isinstance(node, ast.Name) and missing:
         close = get_close_matches(missing[0], [name for name in namespace if not name.startswith("_")], n=1)
         hint = f" Did you mean {close[0]}?" if close else ""

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from agentmagic.errors import CassetteError
 from agentmagic.replay.exchange import Json, blanked
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, session_loop
 from agentmagic.secrets import redact
 from agentmagic.text import listed, one_line
 from agentmagic.tools import values
@@ -103,10 +103,10 @@ async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
     notebook = attached()
     if notebook is None:
         return
-    namespace, absent = notebook.namespace, list[str]()
+    namespace, absent, owner = notebook.namespace, list[str](), session_loop.get()
 
     def bind() -> None:
-        with context.watch(), engine().main.kept(context.call, put_back):
+        with context.watch(), engine().main.kept(context.call, put_back, owner):
             absent.extend(bound(kept, namespace))
 
     await engine().run_user(bind)

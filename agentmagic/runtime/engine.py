@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from agentmagic.log import logger
+from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.main_thread import Busy, Job, MainThread
 from agentmagic.runtime.timeouts import GRACE, look_at
 
@@ -85,7 +86,7 @@ class UserLoop:
         tasks: list[asyncio.Task[Future[T]]] = []
 
         def start() -> None:
-            task = loop.create_task(_outcome(function))
+            task = loop.create_task(outcome(function))
             tasks.append(task)
             self._names[task] = name
             task.add_done_callback(finish)
@@ -158,22 +159,32 @@ BLOCKS = (
 )
 
 
-async def _outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
+async def outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
     """Await what a function returns. An exception is part of the outcome: SystemExit would end the loop."""
-    outcome: Future[T] = Future()
+    ended: Future[T] = Future()
     try:
-        outcome.set_result(await function())
+        ended.set_result(await function())
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001  (see above)
-        outcome.set_exception(error)
-    return outcome
+        ended.set_exception(error)
+    return ended
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
     """Run a loop until it is stopped, then cancel what is left on it and close it."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.get_loop().run_forever()
+        _run_through_exits(runner.get_loop())
+
+
+def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped. A task that raises SystemExit ends alone; what awaits it gets the exception."""
+    while True:
+        try:
+            loop.run_forever()
+        except SystemExit:
+            continue
+        return
 
 
 session_loop: contextvars.ContextVar[UserLoop | None] = contextvars.ContextVar("agentmagic_session_loop", default=None)
@@ -199,7 +210,7 @@ class Engine:
     def _run(self, ready: threading.Event) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.call_soon(ready.set)  # set by the loop itself, so that it is known to run
-        self.loop.run_forever()
+        _run_through_exits(self.loop)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine, in a copy of the caller's context, so that its output stays with the cell."""
@@ -278,12 +289,20 @@ class Engine:
         return await (session_loop.get() or self._user_loop).run(function, name, on_left)
 
     async def call_user(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the user, synchronous or not, and return its value."""
-        call, name = partial(function, *arguments), getattr(function, "__name__", "the hook")
-        if inspect.iscoroutinefunction(function):
-            return await self.await_user(call, name)
-        value = await self.run_user(call)
-        return await self.await_user(lambda: value, name) if inspect.isawaitable(value) else value
+        """Call a function of the user, synchronous or not, and return its value. Raises CodeExit if it exits."""
+        name = getattr(function, "__name__", "the hook")
+
+        def call() -> Any:
+            with contained_exits():
+                return function(*arguments)
+
+        async def finish(value: Awaitable[Any]) -> Any:
+            with contained_exits():
+                return await value
+
+        # A coroutine function runs nothing yet when it is called.
+        value = call() if inspect.iscoroutinefunction(function) else await self.run_user(call)
+        return await self.await_user(lambda: finish(value), name) if inspect.isawaitable(value) else value
 
     def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Register a coroutine function that is called on the engine before the process ends."""

@@ -99,20 +99,28 @@ class Capture(Protocol):
         ...
 
 
+class Keeper(Protocol):
+    """Keeps the variables of the notebook, so that calls can be undone."""
+
+    def around(self, call: ToolCall, function: object, owner: object) -> AbstractContextManager[None]:
+        """Keep the variables while the function of a call runs; `owner` lives as long as what is kept is needed."""
+        ...
+
+
 class MainThread:
     """The queue of work for the main thread: one job at a time, in order.
 
     `holds_tools` says that synchronous tools run here, as in a kernel; a script leaves it False. `person` answers
     questions that belong to no run; a script has none. `capture` makes the `Capture` of one tool, and takes a
     function that is called with the last printed line. A script has no `capture`, so its tools print as usual.
-    `keeping` keeps the variables of the notebook while a function runs, so that the call can be undone.
+    `keeper` keeps the variables of the notebook while a tool's function runs; a script has none.
     """
 
     def __init__(self) -> None:
         self.holds_tools = False
         self.person: Person | None = None
         self.capture: Callable[[Callable[[str], None]], Capture] | None = None
-        self.keeping: Callable[[ToolCall, object], AbstractContextManager[None]] | None = None
+        self.keeper: Keeper | None = None
         self._capturing: Capture | None = None
         self._jobs: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -298,11 +306,14 @@ class MainThread:
             self._capturing = None
             capture.draw()
 
-    def kept(self, call: ToolCall, function: object) -> AbstractContextManager[None]:
-        """Keep the variables of the notebook while a tool's function runs; does nothing in another thread."""
-        if self.keeping is None or threading.current_thread() is not threading.main_thread():
+    def kept(self, call: ToolCall, function: object, owner: object) -> AbstractContextManager[None]:
+        """Keep the variables of the notebook while a tool's function runs; does nothing in another thread.
+
+        What is kept is let go with `owner`, which stands for the session.
+        """
+        if self.keeper is None or threading.current_thread() is not threading.main_thread():
             return nullcontext()
-        return self.keeping(call, function)
+        return self.keeper.around(call, function, owner)
 
     @contextmanager
     def _uncaptured(self) -> Generator[None]:

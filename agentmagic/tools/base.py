@@ -28,6 +28,7 @@ from agentmagic.messages import (
     parts_of,
 )
 from agentmagic.runtime.engine import void
+from agentmagic.runtime.exits import CodeExit, exit_words
 from agentmagic.runtime.main_thread import Capture, Output
 from agentmagic.runtime.timeouts import Deadline, being_cancelled
 from agentmagic.secrets import redact
@@ -76,7 +77,8 @@ class ToolContext:
 
     `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
     notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
-    `error` is what the tool raised, `value` what its function returned. `capture` takes what the tool prints, displays
+    `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
+    `sys.exit`. `capture` takes what the tool prints, displays
     and plots; it is None if that cannot be told from other output. `reached` is the progress reported last, with its
     total. `watch` is entered around a synchronous function. `rich` is the HTML that the user sees in place of each part
     of the result, "" for none.
@@ -110,6 +112,7 @@ class ToolContext:
         self.deadline = Deadline(None)
         self.left = ""
         self.error: BaseException | None = None
+        self.exited = False
         self.capture: Capture | None = None
         self.rich: tuple[str, ...] = ()
         self.reached: tuple[float, float | None] = (0.0, None)
@@ -340,9 +343,12 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
 def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
     """Return a result with what the tool printed, displayed and plotted, and note its HTML on the context."""
-    output, own = context.output, len(result.content)
-    context.rich = (context.rich if len(context.rich) == own else ("",) * own) + tuple(html for _, html in output)
-    return replace(result, content=(*result.content, *(part for part, _ in output)))
+    count = len(result.content)
+    own = list(zip(result.content, context.rich if len(context.rich) == count else ("",) * count, strict=True))
+    # How code has ended itself is told behind what it had printed by then.
+    parts = [*context.output, *own] if context.exited else [*own, *context.output]
+    context.rich = tuple(html for _, html in parts)
+    return replace(result, content=tuple(part for part, _ in parts))
 
 
 async def _call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -367,8 +373,20 @@ async def _call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
             context.cancel()
             fate = f"was given up. {context.left}" if context.left else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
+        return _failed(tool, call, context, error)
+
+
+def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
+    """Return the result of a call that raised. A program that ends itself with the code 0 has not failed."""
+    if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _sentence(error))
+    context.exited = True
+    words = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
+    if tool.code and not error.code:
+        return result(call, words)
+    context.error = error.__cause__ if isinstance(error, CodeExit) else error
+    return failure(call, words)
 
 
 def without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

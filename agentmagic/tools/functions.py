@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar, cast, overload
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, void
+from agentmagic.runtime.engine import caller, engine, outcome, session_loop, void
+from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.main_thread import Output
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
 from agentmagic.tools.values import collect, snapshot, to_outputs
@@ -294,8 +295,9 @@ class _Invocation:
 
     async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         async def work() -> ToolResult:
-            value = self.function(**self._with(arguments, _RemoteContext(context)))
-            return await _finished(value, context)
+            with contained_exits():
+                value = self.function(**self._with(arguments, _RemoteContext(context)))
+                return await _finished(value, context)
 
         if self.options.loop == "engine":
             return await _on_user_loop(work, context)
@@ -315,10 +317,12 @@ class _Invocation:
         """Return the result of a function that may block, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         filled = self._with(arguments, _BlockingContext(context))
+        owner = session_loop.get()
 
         def work() -> Any:
-            with engine().main.captured(_LastLine(loop, context).tell) as context.capture, context.watch():
-                with engine().main.kept(context.call, self.function):
+            captured = engine().main.captured(_LastLine(loop, context).tell)
+            with contained_exits(), captured as context.capture, context.watch():
+                with engine().main.kept(context.call, self.function, owner):
                     value = self.function(**filled)
                 # Figures and tables are rendered in this thread too: it is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
@@ -381,7 +385,8 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
     finished: list[ToolResult] = []
 
     async def finish() -> ToolResult:
-        finished.append(await work())
+        with contained_exits():
+            finished.append(await work())
         return finished[0]
 
     def left(words: str) -> None:
@@ -409,11 +414,16 @@ def _off_engine(tool: Tool) -> Tool:
 def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in the main thread, on a loop that is blocked in a cell."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
-    task = loop.create_task(coroutine)
+    task = loop.create_task(outcome(lambda: coroutine))
     try:
-        return loop.run_until_complete(task)
+        return loop.run_until_complete(task).result()
     except KeyboardInterrupt:
         task.cancel()
+        raise
+    except SystemExit:  # of the coroutine, or of a task that it has started and that must not end the kernel's loop
+        task.cancel()
+        with suppress(asyncio.CancelledError, SystemExit):
+            loop.run_until_complete(task)
         raise
 
 

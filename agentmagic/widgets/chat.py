@@ -296,7 +296,7 @@ class Chat:
 
     async def _undo(self, *, redo: bool) -> str:
         """Undo, or do again, in the main thread, where no other code of the notebook changes variables meanwhile."""
-        await engine().run_user(self._in_cell(self.session.redo if redo else self.session.undo))
+        await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
         return commands.undone(self.session, redo=redo)
 
     async def _run_line(self, magic: str, line: str) -> str:

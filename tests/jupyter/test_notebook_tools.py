@@ -87,12 +87,6 @@ def test_the_model_gets_an_error_as_a_message_and_the_user_its_traceback(noteboo
     assert "'kept'" in receipt(notebook)
 
 
-def test_a_program_that_exits_ends_neither_the_turn_nor_the_kernel(notebook):
-    asks(notebook, "import sys\nsys.exit(3)")
-    assert notebook.run("%%agent\nExit.").ok
-    assert told(notebook) == "SystemExit: 3"
-
-
 def test_figures_of_a_program_reach_the_model_as_images(notebook):
     asks(notebook, "import matplotlib.pyplot as plt\nplt.plot([1, 2]);")
     assert notebook.run("%%agent\nPlot.").ok

@@ -149,6 +149,22 @@ def test_help_has_a_short_form_too(line):
     assert isinstance(AGENT.read(line), Help)
 
 
+@pytest.mark.parametrize(
+    "written", ["{exit()}", "-o {x}{quit()}", "$exit", "{open('made', 'w')}", "{x or get_ipython()}"]
+)
+def test_a_line_evaluates_nothing_that_leads_into_the_process(written):
+    names = {**InteractiveShell().user_ns, "x": 5}
+    assert options.fill_line(written, names) == written
+    assert options.fill_line("{exit} {x}", {**names, "exit": "out"}) == "out 5"
+
+
+def test_a_line_whose_code_exits_stays_as_it_is():
+    def leave():
+        raise SystemExit
+
+    assert options.fill_line("{leave()}", {"leave": leave}) == "{leave()}"
+
+
 @pytest.mark.parametrize("line", ["help", "help save", "save?"])
 def test_help_is_a_word_and_a_question_mark_too(line):
     read = AGENT.read(line)

@@ -1,5 +1,6 @@
 """What braces and `@` mean in a prompt."""
 
+import builtins
 import os
 import sys
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.figure import Figure
 from PIL import Image
 from pydantic import BaseModel
@@ -105,6 +107,86 @@ def test_what_cannot_be_put_in_stays_and_is_told_in_a_sentence(text, told):
 def test_braces_of_other_languages_stay_without_a_word(text):
     filled = fill(text, NAMES)
     assert (filled.text, filled.left) == (text, ())
+
+
+SHELL = InteractiveShell()
+
+
+def of_shell() -> dict:
+    """The names of a notebook, among those that IPython puts there."""
+    return {**SHELL.user_ns, **NAMES, "__builtins__": builtins, "_": 5, "_3": 7, "_i": "code", "Out": {3: 7}}
+
+
+@pytest.mark.parametrize(
+    ("braces", "own"),
+    [
+        ("{exit()}", "exit"),
+        ("{quit}", "quit"),
+        ("{open('made', 'w')}", "open"),
+        ("{open(name).read()}", "open"),
+        ("{get_ipython().ask_exit()}", "get_ipython"),
+        ("{exit() or x}", "exit"),
+        ("{[quit() for row in [x]]}", "quit"),
+        ("{[exit for exit in [x]] and exit()}", "exit"),
+        ("{(lambda f=exit: f(x))()}", "exit"),
+        ("{x or __import__('os').abort()}", "__import__"),
+        ("{__builtins__.exit()}", "__builtins__"),
+        ("{__builtin__.open('made', 'w')}", "__builtin__"),
+        ("{exit()!r:>3}", "exit"),
+    ],
+)
+def test_what_leads_into_the_process_is_not_evaluated_and_is_told(braces, own):
+    filled = fill(f"Look: {braces} {{x}}", of_shell())
+    owner = "Python itself" if own.startswith("__") else "IPython"
+    told = f"{braces} stays as it is: {own} belongs to {owner}, not to your variables."
+    assert (filled.text, filled.left) == (f"Look: {braces} 3", (told,))
+
+
+@pytest.mark.parametrize("braces", ["{x:{exit()}}", "{x!r:{quit()}}", "{total:{open('made', 'w')}}"])
+def test_a_format_that_leads_into_the_process_is_not_evaluated_either(braces):
+    filled = fill(braces, of_shell())
+    assert filled.text == braces
+    assert "Invalid format specifier" in filled.left[0]
+
+
+def test_of_an_f_string_in_braces_only_the_harmless_part_is_evaluated():
+    assert fill("{f'{x}{quit()}'}", of_shell()).text == "{f'3{quit()}'}"
+
+
+@pytest.mark.parametrize("text", ['{"exit": 1} {exit: 1} {{exit()}} ${exit} {exit, quit}', "```\n{exit()}\n```"])
+def test_braces_of_other_languages_with_such_names_stay_without_a_word(text):
+    filled = fill(text, of_shell())
+    assert (filled.text, filled.left) == (text, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{exit()} {open}", "out 4"),
+        ("{quit:>3}", "  q"),
+        ("{_} {_3} {Out[3]} {_i}", "5 7 7 code"),
+        ("{[exit for exit in [x]]}", "[3]"),
+        ("{(lambda open: open + x)(1)}", "4"),
+        ("{[open for exit in [[x]] for open in exit if open]}", "[3]"),
+        ("{" + "-" * 480 + "x}", "3"),
+    ],
+)
+def test_names_that_the_user_has_bound_and_results_of_cells_are_put_in(text, filled):
+    rebound = {} if "for" in text or "lambda" in text else {"exit": lambda: "out", "open": 4, "quit": "q"}
+    assert fill(text, {**of_shell(), **rebound}).text == filled
+
+
+def leave():
+    sys.exit("no rows")
+
+
+def test_an_expression_whose_code_exits_stays_and_is_told():
+    filled = fill("{leave()} {again()} {x}", {"leave": leave, "again": sys.exit, "x": 3})
+    assert filled.text == "{leave()} {again()} 3"
+    assert filled.left == (
+        "{leave()} stays as it is: it ended itself: no rows",
+        "{again()} stays as it is: it ended itself with exit code 0.",
+    )
 
 
 def test_the_rows_of_a_frame_are_those_that_are_asked_for_and_stand_on_lines_of_their_own():

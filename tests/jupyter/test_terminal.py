@@ -83,6 +83,26 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
     terminal.expect(pexpect.EOF)
 
 
+def test_a_program_that_exits_ends_no_terminal_and_an_exit_of_the_user_does(terminal):
+    programs = ["exit(3)", "quit", "get_ipython().ask_exit()", "import asyncio\nawait asyncio.sleep(0)\nexit('enough')"]
+    terminal.sendline(
+        "from agentmagic import NotebookTools, Policy, Rule; kept = 41; "
+        "options = {'tools': [NotebookTools()], 'permission': Policy([Rule('allow', 'run_python')])}; "
+        f"steps = [calls('run_python', code=one) for one in {programs!r}]; "
+        "agent = Session(Agent(ScriptedModel([*steps, 'Done.']), **options))"
+    )
+    terminal.expect(r"In \[\d+\]: ")
+    ask(terminal, "go")
+    for words in ("with exit code 3.", "with exit code 0.", "with exit code 0.", ": enough"):
+        terminal.expect_exact(f"The program ended itself{words if words[0] == ':' else f' {words}'}")
+    terminal.expect_exact("Done.")
+    terminal.expect(r"In \[\d+\]: ")
+    terminal.sendline("kept + 1")
+    terminal.expect_exact("42")
+    terminal.sendline("quit")
+    terminal.expect(pexpect.EOF)
+
+
 def test_an_input_that_has_ended_declines_the_local_model(terminal):
     hidden = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
     terminal.sendline(f"import os; os.environ |= dict.fromkeys({hidden!r}, ''); agent = Session(Agent())")

@@ -38,7 +38,7 @@ def raising(error):
         (ToolError("Give a smaller number."), "Give a smaller number."),
         (ToolError(), "The tool failed without saying why."),
         (TimeoutError("the socket"), "TimeoutError: the socket"),
-        (SystemExit(3), "SystemExit: 3"),
+        (SystemExit(3), "The tool ended itself with exit code 3."),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (asyncio.CancelledError(), "CancelledError"),
         (ExceptionGroup("several", [ValueError("one")]), "ExceptionGroup: several (1 sub-exception)"),

@@ -1,4 +1,5 @@
 import asyncio
+import builtins
 import gc
 import signal
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from types import GenericAlias
+from types import GenericAlias, SimpleNamespace
 
 import pytest
 
@@ -154,6 +155,45 @@ def test_no_exception_of_a_function_stops_the_turn_or_the_engine(error):
     assert outcome.stop_reason == "answer"
     assert results(outcome)[0].status == "error"
     assert engine().thread.is_alive()
+
+
+def test_a_function_that_exits_fails_alone_wherever_it_runs(monkeypatch):
+    closed = []
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(close=lambda: closed.append(True)))
+
+    def plain() -> None:
+        vars(builtins)["exit"]()
+
+    @tool(thread_safe=True)
+    def pooled() -> None:
+        vars(builtins)["quit"](2)
+
+    async def awaited() -> None:
+        await asyncio.sleep(0)
+        sys.exit("no rows")
+
+    @tool(loop="caller")
+    async def bound() -> None:
+        await asyncio.sleep(0)
+        raise SystemExit(4)
+
+    def lazy():
+        yield "a row"
+        sys.exit(5)
+
+    tools = [plain, pooled, awaited, bound, lazy]
+    told = [f"The tool ended itself{words}" for words in (
+        " with exit code 0.", " with exit code 2.", ": no rows", " with exit code 4.", " with exit code 5.",
+    )]  # fmt: skip
+    steps = [calls(one.__name__) for one in tools]
+
+    async def in_a_loop():
+        return await scripted(*steps, "Sorry.", tools=tools).start("a prompt")
+
+    for outcome in (play(*steps, "Sorry.", tools=tools), asyncio.run(in_a_loop())):
+        assert (texts(outcome), outcome.final_text) == (told, "Sorry.")
+        assert {one.status for one in results(outcome)} == {"error"}
+    assert closed == []
 
 
 def test_an_async_function_that_is_cancelled_by_its_own_doing_fails_alone():

@@ -2,6 +2,7 @@
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmagic.messages import Content
@@ -51,6 +52,24 @@ class RunningNotebook(Protocol):
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
         """Return the cells, and a sentence on where they are from and how new they are."""
         ...
+
+
+SHELL_NAMES = frozenset({
+    *("exit", "quit", "open", "get_ipython"),
+    *("__builtins__", "__builtin__", "__loader__", "__spec__", "__import__"),
+})  # fmt: skip
+"""Names of functions and of the interpreter's parts that IPython and Python put into the namespace of a notebook."""
+_SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
+"""Packages of the functions; IPython's `open` says that it is one of `io`."""
+
+
+def is_of_shell(name: str, value: object) -> bool:
+    """Return whether a name of SHELL_NAMES holds what IPython or Python put there, and is not rebound by the user."""
+    if name not in SHELL_NAMES or name.startswith("__"):
+        return name in SHELL_NAMES
+    is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
+    modules = [value.__module__] if is_function else [one.__module__ for one in type(value).__mro__]
+    return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
 _attached: list[RunningNotebook] = []

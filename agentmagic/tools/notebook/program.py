@@ -12,8 +12,11 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, cast
+
+from agentmagic.runtime.exits import NAMES as EXITS
+from agentmagic.tools.notebook.base import is_of_shell
 
 OFFERED = ("tools", "agent_tools")
 """The names under which a program has the tools of the turn as functions; a variable of the user hides its name."""
@@ -32,19 +35,22 @@ def _told(rows: Mapping[str, str]) -> Mapping[str, str]:
 _NONE: frozenset[str] = frozenset()
 _RUNS, _FILES, _PROCESSES, _NETWORK = "runs code from text", "works with files", "starts processes", "uses the network"
 _PICKLES, _SYSTEM = "loads pickles, which can run code", "reaches into the interpreter"
+_ENDS = "can end the kernel, with all its variables"
 _RISKY_NAMES = _told({
     _RUNS: "eval exec compile __import__",
     _FILES: "open",
-    _SYSTEM: "get_ipython breakpoint exit quit __builtins__ __loader__",
+    _SYSTEM: "get_ipython breakpoint __builtins__ __builtin__ __loader__",
+    _ENDS: "_exit",
 })  # fmt: skip
 _RISKY_MODULES = _told({
     _FILES: "os shutil pathlib tempfile io glob fileinput zipfile tarfile sqlite3 dbm",
-    _PROCESSES: "subprocess multiprocessing pty signal threading concurrent asyncio",
+    _PROCESSES: "subprocess multiprocessing pty threading concurrent asyncio",
     _NETWORK: "socket ssl requests urllib urllib3 httpx httpx2 aiohttp http ftplib smtplib poplib imaplib socketserver "
     "xmlrpc websockets webbrowser paramiko boto3",
     _PICKLES: "pickle marshal shelve joblib dill cloudpickle",
     _RUNS: "importlib runpy code codeop",
     _SYSTEM: "ctypes cffi gc inspect sys builtins __main__ IPython atexit",
+    _ENDS: "signal faulthandler",
 })  # fmt: skip
 _RISKY_METHODS = _told({
     _FILES: "write_text write_bytes unlink rmdir mkdir makedirs rmtree rename touch chmod symlink_to savefig tofile "
@@ -55,7 +61,12 @@ _RISKY_METHODS = _told({
     _PICKLES: "read_pickle",
     _RUNS: "import_module run_line_magic run_cell_magic",
     _SYSTEM: "__globals__ __dict__ __builtins__ __subclasses__ user_ns modules f_globals",
+    _ENDS: "_exit raise_signal pthread_kill do_shutdown",
 })  # fmt: skip
+_RISKY_FUNCTIONS = {
+    "os": _told({_ENDS: "abort kill killpg execl execle execlp execlpe execv execve execvp execvpe"}),
+}
+"""Of modules whose other functions have another risk."""
 
 _SCALARS = _words(
     "len str repr ascii print abs int float bool complex bytes round isinstance issubclass callable hash id any all "
@@ -209,7 +220,8 @@ class _Walk:
     _scopes: list[tuple[dict[str, _Value], bool]] = field(default_factory=list[tuple[dict[str, _Value], bool]])
     """The local names of each function around, and whether it is a comprehension."""
     _globals: set[str] = field(default_factory=set[str])
-    _modules: set[str] = field(default_factory=set[str])
+    _modules: dict[str, str] = field(default_factory=dict[str, str])
+    """What the program imports, by the names that it gives it."""
 
     def risk(self, line: int, words: str) -> None:
         """Note a risk."""
@@ -292,6 +304,8 @@ class _Walk:
             self.risk(node.lineno, f"{_RISKY_NAMES[name]}: {name}")
             self.unknown = True
         shared = self.shared.get(name, _NEW)
+        if self._is_exit(name):
+            return _ANY
         if name in self.bound:
             return self.bound[name] | shared | _Value(frozenset({name}))
         if self._is_builtin(name):
@@ -301,7 +315,15 @@ class _Walk:
         if name not in _RISKY_NAMES:  # which the risk tells; IPython has an `open` of its own
             self.reads.add(name)
         held = self if self.namespace is None else self.namespace.get(name, self)
+        if isinstance(held, (FunctionType, BuiltinFunctionType)) and (risk := _risk_of_function(held)):
+            self.risk(node.lineno, f"{risk}: {name}")
         return _Value(frozenset({name}), is_data(held), not _is_flat(held)) | shared
+
+    def _is_exit(self, name: str) -> bool:
+        """Whether a name ends the program when it is called."""
+        given = self.namespace or {}
+        is_own = is_of_shell(name, given[name]) if name in given else True
+        return name in EXITS and name not in self.bound and is_own
 
     def _is_builtin(self, name: str) -> bool:
         return hasattr(builtins, name) and name not in self.bound and name not in (self.namespace or ())
@@ -317,16 +339,19 @@ class _Walk:
         return replace(base, safe=False)
 
     def _note_risk(self, node: ast.Attribute) -> None:
-        if risk := _RISKY_METHODS.get(node.attr) or self._module_risk(node.value):
+        module = self._module(node.value)
+        if risk := _risk_of(module, node.attr):
             self.risk(node.lineno, f"{risk}: {ast.unparse(node)[:100]}")
             self.unknown = True
 
-    def _module_risk(self, node: ast.expr) -> str | None:
+    def _module(self, node: ast.expr) -> str:
+        """Return the name of the module that an expression is if it is a name, else ""."""
         if not isinstance(node, ast.Name):
-            return None
+            return ""
+        if node.id in self._modules:
+            return self._modules[node.id]
         held: Any = (self.namespace or {}).get(node.id)
-        name = str(held.__name__) if isinstance(held, ModuleType) else node.id
-        return _RISKY_MODULES.get(name.partition(".")[0])
+        return str(held.__name__) if isinstance(held, ModuleType) else node.id
 
     def _call(self, node: ast.Call) -> _Value:
         given = self._all([*node.args, *(one.value for one in node.keywords)])
@@ -337,16 +362,36 @@ class _Walk:
             case ast.Name(id=name) if self._is_free(name) and name in _SCALARS | _SHARING:
                 self.unknown |= not given.safe or any(one.arg not in _QUIET for one in node.keywords)
                 return _NEW if name in _SCALARS else given.inside
+            case ast.Name(id=name) if self._is_exit(name) and self._is_outside(name):
+                self._used(given)  # a message may be of a class that has its own `__str__`
+                return _NEW
+            case ast.Attribute(attr="exit", value=ast.Name() as of) if self._module(of) == "sys":
+                self._used(given)
+                return _NEW
             case ast.Attribute(attr=method, value=of):
                 return self._method(node, method, self.value(of), given)
+            case ast.Name(id="getattr") if self._is_free("getattr"):
+                self._note_attribute(node)
             case _:
                 self.value(node.func)
         self.unknown = True
         return replace(given, safe=False)
 
+    def _note_attribute(self, node: ast.Call) -> None:
+        """Note the risk of an attribute that `getattr` reads."""
+        match node.args:
+            case [of, ast.Constant(value=str(attribute)), *_]:
+                self._note_risk(ast.copy_location(ast.Attribute(of, attribute, ast.Load()), node))
+            case _:
+                pass
+
     def _is_free(self, name: str) -> bool:
         """Whether a name is that of the built-in function, and of nothing else."""
-        return self._is_builtin(name) and not any(name in names for names, _ in self._scopes)
+        return self._is_builtin(name) and self._is_outside(name)
+
+    def _is_outside(self, name: str) -> bool:
+        """Whether no function around has a local variable of the name."""
+        return not any(name in names for names, _ in self._scopes)
 
     def _method(self, node: ast.Call, method: str, base: _Value, given: _Value) -> _Value:
         owner = cast("ast.Attribute", node.func).value
@@ -458,13 +503,14 @@ class _Walk:
         for one in node.names:
             path = module or one.name
             self.imports.add(path)
-            if risk := _RISKY_MODULES.get(path.partition(".")[0]):
-                self.risk(node.lineno, f"{risk}: import {path}")
+            if risk := _risk_of(path, one.name if module else ""):
+                named = f"import {path}" if risk == _risk_of(path, "") else f"from {path} import {one.name}"
+                self.risk(node.lineno, f"{risk}: {named}")
             if one.name == "*":
                 self.unknown = True
                 continue
             name = one.asname or (one.name if module else one.name.partition(".")[0])
-            self._modules.add(name)
+            self._modules[name] = name if module else one.name
             self._store(name, _Value(safe=not risk and path.partition(".")[0] in _LIBRARIES))
 
     # -- names ---------------------------------------------------------------------------------
@@ -534,6 +580,19 @@ class _Walk:
 
 
 _PLAIN_NODES = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
+
+
+def _risk_of(module: str, name: str) -> str | None:
+    """Return the risk of a name of a module, or of an attribute of something that is no module."""
+    root = module.partition(".")[0]
+    return _RISKY_FUNCTIONS.get(root, {}).get(name) or _RISKY_METHODS.get(name) or _RISKY_MODULES.get(root)
+
+
+def _risk_of_function(function: FunctionType | BuiltinFunctionType) -> str | None:
+    """Return the risk of a function of a module that the notebook has under a name of its own."""
+    module = str(function.__module__).partition(".")[0]
+    module = "os" if module in ("posix", "nt") else module
+    return _risk_of(module, function.__name__) if module in _RISKY_MODULES and module != "__main__" else None
 
 
 def is_data(value: object) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from agentmagic.errors import said
 from agentmagic.log import logger
@@ -34,7 +35,7 @@ MOST = 300_000
 MOST_BESIDE = 10_000
 """Objects that are looked at beside those."""
 MOST_CALLS = 100
-"""Calls of unfinished turns whose variables are kept."""
+"""Calls of an unfinished turn whose variables are kept."""
 
 T = TypeVar("T")
 
@@ -255,34 +256,51 @@ def _chosen(bindings: Mapping[str, Any], names: frozenset[str] | None) -> list[A
 
 
 class VariableKeeper:
-    """Keeps the variables of a notebook before each call that may change them, in the main thread."""
+    """Keeps the variables of a notebook before each call that may change them, in the main thread.
+
+    An `owner` stands for the session of a call: what is kept for a session is let go with it.
+    """
 
     def __init__(self, namespace: Variables) -> None:
         self.namespace = namespace
-        self._kept: dict[str, list[Kept | None]] = {}
-        self._busy = False
+        self._kept: WeakKeyDictionary[object, dict[str, list[Kept | None]]] = WeakKeyDictionary()
+        self._busy: object = None
+        """The owner of the call that runs."""
 
     @contextmanager
-    def around(self, call: ToolCall, function: object) -> Generator[None]:
-        """Keep the variables while a tool's function runs; a call within another one is part of that."""
-        if self._busy:
+    def around(self, call: ToolCall, function: object, owner: object) -> Generator[None]:
+        """Keep the variables while a tool's function runs; a call within another one is part of that.
+
+        A session that such a call belongs to, if it is another one, cannot put variables back itself.
+        """
+        owner = owner or self
+        if self._busy is not None:
+            if self._busy is not owner:
+                self._add(owner, call.id, None)
             yield
             return
-        self._busy = True
+        self._busy = owner
         kept = None
         try:
             kept = self._safely(lambda: keep(self.namespace, self._names(call), roots=(function,)))
             yield
         finally:
-            self._busy = False
+            self._busy = None
             kept = None if kept is None else self._safely(partial(kept.settle, self.namespace))
-            self._kept.setdefault(call.id, []).append(kept)
-            while len(self._kept) > MOST_CALLS:  # of sessions that have no undo
-                del self._kept[next(iter(self._kept))]
+            self._add(owner, call.id, kept)
 
-    def take(self, call_ids: Iterable[str]) -> list[Kept] | None:
+    def _add(self, owner: object, call_id: str, kept: Kept | None) -> None:
+        calls = self._kept.setdefault(owner, {})
+        calls.setdefault(call_id, []).append(kept)
+        while len(calls) > MOST_CALLS:
+            del calls[next(iter(calls))]
+
+    def take(self, owner: object, call_ids: Iterable[str]) -> list[Kept] | None:
         """Return what was kept before these calls, and let go of it; None if the variables could not be kept."""
-        found = [kept for one in call_ids for kept in self._kept.pop(one, ())]
+        calls = self._kept.get(owner, {})
+        found = [kept for one in call_ids for kept in calls.pop(one, ())]
+        if not calls:
+            self._kept.pop(owner, None)
         if None in found:
             return None
         return [kept for kept in found if kept is not None and kept.matters]

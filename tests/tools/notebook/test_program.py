@@ -37,6 +37,13 @@ class Counter:
         return 1
 
 
+def site_exit():
+    """Return an `exit` as Python binds it."""
+    import _sitebuiltins
+
+    return _sitebuiltins.Quitter("exit", "Ctrl-D")
+
+
 def notebook() -> dict[str, Any]:
     def touch(*_given: object, **_named: object) -> int:
         rows.append({"n": 9})
@@ -230,6 +237,59 @@ def test_names_removed_and_modules_imported_are_named():
 )
 def test_a_risky_call_is_marked(code: str, risk: str):
     assert risk in analyse(code).risks
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("os._exit(0)", "os._exit (line 1)"),
+        ("import os as o\no._exit(1)", "o._exit (line 2)"),
+        ("import os as o\no.kill(o.getpid(), 9)", "o.kill (line 2)"),
+        ("from os import _exit as bye\nbye(1)", "from os import _exit (line 1)"),
+        ("from os import *\n_exit(1)", "_exit (line 2)"),
+        ("f = os._exit\nf(1)", "os._exit (line 1)"),
+        ("getattr(os, '_exit')(1)", "os._exit (line 1)"),
+        ("__import__('os')._exit(1)", "__import__('os')._exit (line 1)"),
+        ("os.abort()", "os.abort (line 1)"),
+        ("os.execv('/bin/true', ['true'])", "os.execv (line 1)"),
+        ("bye(1)", "bye (line 1)"),
+        ("signal.raise_signal(15)", "signal.raise_signal (line 1)"),
+        ("import signal\nsignal.alarm(1)", "signal.alarm (line 2)"),
+        ("import faulthandler\nfaulthandler._sigsegv()", "faulthandler._sigsegv (line 2)"),
+        ("get_ipython().kernel.do_shutdown(False)", "get_ipython().kernel.do_shutdown (line 1)"),
+    ],
+)
+def test_what_can_end_the_kernel_is_a_risk(code: str, named: str):
+    import os
+
+    assert f"can end the kernel, with all its variables: {named}" in analyse(code, {"os": os, "bye": os._exit}).risks
+
+
+@pytest.mark.parametrize("code", ["exit()", "quit(3)", "print(numbers)\nexit('enough')", "if numbers:\n    quit()"])
+def test_a_program_that_ends_itself_has_no_risk_and_changes_nothing(code: str):
+    for held in ({}, {"exit": site_exit(), "quit": site_exit()}):
+        program = analyse(code, {**notebook(), **held})
+        assert (program.risks, program.writes, program.unknown) == ((), frozenset(), False)
+        assert program.reads <= {"numbers"}
+
+
+def test_sys_exit_is_no_risk_of_its_own():
+    import sys
+
+    assert analyse("sys.exit(3)", {"sys": sys}).risks == ()
+    assert analyse("sys.settrace(None)", {"sys": sys}).risks
+
+
+@pytest.mark.parametrize("code", ["exit()", "def f(exit):\n    exit()\nf(print)", "exit = print\nexit()"])
+def test_an_exit_that_the_user_or_the_program_has_bound_may_do_anything(code: str):
+    assert analyse(code, {"exit": lambda: None}).unknown
+
+
+def test_a_function_that_the_notebook_has_imported_by_name_is_known_by_what_it_is():
+    import shutil
+
+    assert analyse("wipe('a')", {"wipe": shutil.rmtree}).risks == ("works with files: wipe (line 1)",)
+    assert analyse("mine()", {"mine": site_exit}).risks == ()
 
 
 def test_what_is_no_python_cannot_be_known():

@@ -1,0 +1,172 @@
+"""What exits in the code of a tool ends that code, and nothing else."""
+
+import asyncio
+import builtins
+import contextvars
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from agentmagic.runtime import exits
+from agentmagic.runtime.engine import engine
+from agentmagic.runtime.exits import CodeExit, contained_exits, end_tool
+
+
+class Autocall:
+    """An `exit` as IPython has one: it asks the shell to end, and raises nothing."""
+
+    def __init__(self, shell):
+        self.shell = shell
+
+    def __call__(self, keep_kernel=False):
+        self.shell.ask_exit()
+
+
+class Shell:
+    """A shell that counts how often it was asked to end."""
+
+    def __init__(self):
+        self.ended = 0
+        self.exiter = Autocall(self)
+        self.kernel = SimpleNamespace(do_shutdown=self.ask_exit)
+
+    def ask_exit(self, *_):
+        self.ended += 1
+
+
+@pytest.fixture(autouse=True)
+def no_other_tool(monkeypatch):
+    """As if no tool of another test hung in its thread."""
+    monkeypatch.setattr(exits, "_open", set())
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    made = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: made))
+    return made
+
+
+def code_of(function):
+    with pytest.raises(CodeExit) as caught, contained_exits():
+        function()
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [
+        (lambda shell: shell.exiter(), None),
+        (lambda shell: shell.exiter(3), 3),
+        (lambda shell: shell.exiter(keep_kernel=True), None),
+        (lambda shell: shell.ask_exit(), None),
+        (lambda shell: shell.kernel.do_shutdown(False), None),
+        (lambda _: vars(builtins)["exit"](4), 4),
+        (lambda _: vars(builtins)["quit"]("words"), "words"),
+        (lambda _: sys.exit(5), 5),
+    ],
+)
+def test_code_of_a_tool_ends_itself_and_the_user_s_own_the_shell(shell, leave, code):
+    with contained_exits():
+        pass
+    for _ in range(2):
+        assert code_of(lambda: leave(shell)) == code
+    assert shell.ended == 0
+    shell.exiter()
+    assert shell.ended == 1
+
+
+def test_an_exit_under_another_name_is_that_exit(shell):
+    other = shell.exiter
+    assert code_of(lambda: other(2)) == 2
+    assert type(other).__name__ == "Autocall"
+    assert type(other).__doc__ == Autocall.__doc__
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_the_built_in_names_are_as_before_and_the_input_stays_open(monkeypatch, hidden):
+    for name in ("exit", "quit"):
+        if hidden:  # as IPython hides them while a cell runs
+            monkeypatch.delattr(builtins, name, raising=False)
+    before = {name: vars(builtins).get(name) for name in ("exit", "quit")}
+    closed = []
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(close=lambda: closed.append(True)))
+    with contained_exits():
+        assert code_of(lambda: vars(builtins)["exit"](1)) == 1
+        assert code_of(vars(builtins)["quit"]) is None  # the outer block goes on
+    assert {name: vars(builtins).get(name) for name in ("exit", "quit")} == before
+    assert closed == []
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (None, "with exit code 0."),
+        (True, "with exit code 1."),
+        (7, "with exit code 7."),
+        ("no rows", ": no rows"),
+        ("", "with exit code 1."),
+        (["a"], ": ['a']"),
+    ],
+)
+def test_the_exit_code_or_the_message_is_told(code, words):
+    assert str(CodeExit(code)).endswith(words)
+
+
+def test_a_thread_that_a_tool_has_started_ends_alone(shell):
+    go_on, codes = threading.Event(), []
+
+    def work(code, after):
+        try:
+            after()
+            shell.exiter(code)
+        except SystemExit as end:  # which ends a thread without a word
+            codes.append(end.code)
+
+    with contained_exits():
+        early = threading.Thread(target=work, args=(1, lambda: None))
+        late = threading.Thread(target=work, args=(2, lambda: go_on.wait(10)))
+        for one in (early, late):
+            one.start()
+        early.join()
+    go_on.set()
+    late.join()
+    assert (codes, shell.ended) == ([1, 2], 0)
+
+
+def test_a_thread_of_the_user_s_own_ends_the_shell_as_before(shell):
+    go_on = threading.Event()
+    own = threading.Thread(target=lambda: (go_on.wait(10), shell.exiter()))
+    own.start()
+    with contained_exits():
+        go_on.set()
+        own.join()
+    assert shell.ended == 1
+
+
+def test_what_a_tool_has_left_in_an_event_loop_raises_no_exit_of_the_loop(shell):
+    with contained_exits():
+        left = contextvars.copy_context()
+    with pytest.raises(RuntimeError, match="is over"):
+        left.run(shell.exiter)
+    assert shell.ended == 0
+    end_tool()  # of the user's own code: returns
+
+
+def test_a_task_that_exits_ends_neither_the_engine_nor_the_loop_of_the_user_s_functions():
+    async def leave():
+        sys.exit(3)
+
+    async def gather():
+        try:
+            await asyncio.gather(leave(), asyncio.sleep(0))
+        except SystemExit as end:
+            return end.code
+
+    async def on_both():
+        return await gather(), await engine().await_user(gather, "gather")
+
+    assert engine().call(on_both()) == (3, 3)
+    assert engine().thread.is_alive()
