@@ -15,7 +15,7 @@ from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.class_settings import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
-from agentmagic.json_schema import check_schema
+from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
@@ -228,9 +228,9 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
     from pydantic.errors import PydanticUserError
 
     try:
-        adapter = TypeAdapter(output)
+        adapter = TypeAdapter(readable(output))
         adapter.json_schema()
-    except PydanticUserError as error:
+    except (PydanticUserError, NameError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"output is {output!r:.80}, of which no JSON Schema can be made: {reason}") from None
     return adapter
