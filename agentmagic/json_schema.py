@@ -404,8 +404,22 @@ def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
+def compiles(pattern: str) -> bool:
+    """Return whether arguments can be checked against a regular expression; each is compiled once."""
+    try:
+        _compiled(json.dumps({"pattern": pattern}))
+    except ValueError:
+        return False
+    return True
+
+
 @lru_cache(maxsize=512)
 def _validator(parameters: str) -> Any:
+    return _compiled(parameters)
+
+
+def _compiled(parameters: str) -> Any:
     """Compile a schema; nothing is fetched for a `$ref`, and a pattern may not backtrack for long."""
     import jsonschema_rs
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from agentmagic.text import clean, one_line
-from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp import limits, mends
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -48,11 +48,13 @@ class _SentRequest:
 class MessageFilter:
     """Keeps the open requests of both sides of a connection, and repairs answers in place.
 
-    `left_out` maps the tools of the last listing that cannot be used to the reasons.
+    `left_out` maps the tools of the last listing that cannot be used to the reasons, `dropped` tools to the keywords of
+    their schemas that meant nothing.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
+        self.dropped: dict[str, list[str]] = {}
         self.requests: set[str] = set()
         self._sent: dict[str, _SentRequest] = {}
         self._listed = 0
@@ -101,8 +103,9 @@ class MessageFilter:
             result["content"] = [_known_content(block) for block in cast("list[Any]", content)]
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
-                self.left_out, self._listed = {}, 0
-            result["tools"] = repair_tools(result["tools"], self.left_out, limits.TOOLS - self._listed)
+                self.left_out, self.dropped, self._listed = {}, {}, 0
+            room = limits.TOOLS - self._listed
+            result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
             self._listed += len(result["tools"])
             # Without the cursor the SDK asks for no further pages.
             if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
@@ -301,10 +304,13 @@ class _UnusableTool(ValueError):
     """Raised for an entry of a list of tools that is left out; the message says why."""
 
 
-def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.TOOLS) -> list[dict[str, Any]]:
-    """Return the tools of a page that can be used, at most `room`, and add to `left_out` why others are not.
+def repair_tools(
+    page: list[Any], left_out: dict[str, str], dropped: dict[str, list[str]], room: int = limits.TOOLS
+) -> list[dict[str, Any]]:
+    """Return the tools of a page that can be used, at most `room`.
 
-    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs.
+    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs. Why
+    others cannot be used is added to `left_out`, what was dropped from schemas to `dropped`.
     """
     kept: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
@@ -312,14 +318,19 @@ def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.T
             left_out[MORE] = CUT
             break
         try:
-            kept.append(_repaired_tool(entry))
+            tool, meaningless = _repaired_tool(entry)
         except _UnusableTool as error:
             if len(left_out) < limits.TOOLS:
                 left_out[_label(entry, number)] = str(error)
+            continue
+        kept.append(tool)
+        if meaningless:
+            dropped[tool["name"]] = meaningless
     return kept
 
 
-def _repaired_tool(entry: Any) -> dict[str, Any]:
+def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return a tool that the SDK can read, and what was dropped from its schema."""
     if not isinstance(entry, Mapping):
         raise _UnusableTool("It is no JSON object.")
     given = cast("Mapping[str, Any]", entry)
@@ -330,29 +341,31 @@ def _repaired_tool(entry: Any) -> dict[str, Any]:
         raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
     if not name.isprintable():
         raise _UnusableTool("Its name has characters that cannot be seen.")
-    tool: dict[str, Any] = {"name": name, "inputSchema": _repaired_schema(given.get("inputSchema"))}
+    schema, dropped = _repaired_schema(given.get("inputSchema"))
+    tool: dict[str, Any] = {"name": name, "inputSchema": schema}
     tool |= {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
     if isinstance(hints := given.get("annotations"), Mapping):
         known = cast("Mapping[str, Any]", hints)
         tool["annotations"] = {key: known[key] for key in _HINTS if isinstance(known.get(key), bool)}
-    return tool
+    return tool, dropped
 
 
-def _repaired_schema(given: Any) -> dict[str, Any]:
-    if given is None:
-        return {"type": "object", "properties": {}}
+def _repaired_schema(given: Any) -> tuple[dict[str, Any], list[str]]:
+    if not given or given is True:  # nothing, or any arguments
+        return {"type": "object", "properties": {}}, []
     if not isinstance(given, Mapping):
         raise _UnusableTool("Its schema is no JSON object.")
     try:
         size = len(json.dumps(given, ensure_ascii=False))
-        schema: dict[str, Any] = clean_schema(given)
+        if size > limits.SCHEMA_SIZE:
+            raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
+        mended, dropped = mends.mend(cast("Mapping[str, Any]", given))
+        schema: dict[str, Any] = clean_schema(mended)
     except RecursionError:
         raise _UnusableTool("Its schema is nested too deeply.") from None
-    if size > limits.SCHEMA_SIZE:
-        raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
-    if schema.setdefault("type", "object") != "object":
+    if schema["type"] != "object":
         raise _UnusableTool("Its schema does not describe an object.")
-    return schema
+    return schema, dropped
 
 
 def _known_content(block: Any) -> Any:
