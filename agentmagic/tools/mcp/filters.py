@@ -76,6 +76,12 @@ class MessageFilter:
         """Return whether a request of ours is still open."""
         return _key(identifier) in self._sent
 
+    def lists_tools(self, item: "SessionMessage | Exception") -> bool:
+        """Return whether a message is an answer with the server's tools."""
+        message: Any = None if isinstance(item, Exception) else item.message
+        sent = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
+        return sent is not None and sent.method == "tools/list"
+
     def withdrawn(self, params: Mapping[str, Any]) -> bool:
         """Forget a request that the server cancels; return whether it was open."""
         key = _key(params.get("requestId"))
@@ -173,7 +179,10 @@ class _IncomingStream(MessageStream):
                 item = await self._inner.receive()
             if item is None:
                 continue
-            if (passed := self._sift(item)) is not None:
+            # In a thread: mending the schemas of hundreds of tools takes too long for the engine's loop.
+            in_thread = self._filter.lists_tools(item)
+            passed = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
+            if passed is not None:
                 return passed
             await self._refuse(item)
             await self._brake.dropped()

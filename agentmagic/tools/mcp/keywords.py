@@ -202,7 +202,7 @@ def _anchor(value: Any) -> str:
 
 
 def _address(value: Any) -> str:
-    if re.fullmatch(r"[^\s<>\"{}|\\^`]+", string(value)):
+    if re.fullmatch(r"[A-Za-z0-9/?@!$&'()*+,;=._~:-]+#?", string(value)):
         return value
     raise Meaningless
 
@@ -243,7 +243,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("uniqueItems", "readOnly", "writeOnly", "deprecated"), flag),
     **dict.fromkeys(("$anchor", "$dynamicAnchor", "$recursiveAnchor"), _anchor),
     **dict.fromkeys(("$id", "$schema"), _address),
-    **dict.fromkeys((*MAPS, "$vocabulary"), schemas),
+    **dict.fromkeys(MAPS, schemas),
     **dict.fromkeys(LISTS, _branches),
     **dict.fromkeys(SINGLE, schema),
     **dict.fromkeys(("default", "const"), _finite),

@@ -93,8 +93,8 @@ class _Mender:
         """Note that something is dropped, with its value and its place."""
         if len(self.dropped) < limits.DROPPED:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            where = f" of {'.'.join(path)}" if path else ""
-            self.dropped.append(f"{one_line(f'{what} {text}', 100)}{one_line(where, 100)}")
+            where = f" of {one_line('.'.join(path), 90)}" if path else ""
+            self.dropped.append(f"{one_line(f'{what} {text}', 100)}{where}")
 
     def takes(self, pattern: str) -> bool:
         """Return whether a regular expression can be used, beside those before it."""
@@ -192,6 +192,7 @@ def _addresses(place: _Place) -> None:
     for keyword in ("$id", "id") if place.path else ():
         if isinstance(place.node.get(keyword), str):
             del place.node[keyword]
+    place.node.pop("$vocabulary", None)  # for schemas of schemas
 
 
 def _references(place: _Place) -> None:

@@ -65,9 +65,10 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools; `away` if the user disconnected it."""
+    """A server and its tools; `away` if the user disconnected it. `listed` is what the server sent of them."""
 
     connection: Connection
+    listed: "Sequence[types.Tool]" = ()
     tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -99,11 +100,13 @@ class _ListedServer:
     async def list(self) -> "list[types.Tool]":
         """Return the usable tools, connecting the server if needed. Raises ServerError."""
         listed = await self.connection.list_tools()
-        # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
-        self.tools, left_out, dropped = await asyncio.to_thread(_usable, listed)
-        self.left_out = {**self.connection.left_out, **left_out}
-        before = self.connection.dropped
-        self.dropped = {name: (*before.get(name, ()), *dropped.get(name, ())) for name in (*before, *dropped)}
+        if listed is not self.listed:
+            # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
+            self.tools, left_out, dropped = await asyncio.to_thread(_usable, listed)
+            self.left_out = {**self.connection.left_out, **left_out}
+            before = self.connection.dropped
+            self.dropped = {name: (*before.get(name, ()), *dropped.get(name, ())) for name in (*before, *dropped)}
+            self.listed = listed
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
