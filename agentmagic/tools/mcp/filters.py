@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from agentmagic.text import clean, one_line
-from agentmagic.tools.mcp import limits, mends
+from agentmagic.tools.mcp import limits, mends, results
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -34,7 +34,6 @@ MORE = "..."
 CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
 _SAID = frozenset({"description", "title"})
-_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 _VALUES = frozenset({"default", "const", "enum", "examples"})
 
 
@@ -99,14 +98,13 @@ class MessageFilter:
         return True
 
     def _repair(self, result: dict[str, Any], sent: _SentRequest) -> None:
-        if sent.modern:
-            for key, value in _COMPLETE.items():
-                result.setdefault(key, value)
         for key, most in limits.RESULT_LISTS.items():
             if isinstance(result.get(key), list):
                 del result[key][most:]
-        if sent.method == "tools/call" and isinstance(content := result.get("content"), list):
-            result["content"] = [_known_content(block) for block in cast("list[Any]", content)]
+        results.repair_result(sent.method, result, modern=sent.modern)
+        if sent.modern:
+            for key, value in _COMPLETE.items():
+                result.setdefault(key, value)
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
                 self.left_out, self.dropped, self._listed = {}, {}, 0
@@ -375,15 +373,6 @@ def _repaired_schema(given: Any) -> tuple[dict[str, Any], list[str]]:
     if schema["type"] != "object":
         raise _UnusableTool("Its schema does not describe an object.")
     return schema, dropped
-
-
-def _known_content(block: Any) -> Any:
-    """Return a block of a result, named in words if MCP does not know its type: the SDK would refuse the result."""
-    match block:
-        case {"type": str(kind)} if kind not in _CONTENT:
-            return {"type": "text", "text": f"[{one_line(kind, 40)}: content of a type that MCP does not know]"}
-        case _:
-            return block
 
 
 def _label(entry: Any, number: int) -> str:
