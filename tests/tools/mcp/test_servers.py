@@ -304,7 +304,6 @@ def test_a_result_over_the_limit_costs_that_call_only(monkeypatch):
     ("tool", "words"),
     [
         ("refuse", "refuse failed: not today"),
-        ("rubbish", "rubbish answered in a form that is not MCP, so its result cannot be read."),
         ("fail", "it went wrong"),
     ],
 )
@@ -315,6 +314,15 @@ def test_a_failing_call_is_a_result_and_the_server_stays(tool, words):
             answer = await call(servers, tool)
             assert (answer.status, answer.text) == ("error", words)
             assert (await call(servers, "pid")).text == before
+
+    run(main())
+
+
+def test_a_result_out_of_shape_is_read_for_what_it_says():
+    async def main():
+        async with connected(raw=raw()) as servers:
+            answer = await call(servers, "rubbish")
+            assert (answer.status, answer.text) == ("ok", "this is no list")
 
     run(main())
 
