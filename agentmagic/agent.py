@@ -174,6 +174,8 @@ def _check_kinds(agent: Agent) -> None:
 
 
 def _check_source(source: object) -> None:
+    if isinstance(source, Tool) and (problem := check_schema(source.name, source.definition.parameters)):
+        raise UsageError(problem)
     if isinstance(source, (Tool, Toolset)):
         return
     if not callable(source) or isinstance(source, type):

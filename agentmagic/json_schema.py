@@ -384,9 +384,16 @@ def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, An
 
 
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Return how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or None if it fits."""
+    """Return how and where JSON data breaks a schema, '"x" is not of type "integer" (at size)', or None if it fits.
+
+    Nothing fits a schema that cannot be used, of a tool that other code made for example.
+    """
     try:
-        error = next(iter(_validator(json.dumps(schema, sort_keys=True)).iter_errors(value)), None)
+        validator = _validator(json.dumps(schema, sort_keys=True))
+    except (ValueError, TypeError) as error:
+        return f"it cannot be used: {_first_line(error)}"
+    try:
+        error = next(iter(validator.iter_errors(value)), None)
     except UnicodeEncodeError:
         return "it holds a lone surrogate, half of a character"
     if error is None:
@@ -400,8 +407,12 @@ def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
     try:
         _validator(json.dumps(parameters, sort_keys=True))
     except (ValueError, TypeError) as error:
-        return f"The schema of {name} cannot be used: {str(error).splitlines()[0][:300]}"
+        return f"The schema of {name} cannot be used: {_first_line(error)}"
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]
 
 
 @lru_cache(maxsize=1024)

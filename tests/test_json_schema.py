@@ -405,3 +405,8 @@ def test_an_ordinary_schema_has_no_fault():
 def test_a_lone_surrogate_does_not_fit(arguments):
     schema = {"additionalProperties": {"type": "integer", "minimum": 2}}
     assert json_schema.misfit(schema, arguments) == "it holds a lone surrogate, half of a character"
+
+
+def test_nothing_fits_a_schema_that_cannot_be_used_and_that_is_said():
+    problem = json_schema.problem("take", {"type": "any"}, {})
+    assert problem.startswith('The arguments of take do not fit its schema: it cannot be used: "any" is not valid')

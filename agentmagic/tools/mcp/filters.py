@@ -110,10 +110,23 @@ class MessageFilter:
                 self.left_out, self.dropped, self._listed = {}, {}, 0
             room = limits.TOOLS - self._listed
             result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
+            if sent.modern:
+                result["tools"] = [tool for tool in result["tools"] if self._has_sound_headers(tool)]
             self._listed += len(result["tools"])
             # Without the cursor the SDK asks for no further pages.
             if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
                 self.left_out[MORE] = CUT
+
+    def _has_sound_headers(self, tool: Mapping[str, Any]) -> bool:
+        """Return whether the SDK keeps a tool; it drops one that asks for impossible headers, and only logs that."""
+        from mcp.shared.inbound import find_invalid_x_mcp_header
+
+        if (reason := find_invalid_x_mcp_header(tool["inputSchema"])) is None:
+            return True
+        self.left_out[one_line(tool["name"], 80)] = (
+            f"Its schema asks for headers that cannot be: {one_line(reason, 200)}."
+        )
+        return False
 
 
 @asynccontextmanager

@@ -58,6 +58,20 @@ def test_a_tool_without_a_schema_takes_an_object(given):
     types.ListToolsResult.model_validate({"tools": [tool]})
 
 
+def test_a_tool_that_asks_for_impossible_headers_is_named():
+    def tool(name, header):
+        return {"name": name, "inputSchema": {"properties": {"x": {"type": "str", "x-mcp-header": header}}}}
+
+    door, answer = (
+        MessageFilter(),
+        answered({"tools": [tool("fine", "Region"), tool("odd", "a b"), tool("none", None)]}),
+    )
+    door.sending(asked("tools/list", MODERN))
+    assert door.receiving(answer)
+    assert [one["name"] for one in answer.result["tools"]] == ["fine", "none"]
+    assert "headers that cannot be" in door.left_out["odd"]
+
+
 def test_words_that_a_mend_puts_together_are_clean():
     schema = {"properties": {"x": {"description": ["a\u200bb", "\x1b[31mc"]}}}
     (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": schema}]})["tools"]

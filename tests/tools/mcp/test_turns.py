@@ -13,7 +13,7 @@ import pytest
 from mcp.server import MCPServer
 
 from agentmagic import Agent, Policy, Rule, Session
-from agentmagic.errors import ServerError
+from agentmagic.errors import ServerError, UsageError
 from agentmagic.events import Approve
 from agentmagic.messages import Media, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
@@ -200,6 +200,8 @@ def test_tools_that_must_stay_out_and_keywords_that_are_dropped_are_named_once_a
     assert "endless (The schema of endless cannot be used: its reference # leads back to itself)" in left
     assert "far_reference ($ref https://example.org/schema.json)" in dropped
     assert notices(one.ask("another")) == []
+    with pytest.raises(UsageError, match=r"There is no tool 'endless'\. .*leads back to itself"):
+        one.call("endless")
     assert notices(session("Hello.", mcp=mcp).ask("a prompt")) == [left, dropped]
 
 
