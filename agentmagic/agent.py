@@ -15,7 +15,7 @@ from agentmagic.approval.policy import PolicyLike, policy_of
 from agentmagic.class_settings import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
-from agentmagic.json_schema import check_schema
+from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message
 from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, honoured
 from agentmagic.providers.registry import choose_default, resolve
@@ -174,6 +174,8 @@ def _check_kinds(agent: Agent) -> None:
 
 
 def _check_source(source: object) -> None:
+    if isinstance(source, Tool) and (problem := check_schema(source.name, source.definition.parameters)):
+        raise UsageError(problem)
     if isinstance(source, (Tool, Toolset)):
         return
     if not callable(source) or isinstance(source, type):
@@ -228,9 +230,9 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
     from pydantic.errors import PydanticUserError
 
     try:
-        adapter = TypeAdapter(output)
+        adapter = TypeAdapter(readable(output))
         adapter.json_schema()
-    except PydanticUserError as error:
+    except (PydanticUserError, NameError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(f"output is {output!r:.80}, of which no JSON Schema can be made: {reason}") from None
     return adapter

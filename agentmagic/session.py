@@ -99,6 +99,7 @@ class Session:
         self.deck = Deck(cassette, replay, timed=timed)
         self.undone: Undone | None = None
         self._notices: deque[Notice] = deque()
+        self._noted: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repaired(messages), journal=journal)
         self._spent = self.history.usage  # also of turns that are undone later: caps count what was paid
@@ -599,6 +600,7 @@ class Session:
             notices=self._notices,
             step=chosen.step and chosen.attended,
             values=tuple(chosen.values),
+            noted=self._noted,
         )
 
     def _sources(self, recipe: Agent, chosen: TurnSettings) -> Sequence[Toolset]:

@@ -5,6 +5,8 @@ import pytest
 
 from agentmagic import Agent, ModelSettings, RetrySettings, Session, tool
 from agentmagic.errors import ConfigError, UsageError
+from agentmagic.messages import ToolDef
+from agentmagic.tools.base import Tool
 
 
 def add(a: int, b: int) -> int:
@@ -57,6 +59,7 @@ def test_no_key_is_looked_for():
         ({"tools": [lambda a: a]}, "<lambda> is no name for a tool"),
         ({"tools": [functools.partial(add, b=1)]}, "is no name for a tool"),
         ({"tools": [Unnamed()]}, "is no name for a tool"),
+        ({"tools": [Tool(ToolDef("odd", "", {"type": "any"}), add)]}, 'The schema of odd cannot be used: "any" is not'),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_in_a_sentence(options, words):

@@ -1,13 +1,13 @@
 import enum
 import io
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
-from typing import Annotated, Any, Literal, Optional, TypedDict
+from typing import Annotated, Any, Generic, Literal, NotRequired, Optional, Required, TypedDict, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, field_validator
+from typing_extensions import Doc
 
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
@@ -170,16 +170,168 @@ def test_a_parameter_that_json_cannot_carry_is_named_with_what_to_do(hint, writt
     )
 
 
+def property_of(function, name):
+    return read(function).parameters["properties"][name]
+
+
+def words_of_a_field(a: Annotated[int, Field(description="how many", ge=1)]): ...
+def words_alone(a: Annotated[int, "how many"]): ...
+def words_of_a_doc(a: Annotated[int, Doc("how many")]): ...
+def words_of_a_default(a: int = Field(description="how many")): ...
+def words_of_an_optional(a: Annotated[int, "how many"] | None = None): ...
+def words_beside_a_check(a: Annotated[int, "how", "many", Field(gt=0)]): ...
+
+
+def words_above_those_of_the_docstring(a: Annotated[int, Field(description="how many")]):
+    """Do it.
+
+    Args:
+        a: from the docstring
+    """
+
+
+def words_of_the_docstring(a: Annotated[int, Field(ge=1)] = Field(2)):
+    """Do it.
+
+    Args:
+        a: how many
+    """
+
+
+@pytest.mark.parametrize(
+    ("function", "more"),
+    [
+        (words_of_a_field, {"minimum": 1}),
+        (words_alone, {}),
+        (words_of_a_doc, {}),
+        (words_of_a_default, {}),
+        (words_beside_a_check, {"exclusiveMinimum": 0}),
+        (words_above_those_of_the_docstring, {}),
+        (words_of_the_docstring, {"minimum": 1, "default": 2}),
+    ],
+)
+def test_words_reach_the_schema_wherever_they_stand(function, more):
+    words = "how many"
+    assert property_of(function, "a") == {"type": "integer", "description": words, **more}
+
+
+def test_words_inside_a_type_stay_where_they_stand():
+    def function(a: list[Annotated[str, "a city"]], b: Annotated[int, "a year"] | None = None): ...
+
+    assert property_of(function, "a") == {"type": "array", "items": {"type": "string", "description": "a city"}}
+    assert {"type": "integer", "description": "a year"} in property_of(function, "b")["anyOf"]
+
+
+def test_words_of_a_default_count_more_than_those_of_the_hint():
+    def function(a: Annotated[int, Field(description="far")] = Field(description="near", title="A year")): ...
+
+    assert property_of(function, "a") == {"type": "integer", "description": "near", "title": "A year"}
+
+
+def even(value):
+    if value % 2:
+        message = "it is odd"
+        raise ValueError(message)
+    return value
+
+
+def aliased(a: int = Field(alias="count")): ...
+def renamed(a: int = Field(validation_alias=AliasChoices("count", "number"))): ...
+def required(a: int = Field(...)): ...
+def checked(a: Annotated[int, AfterValidator(even)]): ...
+def named_only(*, a: int = Field(le=9)): ...
+
+
+@pytest.mark.parametrize("function", [aliased, renamed, required, checked, named_only])
+def test_what_a_field_asks_for_is_asked_of_the_model(function):
+    told = read(function)
+    (name,) = told.parameters["required"]
+    assert name == ("count" if function in (aliased, renamed) else "a")
+    assert json_schema.arguments_for(told, {name: 8}) == {"a": 8}
+    with pytest.raises(ToolError, match="do not fit"):
+        json_schema.arguments_for(told, {"other": 8})
+
+
+def test_a_validator_in_a_hint_has_the_last_word():
+    with pytest.raises(ToolError, match=r"checked do not fit at a: .*it is odd"):
+        json_schema.arguments_for(read(checked), {"a": 3})
+
+
+def a_default(a: int = Field(3)): ...
+def a_default_of_the_hint(a: Annotated[int, Field(default=3)]): ...
+def a_factory(a: int = Field(default_factory=lambda: 3)): ...
+def a_default_by_another_name(a: int = Field(3, alias="count")): ...
+def a_field_of_a_dataclass(a: int = field(default=3)): ...
+
+
+@pytest.mark.parametrize(
+    "function",
+    [a_default, a_default_of_the_hint, a_factory, a_default_by_another_name, a_field_of_a_dataclass],
+)
+def test_the_function_gets_the_value_of_a_field_and_not_the_field(function):
+    told = read(function)
+    assert "required" not in told.parameters
+    assert json_schema.arguments_for(told, {}) == {"a": 3}
+
+
+def test_a_default_factory_makes_a_fresh_value_for_each_call():
+    def function(a: list[int] = Field(default_factory=list), b: list[int] = Field([], max_length=2)): ...
+
+    told = read(function)
+    first, second = (json_schema.arguments_for(told, {}) for _ in range(2))
+    assert first == second == {"a": [], "b": []}
+    assert first["a"] is not second["a"]
+    assert first["b"] is not second["b"]
+
+
 class Entry(TypedDict):
-    name: str
+    name: Annotated[str, "what it is called"]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic takes the TypedDict of later Pythons")
-def test_a_typed_dict_of_an_older_python_is_refused_with_the_one_to_import():
+class Sized(Entry, total=False):
+    size: int
+    unit: Required[str]
+
+
+class Tree(TypedDict):
+    leaf: NotRequired["Sized"]
+    children: "list[Tree]"
+
+
+T = TypeVar("T")
+
+
+class Page(TypedDict, Generic[T]):
+    items: list[T]
+
+
+@pytest.mark.parametrize(
+    ("hint", "fits", "misfits"),
+    [
+        (Entry, {"name": "a"}, {"size": 1}),
+        (list[Entry], [{"name": "a"}], [{"name": 7}]),
+        (dict[str, Entry] | None, {"x": {"name": "a"}}, {"x": {}}),
+        (Sized, {"name": "a", "unit": "m"}, {"name": "a", "size": 1}),
+        (Tree, {"children": [{"leaf": {"name": "a", "unit": "m"}, "children": []}]}, {"children": [{}]}),
+        (Page[int], {"items": [1]}, {"items": ["a"]}),
+    ],
+    ids=str,
+)
+def test_a_typed_dict_of_any_python_is_taken(hint, fits, misfits):
+    def load(entry): ...
+
+    load.__annotations__ = {"entry": hint}
+    told = read(load)
+    assert json_schema.problem("load", told.parameters, {"entry": fits}) is None
+    assert json_schema.arguments_for(told, {"entry": fits}) == {"entry": fits}
+    assert json_schema.problem("load", told.parameters, {"entry": misfits})
+
+
+def test_the_words_of_a_key_are_kept():
     def load(entry: Entry): ...
 
-    with pytest.raises(UsageError, match=r"^load cannot be a tool: Please use `typing_extensions.TypedDict`"):
-        json_schema.read_signature(load, ToolContext, variables=True)
+    entry = read(load).parameters["$defs"]["Entry"]
+    assert entry["properties"]["name"] == {"type": "string", "description": "what it is called"}
 
 
 @pytest.mark.parametrize("default", [float("nan"), object(), b"\xff"])
@@ -253,3 +405,8 @@ def test_an_ordinary_schema_has_no_fault():
 def test_a_lone_surrogate_does_not_fit(arguments):
     schema = {"additionalProperties": {"type": "integer", "minimum": 2}}
     assert json_schema.misfit(schema, arguments) == "it holds a lone surrogate, half of a character"
+
+
+def test_nothing_fits_a_schema_that_cannot_be_used_and_that_is_said():
+    problem = json_schema.problem("take", {"type": "any"}, {})
+    assert problem.startswith('The arguments of take do not fit its schema: it cannot be used: "any" is not valid')

@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import Annotated, Literal, Required, TypedDict
 
 import pytest
 from pydantic import BaseModel
@@ -59,6 +59,34 @@ def test_a_json_schema_gives_plain_data():
     form = output_schema(schema)
     assert form.name == "a_city"
     assert form.read('{"name": "Delft"}') == {"name": "Delft"}
+
+
+class Base(TypedDict):
+    name: Annotated[str, "as its people call it"]
+
+
+class Place(Base, total=False):
+    country: Required[str]
+    people: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [(Place, "{}"), (list[Place], '{{"value": [{}]}}'), (Place | None, '{{"value": {}}}')],
+    ids=str,
+)
+def test_a_typed_dict_of_any_python_is_asked_for_and_read(kind, written):
+    form = output_schema(kind)
+    assert "as its people call it" in form.instructions
+    place = {"name": "Delft", "country": "NL"}
+    assert form.read(written.format(json.dumps(place))) == ([place] if kind == list[Place] else place)
+    with pytest.raises(ValueError, match=r"country|not valid under any"):
+        form.read(written.format('{"name": "Delft"}'))
+
+
+def test_a_typed_dict_that_names_what_is_not_defined_is_refused():
+    with pytest.raises(UsageError, match="no JSON Schema can be made: name 'Nowhere' is not defined"):
+        output_schema(TypedDict("Lost", {"at": "Nowhere"}))  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  (the test's)
 
 
 def test_a_fenced_answer_is_read_too():

@@ -78,8 +78,10 @@ class _Function:
         except ToolError:
             return False
         # A member of a string enumeration equals its string but has another type.
-        pairs = ((value, arguments[key]) for key, value in converted.items())
+        pairs = ((value, arguments[key]) for key, value in converted.items() if key in arguments)
         alike = all(value == given and type(value) in (type(given), float) for value, given in pairs)
+        # An alias is no name of a parameter, and the function itself does not have the default of a `Field`.
+        alike &= converted.keys() == arguments.keys()
         return alike and self.signature.context is None and not self.signature.by_name
 
 

@@ -345,6 +345,7 @@ def server(state: "ServerState") -> str:
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
         left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
+    dropped = [("dropped", f"{name}: {', '.join(found)}") for name, found in state.dropped.items() if found]
     rows = [
         ("server", state.name),
         ("state", state.state),
@@ -355,6 +356,7 @@ def server(state: "ServerState") -> str:
         ("runs unasked", ", ".join(state.allow)),
         ("disabled", ", ".join(state.disabled)),
         *left_out,
+        *dropped[:MOST_LEFT_OUT],
         ("error", state.error),
     ]
     lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]

@@ -22,7 +22,7 @@ from agentmagic.replay.deck import Deck
 from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.session import Session
 from agentmagic.settings import Replay, learn_secrets, path_of, schema_only
-from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source
+from agentmagic.tools.base import ServersUnreachable, Tool, Toolset, a_type, list_connected, list_source, notices_of
 from agentmagic.tools.functions import Functions, function_tool, is_tool
 from agentmagic.tools.notebook import NotebookTools
 from agentmagic.tools.notebook.snapshots import VariableKeeper
@@ -100,6 +100,7 @@ class Chosen:
             return chosen
         missing = next(name for name in self._names if name not in found)
         message = f"There is no function or tool {missing!r} to offer. Tools: {', '.join(found) or 'none'}."
+        message = " ".join((message, *(words for source in self.sources for words in notices_of(source))))
         if problems := [problem for _, unreachable in listed for problem in unreachable]:
             raise ServersUnreachable(message, chosen, problems)
         raise UsageError(message)

@@ -102,7 +102,8 @@ class TurnContext:
     each request. `notices` are emitted as they come, the first right after the turn's start. `plan` says how the
     turn is planned, if it is. `step` pauses it before each request and call. `tape` records the turn or plays it
     back: it takes each event, and returns the event to emit. `traffic` keeps the requests to the model and its
-    responses. `values` describe the values that the prompt names, as the model is sent them.
+    responses. `values` describe the values that the prompt names, as the model is sent them. `noted` is what sources of
+    tools have said in this session: each is said once.
     """
 
     agent: Agent
@@ -120,6 +121,7 @@ class TurnContext:
     tape: Callable[[Event], Event] | None = None
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
+    noted: set[str] = field(default_factory=set[str])
 
 
 @dataclass(frozen=True, slots=True)

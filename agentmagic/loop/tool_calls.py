@@ -45,6 +45,7 @@ from agentmagic.tools.base import (
     call_tool,
     failure,
     list_sources,
+    notices_of,
     own_traceback,
     traceback_text,
     with_output,
@@ -327,7 +328,9 @@ async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent
     if call.name not in tools and problems:
         raise ServerError(redact("\n".join(problems)))
     if call.name not in tools:
-        raise UsageError(f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}.")
+        message = f"There is no tool {call.name!r}. Tools: {', '.join(sorted(tools)) or 'none'}."
+        why = [words for source in toolsets for words in notices_of(source) if call.name in words]
+        raise UsageError(redact(" ".join((message, *why))))
     results: list[ToolResult] = []
 
     def emit(event: Event) -> None:

@@ -43,7 +43,7 @@ from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Pre
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Tool, as_of_now, list_source
+from agentmagic.tools.base import Tool, as_of_now, list_source, notices_of
 from agentmagic.tools.output_cache import READER
 
 T = TypeVar("T")
@@ -328,6 +328,7 @@ class _TurnLoop:
                     )
                 elif self.tools.setdefault(tool.name, tool) is not tool:
                     self._warn(f"Two tools are named {tool.name}; the first of them is used.")
+        self._tell_of_sources()
         offered, missing = as_of_now(self.tools.values())
         self.tools.clear()  # the executor has this very dict
         self.tools.update(offered)
@@ -338,6 +339,13 @@ class _TurnLoop:
         for name, tool in self.tools.items():
             if tool.among is not None:
                 self.tools[name] = replace(tool, definition=tool.among(definitions))
+
+    def _tell_of_sources(self) -> None:
+        """Warn of what the sources say of their tools, unless an earlier turn of the session has."""
+        said = dict.fromkeys(words for source in self.turn.toolsets for words in notices_of(source))
+        for words in [words for words in said if words not in self.turn.noted]:
+            self._warn(redact(words))
+        self.turn.noted.update(said)
 
     def _leave_out(self) -> None:
         """Leave out the tools that are too many for the model."""

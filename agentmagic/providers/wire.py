@@ -147,8 +147,11 @@ def named(name: object) -> str:
 
 
 LISTS_OF_SCHEMAS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
-_SCHEMAS = frozenset({"items", "additionalProperties", "not"})
+_MAPS_OF_SCHEMAS = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
+_SCHEMAS = frozenset(
+    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
 
 
 def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:

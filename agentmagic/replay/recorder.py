@@ -250,11 +250,12 @@ def place_of(document: Json) -> Place:
     return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
-def source_of(tools: Sequence[Tool], problems: Sequence[str], *, local: bool) -> Json:
+def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[str], *, local: bool) -> Json:
     """Return the tools of one source as JSON."""
     source: Json = {"local": True} if local else {}
     source["tools"] = [definition(tool.definition) for tool in tools]
     source["problems"] = [redact(problem) for problem in problems]
+    source["notices"] = [redact(words) for words in notices]
     for name, usual in (("parallel", True), ("ask", False), ("code", False)):
         source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
     return {name: value for name, value in source.items() if value}

@@ -35,7 +35,16 @@ from agentmagic.replay.exchange import Json, blanked, tool_def
 from agentmagic.replay.player import COSMETIC, Player, Verdict, mismatch
 from agentmagic.replay.recorder import DIGEST, Calls, TurnRecorder, source_of
 from agentmagic.serialization import from_json
-from agentmagic.tools.base import Choosing, Local, ServersUnreachable, Tool, ToolContext, Toolset, list_source
+from agentmagic.tools.base import (
+    Choosing,
+    Local,
+    ServersUnreachable,
+    Tool,
+    ToolContext,
+    Toolset,
+    list_source,
+    notices_of,
+)
 from agentmagic.tools.notebook.proposals import FATES, is_told
 
 if TYPE_CHECKING:
@@ -364,16 +373,19 @@ class TapedTools:
         self._source = source
         self._number = number
         self._recorded = recorded
+        self.notices: Sequence[str] = ()
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises ServersUnreachable if some were or are missing."""
         listed = self._recorded
         if listed is None:
             tools, problems = await list_source(self._source)
-            listed = source_of(tools, problems, local=isinstance(self._source, Local))
+            notices = notices_of(self._source)
+            listed = source_of(tools, problems, notices, local=isinstance(self._source, Local))
         else:
             tools, problems = _recorded_tools(listed), listed.get("problems", ())
         self._tape.sources[self._number] = listed
+        self.notices = listed.get("notices", ())
         taped = [self._taped(tool) for tool in tools]
         if problems:
             raise ServersUnreachable(" ".join(problems), taped, problems)

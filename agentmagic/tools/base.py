@@ -272,6 +272,21 @@ class Connecting(Protocol):
         ...
 
 
+@runtime_checkable
+class Noting(Protocol):
+    """A source that has something to say of the tools it listed last, for example that some are left out."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """Sentences for the user."""
+        ...
+
+
+def notices_of(source: Toolset) -> Sequence[str]:
+    """Return what a source says of the tools that it listed last."""
+    return source.notices if isinstance(source, Noting) else ()
+
+
 class ServersUnreachable(ServerError):
     """Some servers of a source of tools cannot be reached.
 

@@ -100,6 +100,7 @@ def tool_with(function: F, options: ToolOptions) -> F:
     try:
         setattr(function, MARK, options)
         setattr(function, BUILT, built)
+        json_schema.set_plain_defaults(function)
     except AttributeError:  # a bound method or a built-in has no attributes of its own
         raise UsageError(
             f"@tool cannot mark {function!r}. Mark the function itself, or give it to Agent(tools=[...]) as it is."

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from agentmagic import Agent, Session, ToolContext, secrets, tool
 from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished
@@ -298,6 +299,21 @@ def test_a_function_that_takes_more_than_its_arguments_is_called_through_the_ses
         f"# Define or import here the functions that are called below:\n# {function.__name__}",
         SESSION.format(servers="none", tools=function.__name__),
     ]
+
+
+def by_alias(width: int = Field(alias="w")) -> int:
+    return width
+
+
+def by_default(width: int = Field(3)) -> int:
+    return width
+
+
+@pytest.mark.parametrize(("function", "arguments"), [(by_alias, {"w": 3}), (by_default, {})])
+def test_a_call_that_needs_the_field_of_a_parameter_is_made_through_the_session(function, arguments):
+    name = function.__name__
+    written = f"session.call('{name}'{''.join(f', {key}={value}' for key, value in arguments.items())})"
+    assert called(ToolCall("c1", name, arguments), tools=[function])[0] == written
 
 
 def test_a_call_that_names_a_variable_is_made_through_the_session():

@@ -17,7 +17,7 @@ from agentmagic.messages import Usage
 from tests.jupyter.harness import ROOT
 
 TYPES = """
-import dataclasses, typing_extensions, pydantic
+import dataclasses, typing, typing_extensions, pydantic
 from datetime import date
 class City(pydantic.BaseModel):
     name: str
@@ -28,6 +28,9 @@ class Point:
     y: int
 class Row(typing_extensions.TypedDict):
     label: str
+class Labels(typing.TypedDict, total=False):
+    rows: typing.Required[list[Row]]
+    count: int
 schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 rows = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
 """
@@ -51,6 +54,7 @@ def test_an_answer_is_bound_as_a_text(kernel):
         ("City", CITY, "City(name='Delft', since=datetime.date(1246, 4, 15))"),
         ("Point", '{"x": 1, "y": 2}', "Point(x=1, y=2)"),
         ("Row", '{"label": "a"}', "{'label': 'a'}"),
+        ("Labels", '{"rows": [{"label": "a"}]}', "{'rows': [{'label': 'a'}]}"),
         ("schema", '{"n": 7}', "{'n': 7}"),
         ("list[int]", "[1, 2]", "[1, 2]"),
         ("list[int]", '```json\n{"value": [1, 2]}\n```', "[1, 2]"),

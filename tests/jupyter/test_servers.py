@@ -108,6 +108,14 @@ def test_a_state_has_its_numbers_right_and_says_each_failure_once(kernel, tmp_pa
         kernel.run(f"%mcp remove {name}")
 
 
+def test_get_names_the_tools_that_stay_out_and_the_keywords_that_were_dropped(kernel, own_approvals):
+    kernel.run(f"%mcp add raw {' '.join(map(str, RAW))} odd")
+    seen = kernel.run("%mcp get raw").stream
+    assert "left out      scalar: Its schema does not describe an object." in seen
+    assert "dropped       bad_type: type strange of x" in seen
+    kernel.run("%mcp remove raw")
+
+
 def test_get_shows_a_server_and_logs_its_last_words(kernel, add):
     add("obliging", *OBLIGING)
     shown = kernel.run("%mcp get obliging").stream

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import GenericAlias, SimpleNamespace
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from agentmagic import Approve, Done, Session, ToolContext, tool
 from agentmagic.errors import ToolError, UsageError
@@ -75,6 +77,53 @@ def test_options_are_told_to_the_decorator():
     made = function_tool(double)
     assert (made.name, made.definition.description) == ("twice", "Doubles.")
     assert (made.timeout, made.parallel, made.ask) == (5.0, False, True)
+
+
+def a_value(x: int = Field(3, description="how many")):
+    return x
+
+
+async def a_fresh_list(x: list[int] = Field(default_factory=list)):
+    x.append(1)
+    return x
+
+
+def a_named_one(*, x: Annotated[int, Field(ge=1)] = Field(3, alias="count")):
+    return x
+
+
+@pytest.mark.parametrize("function", [a_value, a_fresh_list, a_named_one])
+def test_a_call_by_the_model_gets_the_value_of_a_field(function):
+    step = calls(function.__name__, function.__name__)
+    wanted = ["[1]", "[1]"] if function is a_fresh_list else ["3", "3"]
+    assert [text.replace("\n", "") for text in texts(play(step, "Done.", tools=[function]))] == wanted
+
+
+def test_a_call_by_the_user_gets_the_value_of_a_field_too():
+    def double(x: int = Field(3, description="how many"), *, by: int = Field(default=2)) -> int:
+        return x * by
+
+    class Box:
+        @tool
+        def open(self, lid: str = Field("shut")) -> str:
+            return lid
+
+    marked = tool(double)
+    assert (marked(), marked(4), Box().open()) == (6, 8, "shut")
+    again = function_tool(tool(name="twice")(marked))  # its words are still there
+    assert again.definition.parameters["properties"]["x"]["description"] == "how many"
+    assert texts(play(calls("twice"), "Done.", tools=[marked])) == ["6"]
+
+
+def test_what_a_field_forbids_is_said_to_the_model():
+    def take(x: Annotated[int, Field(ge=1)], y: list[Annotated[str, Field(max_length=2)]] = Field([])):
+        return x
+
+    step = calls(("take", {"x": 0}), ("take", {"x": 1, "y": ["long"]}), ("take", {"x": 1}))
+    low, long, fits = results(play(step, "Done.", tools=[take]))
+    assert (low.status, long.status, fits.text) == ("error", "error", "1")
+    assert "0 is less than the minimum of 1 (at x)" in low.text
+    assert "(at y.0)" in long.text
 
 
 def test_a_bound_method_is_a_tool():
@@ -716,6 +765,19 @@ def test_a_parameter_that_json_cannot_carry_takes_the_name_of_a_variable():
         },
     }
     assert session.agent.model.requests[-1].tools == shown
+
+
+def test_the_words_of_a_field_stand_before_those_on_the_variable():
+    def count_rows(df: Frame | None = Field(None, description="What to count.")) -> int:
+        return df.rows if df else 0
+
+    session = scripted(
+        calls("count_rows", ("count_rows", {"df": "sales"})),
+        "Done.",
+        tools=[tool(variables={"sales": Frame(3)})(count_rows)],
+    )
+    assert texts(session.ask("How many?")) == ["0", "3"]
+    assert asked_for(session)["df"]["description"] == "What to count. The name of a variable that is a tests.Frame."
 
 
 def test_the_names_are_those_of_the_beginning_of_each_turn():

@@ -92,6 +92,11 @@ class Connection:
         return self._session.filter.left_out if self._session else {}
 
     @property
+    def dropped(self) -> Mapping[str, Sequence[str]]:
+        """The keywords of the last listing's schemas that meant nothing, by tool."""
+        return self._session.filter.dropped if self._session else {}
+
+    @property
     def connected(self) -> "Client | None":
         """The library's client, if the server is ready."""
         session = self._session

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from agentmagic.text import clean, one_line
-from agentmagic.tools.mcp import limits
+from agentmagic.tools.mcp import limits, mends, results
 
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
@@ -34,7 +34,6 @@ MORE = "..."
 CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
 _SAID = frozenset({"description", "title"})
-_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 _VALUES = frozenset({"default", "const", "enum", "examples"})
 
 
@@ -48,11 +47,13 @@ class _SentRequest:
 class MessageFilter:
     """Keeps the open requests of both sides of a connection, and repairs answers in place.
 
-    `left_out` maps the tools of the last listing that cannot be used to the reasons.
+    `left_out` maps the tools of the last listing that cannot be used to the reasons, `dropped` tools to the keywords of
+    their schemas that meant nothing.
     """
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
+        self.dropped: dict[str, list[str]] = {}
         self.requests: set[str] = set()
         self._sent: dict[str, _SentRequest] = {}
         self._listed = 0
@@ -74,6 +75,12 @@ class MessageFilter:
         """Return whether a request of ours is still open."""
         return _key(identifier) in self._sent
 
+    def lists_tools(self, item: "SessionMessage | Exception") -> bool:
+        """Return whether a message is an answer with the server's tools."""
+        message: Any = None if isinstance(item, Exception) else item.message
+        sent = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
+        return sent is not None and sent.method == "tools/list"
+
     def withdrawn(self, params: Mapping[str, Any]) -> bool:
         """Forget a request that the server cancels; return whether it was open."""
         key = _key(params.get("requestId"))
@@ -91,22 +98,35 @@ class MessageFilter:
         return True
 
     def _repair(self, result: dict[str, Any], sent: _SentRequest) -> None:
-        if sent.modern:
-            for key, value in _COMPLETE.items():
-                result.setdefault(key, value)
         for key, most in limits.RESULT_LISTS.items():
             if isinstance(result.get(key), list):
                 del result[key][most:]
-        if sent.method == "tools/call" and isinstance(content := result.get("content"), list):
-            result["content"] = [_known_content(block) for block in cast("list[Any]", content)]
+        results.repair_result(sent.method, result, modern=sent.modern)
+        if sent.modern:
+            for key, value in _COMPLETE.items():
+                result.setdefault(key, value)
         if sent.method == "tools/list" and isinstance(result.get("tools"), list):
             if sent.first_page:
-                self.left_out, self._listed = {}, 0
-            result["tools"] = repair_tools(result["tools"], self.left_out, limits.TOOLS - self._listed)
+                self.left_out, self.dropped, self._listed = {}, {}, 0
+            room = limits.TOOLS - self._listed
+            result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
+            if sent.modern:
+                result["tools"] = [tool for tool in result["tools"] if self._has_sound_headers(tool)]
             self._listed += len(result["tools"])
             # Without the cursor the SDK asks for no further pages.
             if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
                 self.left_out[MORE] = CUT
+
+    def _has_sound_headers(self, tool: Mapping[str, Any]) -> bool:
+        """Return whether the SDK keeps a tool; it drops one that asks for impossible headers, and only logs that."""
+        from mcp.shared.inbound import find_invalid_x_mcp_header
+
+        if (reason := find_invalid_x_mcp_header(tool["inputSchema"])) is None:
+            return True
+        self.left_out[one_line(tool["name"], 80)] = (
+            f"Its schema asks for headers that cannot be: {one_line(reason, 200)}."
+        )
+        return False
 
 
 @asynccontextmanager
@@ -170,7 +190,10 @@ class _IncomingStream(MessageStream):
                 item = await self._inner.receive()
             if item is None:
                 continue
-            if (passed := self._sift(item)) is not None:
+            # In a thread: mending the schemas of hundreds of tools takes too long for the engine's loop.
+            in_thread = self._filter.lists_tools(item)
+            passed = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
+            if passed is not None:
                 return passed
             await self._refuse(item)
             await self._brake.dropped()
@@ -301,10 +324,13 @@ class _UnusableTool(ValueError):
     """Raised for an entry of a list of tools that is left out; the message says why."""
 
 
-def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.TOOLS) -> list[dict[str, Any]]:
-    """Return the tools of a page that can be used, at most `room`, and add to `left_out` why others are not.
+def repair_tools(
+    page: list[Any], left_out: dict[str, str], dropped: dict[str, list[str]], room: int = limits.TOOLS
+) -> list[dict[str, Any]]:
+    """Return the tools of a page that can be used, at most `room`.
 
-    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs.
+    The SDK refuses a whole page for one wrong field of one tool. Here each entry is reduced to what a model needs. Why
+    others cannot be used is added to `left_out`, what was dropped from schemas to `dropped`.
     """
     kept: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
@@ -312,14 +338,19 @@ def repair_tools(page: list[Any], left_out: dict[str, str], room: int = limits.T
             left_out[MORE] = CUT
             break
         try:
-            kept.append(_repaired_tool(entry))
+            tool, meaningless = _repaired_tool(entry)
         except _UnusableTool as error:
             if len(left_out) < limits.TOOLS:
                 left_out[_label(entry, number)] = str(error)
+            continue
+        kept.append(tool)
+        if meaningless:
+            dropped[tool["name"]] = meaningless
     return kept
 
 
-def _repaired_tool(entry: Any) -> dict[str, Any]:
+def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return a tool that the SDK can read, and what was dropped from its schema."""
     if not isinstance(entry, Mapping):
         raise _UnusableTool("It is no JSON object.")
     given = cast("Mapping[str, Any]", entry)
@@ -330,38 +361,31 @@ def _repaired_tool(entry: Any) -> dict[str, Any]:
         raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
     if not name.isprintable():
         raise _UnusableTool("Its name has characters that cannot be seen.")
-    tool: dict[str, Any] = {"name": name, "inputSchema": _repaired_schema(given.get("inputSchema"))}
+    schema, dropped = _repaired_schema(given.get("inputSchema"))
+    tool: dict[str, Any] = {"name": name, "inputSchema": schema}
     tool |= {key: given[key] for key in ("title", "description") if isinstance(given.get(key), str)}
     if isinstance(hints := given.get("annotations"), Mapping):
         known = cast("Mapping[str, Any]", hints)
         tool["annotations"] = {key: known[key] for key in _HINTS if isinstance(known.get(key), bool)}
-    return tool
+    return tool, dropped
 
 
-def _repaired_schema(given: Any) -> dict[str, Any]:
-    if given is None:
-        return {"type": "object", "properties": {}}
+def _repaired_schema(given: Any) -> tuple[dict[str, Any], list[str]]:
+    if not given or given is True:  # nothing, or any arguments
+        return {"type": "object", "properties": {}}, []
     if not isinstance(given, Mapping):
         raise _UnusableTool("Its schema is no JSON object.")
     try:
         size = len(json.dumps(given, ensure_ascii=False))
-        schema: dict[str, Any] = clean_schema(given)
+        if size > limits.SCHEMA_SIZE:
+            raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
+        mended, dropped = mends.mend(cast("Mapping[str, Any]", given))
+        schema: dict[str, Any] = clean_schema(mended)
     except RecursionError:
         raise _UnusableTool("Its schema is nested too deeply.") from None
-    if size > limits.SCHEMA_SIZE:
-        raise _UnusableTool(f"Its schema has {size} characters, over the limit of {limits.SCHEMA_SIZE}.")
-    if schema.setdefault("type", "object") != "object":
+    if schema["type"] != "object":
         raise _UnusableTool("Its schema does not describe an object.")
-    return schema
-
-
-def _known_content(block: Any) -> Any:
-    """Return a block of a result, named in words if MCP does not know its type: the SDK would refuse the result."""
-    match block:
-        case {"type": str(kind)} if kind not in _CONTENT:
-            return {"type": "text", "text": f"[{one_line(kind, 40)}: content of a type that MCP does not know]"}
-        case _:
-            return block
+    return schema, dropped
 
 
 def _label(entry: Any, number: int) -> str:

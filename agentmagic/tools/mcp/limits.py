@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from typing import Any, cast
+from urllib.parse import unquote
 
 # One message, in bytes and values.
 MESSAGE_BYTES = 32 * 1024 * 1024  # the SDK reads a line in quadratic time: 50 MB took it 79 s
@@ -50,6 +51,8 @@ TOOL_DESCRIPTION = 10_000  # characters; each request to the model carries them
 SCHEMA_SIZE = 100_000  # characters of JSON
 SCHEMA_NODES = 5000  # subschemas with references followed; a failing check takes 0.1 ms for each
 PATTERN_SIZE = 50_000  # characters of all regular expressions, with their repetitions written out
+PATTERN_SECONDS = 1.0  # to compile those of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s
+DROPPED = 20  # keywords of one schema that are named when they are dropped
 
 # Results, in characters, bytes and parts over one whole result.
 RESULT_TEXT = 5_000_000
@@ -222,7 +225,9 @@ class _SchemaCost:
         if pointer not in self._known:
             # A reference back through properties or items counts once: the arguments limit how deep it goes.
             self._known[pointer] = 1
-            self._known[pointer] = self._count(self._resolve(pointer), within | {pointer})
+            if (found := resolve(self._root, pointer)) is NOWHERE:
+                raise CostlySchema(f"its reference {pointer[:100]} leads nowhere")
+            self._known[pointer] = self._count(found, within | {pointer})
         return self._known[pointer]
 
     def _count(self, schema: Any, within: frozenset[str]) -> int:
@@ -243,26 +248,31 @@ class _SchemaCost:
             total += self._count(child, within if keyword in _IN_PLACE else frozenset())
         return total
 
-    def _resolve(self, pointer: str) -> Any:
-        found: Any = self._root
-        for step in pointer.split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            try:
-                found = cast("list[Any]", found)[int(key)] if isinstance(found, list) else found[key]
-            except (LookupError, TypeError, ValueError):
-                raise CostlySchema(f"its reference {pointer[:100]} leads nowhere") from None
-        return found
-
     def _add_patterns(self, node: Mapping[str, Any]) -> None:
         patterns = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
         if isinstance(by_pattern := node.get("patternProperties"), Mapping):
             patterns += list(cast("Mapping[str, Any]", by_pattern))
-        self._pattern_size += sum(map(_unrolled_size, patterns))
+        self._pattern_size += sum(map(unrolled_size, patterns))
         if self._pattern_size > PATTERN_SIZE:
             raise CostlySchema("its regular expressions are too large")
 
 
-def _unrolled_size(pattern: str) -> int:
+NOWHERE: Any = object()
+
+
+def resolve(root: Mapping[str, Any], pointer: str) -> Any:
+    """Return what a reference inside a schema, "#/$defs/x", leads to; NOWHERE if there is nothing."""
+    found: Any = root
+    for step in pointer.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        try:
+            found = cast("list[Any]", found)[int(key)] if isinstance(found, list) else found[key]
+        except (LookupError, TypeError, ValueError):
+            return NOWHERE
+    return found
+
+
+def unrolled_size(pattern: str) -> int:
     """Return roughly how long a regular expression is with its repetitions written out."""
     counts = [(bool(of_group), int(count)) for of_group, count in _REPETITION.findall(pattern)]
     nested = prod(max(1, count) for of_group, count in counts if of_group)

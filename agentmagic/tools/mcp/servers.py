@@ -1,7 +1,8 @@
 """Several MCP servers as one source of tools."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import shlex
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from glob import escape
@@ -14,10 +15,11 @@ from agentmagic.runtime.engine import Listeners, void
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.text import clean, listed, one_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
-from agentmagic.tools.mcp import content, limits, names
+from agentmagic.tools.mcp import content, limits, mends, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
 from agentmagic.tools.mcp.connection import Connection, State
 from agentmagic.tools.mcp.content import Prompt, ResourceEntry
+from agentmagic.tools.mcp.filters import MORE
 from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
@@ -27,13 +29,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SHOWN = 5
+"""Tools that one notice names."""
+LONGEST_NOTICE = 800
+"""Characters about the tools in one notice."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The state of one server.
 
     `tools` counts the tools that the model gets and `offered` names them; `left_out` maps unusable tools to the
-    reasons, `disabled` names those that the user disabled. `address` is the command or URL in full, secrets blanked.
+    reasons, `dropped` tools to the keywords of their schemas that meant nothing, and `disabled` names those that the
+    user disabled. `address` is the command or URL in full, secrets blanked.
     `title`, `protocol` and `instructions` are the server's own words, "" before it was connected. `allow` are patterns
     of tools that run without asking; `names` are the server's names of all usable tools.
     """
@@ -52,15 +60,18 @@ class ServerState:
     offered: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    dropped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools; `away` if the user disconnected it."""
+    """A server and its tools; `away` if the user disconnected it. `listed` is what the server sent of them."""
 
     connection: Connection
+    listed: "Sequence[types.Tool]" = ()
     tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    dropped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     disabled: tuple[str, ...] = ()
     away: bool = False
 
@@ -89,9 +100,13 @@ class _ListedServer:
     async def list(self) -> "list[types.Tool]":
         """Return the usable tools, connecting the server if needed. Raises ServerError."""
         listed = await self.connection.list_tools()
-        # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
-        self.tools, left_out = await asyncio.to_thread(_usable, listed)
-        self.left_out = {**self.connection.left_out, **left_out}
+        if listed is not self.listed:
+            # In a thread: compiling the schemas of hundreds of tools takes too long for the engine's loop.
+            self.tools, left_out, dropped = await asyncio.to_thread(_usable, listed)
+            self.left_out = {**self.connection.left_out, **left_out}
+            before = self.connection.dropped
+            self.dropped = {name: (*before.get(name, ()), *dropped.get(name, ())) for name in (*before, *dropped)}
+            self.listed = listed
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
@@ -99,6 +114,21 @@ class _ListedServer:
     def names(self) -> "Sequence[str]":
         """The server's names of all usable tools."""
         return [tool.name for tool in self.tools]
+
+    @property
+    def notices(self) -> Iterator[str]:
+        """What the user should know of the tools that were listed last."""
+        name = self.connection.name
+        more = f"%mcp get {shlex.quote(name)} lists all."
+        if lost := [f"{tool} ({reason.rstrip('.')})" for tool, reason in self.left_out.items() if tool != MORE]:
+            yield f"The MCP server {name!r} has tools that cannot be used: {_some(lost)}. {more}"
+        if MORE in self.left_out:
+            yield f"The MCP server {name!r}: {self.left_out[MORE]}"
+        if dropped := [f"{tool} ({', '.join(found)})" for tool, found in self.dropped.items() if found]:
+            yield (
+                f"Schemas of the MCP server {name!r} have keywords that mean nothing here, so these tools are offered "
+                f"without them: {_some(dropped)}. {more}"
+            )
 
     def is_disabled(self, tool: str) -> bool:
         return any(fnmatchcase(tool, pattern) for pattern in self.disabled)
@@ -299,6 +329,11 @@ class McpServers:
             raise ServersUnreachable(message, tools, [one.with_remedy(error) for one, error in failed.items()])
         return tools
 
+    @property
+    def notices(self) -> Sequence[str]:
+        """What the user should know of the tools that were listed last: those left out, keywords that were dropped."""
+        return [words for server in list(self._servers.values()) if not server.away for words in server.notices]
+
     async def aclose(self) -> None:
         """Disconnect all servers, concurrently; `tools` would connect them again."""
         await asyncio.gather(*(server.connection.aclose() for server in list(self._servers.values())))
@@ -372,29 +407,45 @@ def _state(server: _ListedServer) -> ServerState:
         offered,
         connection.config.allow,
         tuple(server.names),
+        server.dropped,
     )
 
 
-def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str]]":
-    """Return the usable tools, without duplicates, and the others with the reasons."""
+def _some(items: Sequence[str]) -> str:
+    """Return the first of several things, and how many more there are."""
+    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return one_line("; ".join(items[:SHOWN]), LONGEST_NOTICE) + more
+
+
+def _usable(listed: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
+    """Return the usable tools, without duplicates, the others with the reasons, and what was dropped from schemas."""
     left_out: dict[str, str] = {}
+    dropped: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}
+    check = mends.PatternCheck()
     for tool in listed:
         if tool.name in usable:
             continue
-        if reason := _unusable(tool):
+        try:
+            schema, meaningless = mends.mend(tool.input_schema, check)
+        except RecursionError:
+            left_out[one_line(tool.name, 80)] = f"The schema of {tool.name} is nested too deeply."
+            continue
+        if reason := _unusable(tool.name, schema):
             left_out[one_line(tool.name, 80)] = reason
-        else:
-            usable[tool.name] = tool
-    return list(usable.values()), left_out
+            continue
+        usable[tool.name] = tool.model_copy(update={"input_schema": schema})
+        if meaningless:
+            dropped[tool.name] = meaningless
+    return list(usable.values()), left_out, dropped
 
 
-def _unusable(tool: "types.Tool") -> str | None:
-    if tool.input_schema.get("type") != "object":
-        return f"The schema of {tool.name} does not describe an object."
-    if reason := limits.schema_problem(tool.input_schema):
-        return f"The schema of {tool.name} cannot be used: {reason}."
-    return check_schema(tool.name, tool.input_schema)
+def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:
+    if schema.get("type") != "object":
+        return f"The schema of {name} does not describe an object."
+    if reason := limits.schema_problem(schema):
+        return f"The schema of {name} cannot be used: {reason}."
+    return check_schema(name, schema)
 
 
 def _tool(connection: Connection, shown: str, tool: "types.Tool") -> Tool:

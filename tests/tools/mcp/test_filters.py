@@ -41,11 +41,41 @@ def test_a_result_of_2026_without_its_type_counts_as_complete():
     assert mended("tools/call", {}, {"content": []}) == {"content": []}
 
 
-def test_content_of_an_unknown_type_is_named_beside_the_rest():
-    known = [{"type": "text", "text": "ok"}, {"type": "resource_link", "uri": "file:///b", "name": "b"}, {"odd": 1}]
-    result = mended("tools/call", {}, {"content": [*known, {"type": "video\n", "data": "AAAA"}]})
-    named = {"type": "text", "text": "[video: content of a type that MCP does not know]"}
-    assert result == {"content": [*known, named]}
+def test_one_broken_tool_costs_only_itself():
+    fine = {"name": "fine", "inputSchema": {"type": "object"}}
+    broken = [None, 7, [], {"name": None}, {"name": "words", "inputSchema": "text"}, {"inputSchema": {}}]
+    door, answer = MessageFilter(), answered({"tools": [*broken, fine]})
+    door.sending(asked("tools/list"))
+    assert door.receiving(answer)
+    assert answer.result["tools"] == [fine]
+    assert set(door.left_out) == {"tool 1", "tool 2", "tool 3", "tool 4", "words", "tool 6"}
+
+
+@pytest.mark.parametrize("given", [None, {}, [], True, {"type": None, "properties": None}])
+def test_a_tool_without_a_schema_takes_an_object(given):
+    (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": given}]})["tools"]
+    assert tool["inputSchema"]["type"] == "object"
+    types.ListToolsResult.model_validate({"tools": [tool]})
+
+
+def test_a_tool_that_asks_for_impossible_headers_is_named():
+    def tool(name, header):
+        return {"name": name, "inputSchema": {"properties": {"x": {"type": "str", "x-mcp-header": header}}}}
+
+    door, answer = (
+        MessageFilter(),
+        answered({"tools": [tool("fine", "Region"), tool("odd", "a b"), tool("none", None)]}),
+    )
+    door.sending(asked("tools/list", MODERN))
+    assert door.receiving(answer)
+    assert [one["name"] for one in answer.result["tools"]] == ["fine", "none"]
+    assert "headers that cannot be" in door.left_out["odd"]
+
+
+def test_words_that_a_mend_puts_together_are_clean():
+    schema = {"properties": {"x": {"description": ["a\u200bb", "\x1b[31mc"]}}}
+    (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": schema}]})["tools"]
+    assert tool["inputSchema"]["properties"]["x"] == {"description": "ab c"}
 
 
 def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():

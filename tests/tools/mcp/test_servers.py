@@ -304,7 +304,6 @@ def test_a_result_over_the_limit_costs_that_call_only(monkeypatch):
     ("tool", "words"),
     [
         ("refuse", "refuse failed: not today"),
-        ("rubbish", "rubbish answered in a form that is not MCP, so its result cannot be read."),
         ("fail", "it went wrong"),
     ],
 )
@@ -315,6 +314,15 @@ def test_a_failing_call_is_a_result_and_the_server_stays(tool, words):
             answer = await call(servers, tool)
             assert (answer.status, answer.text) == ("error", words)
             assert (await call(servers, "pid")).text == before
+
+    run(main())
+
+
+def test_a_result_out_of_shape_is_read_for_what_it_says():
+    async def main():
+        async with connected(raw=raw()) as servers:
+            answer = await call(servers, "rubbish")
+            assert (answer.status, answer.text) == ("ok", "this is no list")
 
     run(main())
 
@@ -337,16 +345,40 @@ def test_pages_are_read_to_the_end_and_no_further():
     run(main())
 
 
-def test_a_tool_with_an_unusable_schema_is_left_out_and_named():
+def test_schemas_are_mended_and_a_tool_that_cannot_be_used_is_named():
     async def main():
         async with connected(raw=raw("odd")) as servers:
-            names = {tool.name for tool in await servers.tools()}
-            assert "echo" in names
-            left_out = state(servers).left_out
-            assert set(left_out) == {"bad_type", "far_reference"}
-            assert "cannot be used" in left_out["bad_type"]
-            assert names.isdisjoint(left_out)
-            assert state(servers).tools == 12
+            tools = {tool.name: tool for tool in await servers.tools()}
+            shown = state(servers)
+            assert set(shown.left_out) == {"endless", "scalar"}
+            assert "leads back to itself" in shown.left_out["endless"]
+            assert shown.dropped == {
+                "bad_type": ("type strange of x",),
+                "far_reference": ("$ref https://example.org/schema.json",),
+            }
+            assert shown.tools == 16
+            assert tools["loose"].definition.parameters == {
+                "type": "object",
+                "properties": {"x": {"type": "string"}},
+                "required": ["x"],
+            }
+            assert (await call(servers, "go")).text == "called go"
+            assert "do not fit" in (await call(servers, "loose")).text
+            left, dropped = servers.notices
+            assert left.startswith("The MCP server 'raw' has tools that cannot be used: scalar (Its schema does not")
+            assert left.endswith("leads back to itself). %mcp get raw lists all.")
+            assert "bad_type (type strange of x)" in dropped
+
+    run(main())
+
+
+def test_a_list_that_has_not_changed_is_not_mended_again(monkeypatch):
+    async def main():
+        async with connected(raw=raw("odd")) as servers:
+            first = await servers.tools()
+            monkeypatch.setattr("agentmagic.tools.mcp.servers._usable", None)
+            assert [one.definition for one in await servers.tools()] == [one.definition for one in first]
+            assert len(state(servers).left_out) == 2
 
     run(main())
 

@@ -13,7 +13,7 @@ import pytest
 from mcp.server import MCPServer
 
 from agentmagic import Agent, Policy, Rule, Session
-from agentmagic.errors import ServerError
+from agentmagic.errors import ServerError, UsageError
 from agentmagic.events import Approve
 from agentmagic.messages import Media, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
@@ -188,6 +188,33 @@ def test_a_call_to_a_server_runs_with_the_arguments_a_person_gave(session):
 
 
 # -- servers that fail -----------------------------------------------------------------------------
+
+
+def test_tools_that_must_stay_out_and_keywords_that_are_dropped_are_named_once_a_session(session):
+    mcp = {"raw": program("raw.py", "odd", allow=["*"])}
+    one = session(calls(("loose", {"x": "a"}), ("endless", {})), "Done.", "Again.", mcp=mcp)
+    result = one.ask("a prompt")
+    fine, lost = results(result)
+    assert (fine.text, lost.status) == ("called loose", "error")
+    left, dropped = notices(result)
+    assert "endless (The schema of endless cannot be used: its reference # leads back to itself)" in left
+    assert "far_reference ($ref https://example.org/schema.json)" in dropped
+    assert notices(one.ask("another")) == []
+    with pytest.raises(UsageError, match=r"There is no tool 'endless'\. .*leads back to itself"):
+        one.call("endless")
+    assert notices(session("Hello.", mcp=mcp).ask("a prompt")) == [left, dropped]
+
+
+def test_a_replay_names_them_as_the_recording_did(tmp_path):
+    mcp = {"raw": program("raw.py", "odd", allow=["*"])}
+    recorded = Session(Agent(ScriptedModel(["Hello."]), mcp=mcp), cassette=tmp_path / "a.yaml", replay="record")
+    said = notices(recorded.ask("a prompt"))
+    recorded.close()
+    assert len(said) == 2
+    gone = {"raw": {"command": "no-such-command"}}
+    replayed = Session(Agent(ScriptedModel(["?"]), mcp=gone), cassette=tmp_path / "a.yaml", replay="replay")
+    assert notices(replayed.ask("a prompt")) == said
+    replayed.close()
 
 
 def test_a_turn_runs_with_the_servers_that_work_and_one_notice_names_each_that_does_not(session):

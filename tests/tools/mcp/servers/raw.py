@@ -35,6 +35,10 @@ SCHEMAS = {
 ODD = {
     "bad_type": {"type": "object", "properties": {"x": {"type": "strange"}}},
     "far_reference": {"type": "object", "$ref": "https://example.org/schema.json"},
+    "loose": {"type": "dict", "properties": {"x": {"type": "str", "required": True, "description": None}}},
+    "go": {"type": "object", "properties": None, "required": None},
+    "endless": {"type": "object", "allOf": [{"$ref": "#"}]},
+    "scalar": {"type": "string"},
 }
 FOREIGN = {"no_type": {}}
 PORTRAIT = {"portrait": EMPTY}

@@ -1,0 +1,256 @@
+"""What the values of a schema's keywords mean, as tables: types in words, numbers in texts, names without a list.
+
+Each reader returns a value as JSON Schema 2020-12 has it, and raises Meaningless for a value that means nothing.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from agentmagic.tools.mcp.limits import NAMED_SCHEMAS
+
+Json = dict[str, Any]
+
+
+class Meaningless(ValueError):
+    """Raised for a value that means nothing where it stands."""
+
+
+# -- types ---------------------------------------------------------------------------------------------------
+
+_WORDS = {
+    "": "any * all dynamic enum mixed unknown value variant",
+    "string": "str text char varchar character uuid guid uri url email date time datetime date-time timestamp duration "
+    "password path file filepath binary byte bytes base64 regex html markdown hostname ipv4 ipv6",
+    "integer": "int long short bigint int8 int16 int32 int64 uint uint8 uint16 uint32 uint64 i32 i64 u32 u64 usize",
+    "number": "num float double decimal real numeric float32 float64 f32 f64",
+    "boolean": "bool",
+    "array": "list tuple set frozenset sequence iterable collection vector slice",
+    "object": "dict map mapping record struct hash hashmap dictionary json",
+    "null": "none nil void undefined nonetype",
+}
+TYPES = {word: kind for kind, words in _WORDS.items() for word in (*words.split(), kind)}
+"""What people write for a type; "" is any type."""
+_FORMATS = {"date": "date", "time": "time", "datetime": "date-time", "date-time": "date-time", "email": "email"} | {
+    **dict.fromkeys(("uuid", "guid"), "uuid"),
+    **dict.fromkeys(("uri", "url"), "uri"),
+}
+_GENERIC = re.compile(r"([\w.]+)\s*[\[<(](.*)[\]>)]", re.DOTALL)
+_BETWEEN = re.compile(r"\|(?![^\[<(]*[\]>)])")  # not inside brackets
+
+
+def type_schema(word: str) -> Json:
+    """Return the schema of a type in words: "str", "int | None", "list[str]", "string[]", "Optional[int]"."""
+    bare = word[:200].strip().removeprefix("typing.")
+    if (name := bare.lower()) in TYPES:
+        kind = {"type": TYPES[name]} if TYPES[name] else {}
+        return kind | ({"format": _FORMATS[name]} if name in _FORMATS else {})
+    if len(words := _BETWEEN.split(bare)) > 1:
+        return union(words)
+    if bare.endswith(("[]", "?")):
+        return {"type": "array", "items": type_schema(bare[:-2])} if bare[-1] == "]" else union([bare[:-1], None])
+    if (generic := _GENERIC.fullmatch(bare)) is not None:
+        return _generic(generic[1].lower(), generic[2])
+    raise Meaningless
+
+
+def _generic(head: str, inner: str) -> Json:
+    """Return the schema of a type with types in brackets."""
+    if head in ("optional", "union"):
+        return union([*inner.split(","), *((None,) if head == "optional" else ())])
+    if (kind := TYPES.get(head)) == "array" and "," not in inner:
+        return {"type": kind, "items": type_schema(inner)}
+    if kind in ("array", "object"):
+        return {"type": kind}
+    raise Meaningless
+
+
+def union(words: Sequence[Any]) -> Json:
+    """Return the schema of several types in words; JSON's null stands for the type of that name."""
+    if not words or not all(one is None or isinstance(one, str) for one in words):
+        raise Meaningless
+    parts = [type_schema("null" if one is None else one) for one in words]
+    if not all("type" in part for part in parts):
+        return {}  # one of them is any type
+    kinds = list(dict.fromkeys(kind for part in parts for kind in kinds_of(part)))
+    more = {keyword: value for part in parts for keyword, value in part.items() if keyword != "type"}
+    return {"type": kinds[0] if len(kinds) == 1 else kinds} | more
+
+
+def kinds_of(schema: Mapping[str, Any]) -> list[str]:
+    """Return the types that a schema names."""
+    kind = schema.get("type", [])
+    return cast("list[str]", kind) if isinstance(kind, list) else [kind]
+
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+def string(value: Any) -> str:
+    """Read a text that means something as it is."""
+    if isinstance(value, str):
+        return value
+    raise Meaningless
+
+
+def words(value: Any) -> str:
+    """Read a text for people: a number and a list of lines are texts too."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list) and value:
+        return " ".join(map(string, cast("list[Any]", value)))
+    return string(value)
+
+
+def number(value: Any) -> int | float:
+    """Read a number, also from a text."""
+    if isinstance(value, str):
+        try:
+            value = int(value) if re.fullmatch(r"\s*[+-]?\d{1,30}\s*", value) else float(value[:100])
+        except ValueError:
+            raise Meaningless from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Meaningless
+    return value
+
+
+def _positive(value: Any) -> int | float:
+    if (found := number(value)) > 0:
+        return found
+    raise Meaningless
+
+
+def _count(value: Any) -> int:
+    found = number(value)
+    if found < 0 or found != int(found):
+        raise Meaningless
+    return int(found)
+
+
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def flag(value: Any) -> bool:
+    """Read a truth value, also from a text."""
+    if isinstance(value, str | int) and (known := _FLAGS.get(str(value).strip().lower())) is not None:
+        return known
+    raise Meaningless
+
+
+def _values(value: Any) -> list[Any]:
+    """Read the values of `enum`: each once; a single one may stand without a list."""
+    if isinstance(value, Mapping):
+        raise Meaningless
+    given = cast("list[Any]", value) if isinstance(value, list) else [value]
+    once = {json.dumps(one, sort_keys=True): one for one in given if not _is_odd(one)}
+    if not once:
+        raise Meaningless
+    return list(once.values())
+
+
+def names(value: Any) -> list[str]:
+    """Read names, each once: a list, a single name, or an object that says of each name whether it counts."""
+    if isinstance(value, Mapping):
+        value = [name for name, counts in cast("Json", value).items() if counts]
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list):
+        raise Meaningless
+    return list(dict.fromkeys(one for one in cast("list[Any]", value) if isinstance(one, str)))
+
+
+def schemas(value: Any) -> Json:
+    """Read schemas under names: an object, an empty list, or a list of schemas that have their names in them."""
+    if isinstance(value, Mapping):
+        return dict(cast("Json", value))
+    named: Json = {}
+    for one in cast("list[Any]", value) if isinstance(value, list) else [None]:
+        match one:
+            case {"name": str(name)}:
+                named[name] = {keyword: inner for keyword, inner in cast("Json", one).items() if keyword != "name"}
+            case _:
+                raise Meaningless
+    return named
+
+
+def _branches(value: Any) -> list[Any]:
+    if isinstance(value, Mapping) and value:
+        return [value]
+    if isinstance(value, list) and value:
+        return cast("list[Any]", value)
+    raise Meaningless
+
+
+def schema(value: Any) -> Mapping[str, Any] | bool:
+    """Read a schema: an object, a truth value, nothing at all, or the name of a type."""
+    if isinstance(value, Mapping | bool):
+        return cast("Json", value)
+    if value is None or value == []:
+        return {}
+    try:
+        return flag(string(value))
+    except Meaningless:
+        return type_schema(string(value))
+
+
+def _anchor(value: Any) -> str:
+    if re.fullmatch(r"[A-Za-z_][-A-Za-z0-9._]*", string(value)):
+        return value
+    raise Meaningless
+
+
+def _address(value: Any) -> str:
+    if re.fullmatch(r"[A-Za-z0-9/?@!$&'()*+,;=._~:-]+#?", string(value)):
+        return value
+    raise Meaningless
+
+
+def _finite(value: Any) -> Any:
+    if _is_odd(value):
+        raise Meaningless
+    return value
+
+
+def _is_odd(value: Any) -> bool:
+    """Return whether a value is a number that JSON cannot write."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _several(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [_finite(value)]
+
+
+def _needs(value: Any) -> dict[str, list[str]]:
+    return {name: names(needed) for name, needed in schemas(value).items()}
+
+
+MAPS = NAMED_SCHEMAS - {"dependencies"}
+LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+SINGLE = frozenset(
+    {"not", "if", "then", "else", "items", "additionalProperties", "contains"}
+    | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
+)
+"""The keywords that hold schemas: under names, in a list, one."""
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("title", "description", "$comment"), words),
+    **dict.fromkeys(("pattern", "format", "contentEncoding", "contentMediaType"), string),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
+    **dict.fromkeys(("minContains", "maxContains"), _count),
+    **dict.fromkeys(("uniqueItems", "readOnly", "writeOnly", "deprecated"), flag),
+    **dict.fromkeys(("$anchor", "$dynamicAnchor", "$recursiveAnchor"), _anchor),
+    **dict.fromkeys(("$id", "$schema"), _address),
+    **dict.fromkeys(MAPS, schemas),
+    **dict.fromkeys(LISTS, _branches),
+    **dict.fromkeys(SINGLE, schema),
+    **dict.fromkeys(("default", "const"), _finite),
+    "multipleOf": _positive,
+    "enum": _values,
+    "examples": _several,
+    "required": names,
+    "dependentRequired": _needs,
+}
+"""How the value of each keyword is read."""

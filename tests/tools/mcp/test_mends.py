@@ -1,0 +1,351 @@
+"""What servers write for JSON Schema, and what it is mended to."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmagic.json_schema import check_schema, compiles, misfit
+from agentmagic.messages import ToolDef
+from agentmagic.providers import ollama
+from agentmagic.providers.anthropic import anthropic_encoder
+from agentmagic.providers.gemini import gemini_encoder
+from agentmagic.providers.local.narrow import narrow
+from agentmagic.providers.openai import chat_completions, responses
+from agentmagic.tools.mcp import keywords, limits, servers
+from agentmagic.tools.mcp.mends import PatternCheck, mend
+from tests.providers.strict import gemini as strict_gemini
+from tests.providers.strict import ollama as strict_ollama
+from tests.providers.strict import rules as strict_openai
+
+TEXT = {"type": "string"}
+HEX = {"type": "string", "pattern": "^[0-9a-f]+$"}
+
+
+def of(**properties):
+    """The schema of a tool with these properties."""
+    return {"type": "object", "properties": properties}
+
+
+# One row for each thing that has one meaning: what a server writes for a property, and what it stands for.
+PROPERTIES = {
+    # null for what is not there (Go)
+    "null words": ({"type": "string", "description": None, "title": None, "format": None}, TEXT),
+    "null enum": ({"type": "string", "enum": None, "pattern": None, "minLength": None}, TEXT),
+    "null items": ({"type": "array", "items": None, "minItems": None}, {"type": "array", "items": {}}),
+    "null inside": (of(y={"type": "object", "properties": None, "required": None}), of(y={"type": "object"})),
+    "null open": ({"type": "object", "additionalProperties": None, "$defs": None}, {"type": "object"}),
+    "null type": ({"type": None, "enum": ["a"]}, {"enum": ["a"]}),
+    "null schema": (of(y=None), of(y={})),
+    "null branch": ({"anyOf": [TEXT, None]}, {"anyOf": [TEXT, {}]}),
+    "null of a const": ({"type": "string", "const": None}, TEXT),
+    "null default": ({"type": "string", "default": None}, {"type": "string", "default": None}),
+    # empty lists for empty objects (PHP)
+    "list of properties": ({"type": "object", "properties": []}, of()),
+    "list as items": ({"type": "array", "items": []}, {"type": "array", "items": {}}),
+    "list as schema": (of(y=[]), of(y={})),
+    "named list": (
+        of() | {"properties": [{"name": "y", "type": "int", "required": True}]},
+        of(y={"type": "integer"}) | {"required": ["y"]},
+    ),
+    # types in words
+    "any": ({"type": "any"}, {}),
+    "mixed": ({"type": "mixed", "description": "x"}, {"description": "x"}),
+    "str": ({"type": "str"}, TEXT),
+    "int": ({"type": "int", "minimum": 1}, {"type": "integer", "minimum": 1}),
+    "float": ({"type": "float"}, {"type": "number"}),
+    "bool": ({"type": "bool"}, {"type": "boolean"}),
+    "dict": ({"type": "dict"}, {"type": "object"}),
+    "list": ({"type": "list"}, {"type": "array", "items": {}}),
+    "None": ({"type": "None"}, {"type": "null"}),
+    "date": ({"type": "date"}, {"type": "string", "format": "date"}),
+    "capitals": ({"type": "INTEGER"}, {"type": "integer"}),
+    "list[str]": ({"type": "list[str]"}, {"type": "array", "items": TEXT}),
+    "string[]": ({"type": "string[]"}, {"type": "array", "items": TEXT}),
+    "array<int>": ({"type": "array<int>"}, {"type": "array", "items": {"type": "integer"}}),
+    "Dict[str, int]": ({"type": "Dict[str, int]"}, {"type": "object"}),
+    "Optional[int]": ({"type": "Optional[int]"}, {"type": ["integer", "null"]}),
+    "Union[int, str]": ({"type": "typing.Union[int, str]"}, {"type": ["integer", "string"]}),
+    "int | None": ({"type": "int | None"}, {"type": ["integer", "null"]}),
+    "list[int] | None": ({"type": "list[int] | None"}, {"type": ["array", "null"], "items": {"type": "integer"}}),
+    "string?": ({"type": "string?"}, {"type": ["string", "null"]}),
+    "types in words": ({"type": ["str", "None"]}, {"type": ["string", "null"]}),
+    "null among types": ({"type": ["string", None]}, {"type": ["string", "null"]}),
+    "any among types": ({"type": ["any", "null"]}, {}),
+    "twice": ({"type": ["string", "string", "null"]}, {"type": ["string", "null"]}),
+    "type as schema": (of(y="string"), of(y=TEXT)),
+    "type of items": ({"type": "array", "items": "int"}, {"type": "array", "items": {"type": "integer"}}),
+    # other drafts
+    "exclusive": (
+        {"type": "number", "minimum": 0, "exclusiveMinimum": True},
+        {"type": "number", "exclusiveMinimum": 0},
+    ),
+    "inclusive": ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
+    "tuple": ({"type": "array", "items": [TEXT]}, {"type": "array", "prefixItems": [TEXT], "items": {}}),
+    "closed tuple": (
+        {"type": "array", "items": [{"type": "str"}], "additionalItems": False},
+        {"type": "array", "prefixItems": [TEXT], "items": False},
+    ),
+    "open tuple": (
+        {"type": "array", "items": [TEXT], "additionalItems": {"type": "int"}},
+        {"type": "array", "prefixItems": [TEXT], "items": {"type": "integer"}},
+    ),
+    "divisible": ({"type": "integer", "divisibleBy": 5}, {"type": "integer", "multipleOf": 5}),
+    "address": ({"id": "#name", "$id": "http://a/b", "type": "string"}, TEXT),
+    "dependencies": (
+        of(y=TEXT) | {"dependencies": {"y": ["z"], "z": of(y=None)}},
+        of(y=TEXT) | {"dependentRequired": {"y": ["z"]}, "dependentSchemas": {"z": of(y={})}},
+    ),
+    # required
+    "required here": (
+        of(y=TEXT | {"required": True}, z=TEXT | {"required": False}),
+        of(y=TEXT, z=TEXT) | {"required": ["y"]},
+    ),
+    "required in words": (of(y=TEXT | {"required": "true"}), of(y=TEXT) | {"required": ["y"]}),
+    "required of both": (
+        of(y=TEXT | {"required": True}, z=TEXT) | {"required": ["z"]},
+        of(y=TEXT, z=TEXT) | {"required": ["z", "y"]},
+    ),
+    "required inside": (
+        {"type": "array", "items": of(y=of(z={"type": "int", "required": True}) | {"required": True})},
+        {"type": "array", "items": of(y=of(z={"type": "integer"}) | {"required": ["z"]}) | {"required": ["y"]}},
+    ),
+    "required once": (of(y=TEXT) | {"required": ["y", "y"]}, of(y=TEXT) | {"required": ["y"]}),
+    "required alone": (of(y=TEXT) | {"required": "y"}, of(y=TEXT) | {"required": ["y"]}),
+    "required as object": (of(y=TEXT) | {"required": {"y": True, "z": False}}, of(y=TEXT) | {"required": ["y"]}),
+    "required unknown": (of(y=TEXT) | {"required": ["z"]}, of(y=TEXT, z={}) | {"required": ["z"]}),
+    # OpenAPI
+    "nullable": ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
+    "not nullable": ({"type": "string", "nullable": False}, TEXT),
+    "nullable choice": (
+        {"type": "string", "enum": ["a"], "nullable": "true"},
+        {"type": ["string", "null"], "enum": ["a", None]},
+    ),
+    "nullable branches": ({"anyOf": [TEXT], "nullable": True}, {"anyOf": [TEXT, {"type": "null"}]}),
+    # values of another form
+    "number in a text": (
+        {"type": "integer", "minimum": "0", "maximum": "1e2"},
+        {"type": "integer", "minimum": 0, "maximum": 100},
+    ),
+    "count in a text": (
+        {"type": "string", "minLength": "2", "maxLength": 3.0},
+        {"type": "string", "minLength": 2, "maxLength": 3},
+    ),
+    "truth in a text": (of() | {"additionalProperties": "false"}, of() | {"additionalProperties": False}),
+    "lines": ({"type": "string", "description": ["one", "two"]}, {"type": "string", "description": "one two"}),
+    "one choice": ({"enum": "a"}, {"enum": ["a"]}),
+    "choices twice": ({"enum": ["a", "b", "a", 1, True]}, {"enum": ["a", "b", 1, True]}),
+    "numbers in texts": ({"type": "integer", "enum": ["1", "2"]}, {"type": "integer", "enum": [1, 2]}),
+    "truths in texts": ({"type": "boolean", "enum": ["true"]}, {"type": "boolean", "enum": [True]}),
+    "one branch": ({"anyOf": TEXT}, {"anyOf": [TEXT]}),
+    "one example": ({"examples": "a"}, {"examples": ["a"]}),
+}
+
+
+@pytest.mark.parametrize(("written", "meant"), PROPERTIES.values(), ids=PROPERTIES)
+def test_what_has_one_meaning_is_written_as_that_and_nothing_is_said(written, meant):
+    given = of(x=written)
+    before = json.dumps(given)
+    assert mend(given, compiles) == (of(x=meant), [])
+    assert json.dumps(given) == before
+    assert check_schema("it", of(x=meant)) is None
+    assert mend(of(x=meant), compiles) == (of(x=meant), [])
+
+
+# One row for each thing that has none: what a server writes, what is left of it, and what is said.
+MEANINGLESS = {
+    "a class of another dialect": ({"pattern": r"^[\w-.]+$"}, {}, r"pattern ^[\w-.]+$ of x"),
+    "a long repetition": ({"pattern": r"^[\s\S]{1,20000}$"}, {}, "pattern"),
+    "an end of another dialect": ({"pattern": r"\Aabc\Z"}, {}, "pattern"),
+    "an atomic group": ({"pattern": "(?>a)b"}, {}, "pattern"),
+    "an open bracket": ({"type": "string", "pattern": "["}, TEXT, "pattern [ of x"),
+    "no text": ({"type": "string", "pattern": 7}, TEXT, "pattern 7 of x"),
+    "a name": (
+        {"patternProperties": {"[": TEXT}, "additionalProperties": False},
+        {"patternProperties": {}},
+        "patternProperties [ of x",
+    ),
+    "a strange type": ({"type": "strange"}, {}, "type strange of x"),
+    "no type": ({"type": []}, {}, "type [] of x"),
+    "no choices": ({"type": "string", "enum": []}, TEXT, "enum [] of x"),
+    "choices of nothing": ({"type": "integer", "enum": ["a"]}, {"type": "integer"}, 'enum ["a"] of x'),
+    "a bound without a number": ({"exclusiveMinimum": True}, {}, "exclusiveMinimum true of x"),
+    "a bound in words": ({"minimum": "none", "maximum": {}}, {}, "minimum none of x"),
+    "a negative count": ({"minLength": -1}, {}, "minLength -1 of x"),
+    "a multiple of nothing": ({"multipleOf": 0}, {}, "multipleOf 0 of x"),
+    "no branches": ({"anyOf": []}, {}, "anyOf [] of x"),
+    "a far reference": ({"$ref": "https://example.org/a.json"}, {}, "$ref https://example.org/a.json of x"),
+    "a reference to nothing": ({"$ref": "#/$defs/none", "type": "string"}, TEXT, "$ref #/$defs/none of x"),
+    "a reference by where it is read": ({"$dynamicRef": "#node"}, {}, "$dynamicRef #node of x"),
+    "a number for a schema": (of(y=7), of(y={}), "the schema 7 of x.y"),
+    "a place inside": (
+        {"items": {"anyOf": [{"type": "odd"}]}},
+        {"items": {"anyOf": [{}]}},
+        "type odd of x.items.anyOf",
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "left", "said"), MEANINGLESS.values(), ids=MEANINGLESS)
+def test_a_keyword_without_a_meaning_is_dropped_and_said(written, left, said):
+    mended, dropped = mend(of(x=written), compiles)
+    assert mended == of(x=left)
+    assert dropped[0].startswith(said)
+    assert check_schema("it", mended) is None
+
+
+ROOTS = {
+    "nothing": ({}, {"type": "object"}),
+    "no type": ({"properties": {"x": TEXT}}, of(x=TEXT)),
+    "null": ({"type": "object", "properties": None, "required": None}, {"type": "object"}),
+    "a dict": ({"type": "dict", "properties": {}}, of()),
+    "any": ({"type": "any"}, {"type": "object"}),
+    "an object or null": ({"type": ["object", "null"]}, {"type": "object"}),
+    "required": (of(x=TEXT | {"required": True}), of(x=TEXT) | {"required": ["x"]}),
+    "an unknown draft": (of(x=TEXT) | {"$schema": "http://foo/bar"}, of(x=TEXT)),
+    "a mended draft": (
+        of(x={"type": "int"}) | {"$schema": "http://json-schema.org/draft-04/schema#"},
+        of(x={"type": "integer"}),
+    ),
+    "the place of another draft": (
+        of(x={"$ref": "#/$defs/t"}) | {"definitions": {"t": {"type": "str"}}},
+        of(x={"$ref": "#/definitions/t"}) | {"definitions": {"t": TEXT}},
+    ),
+    "a bare name": (of(x={"$ref": "t"}) | {"$defs": {"t": TEXT}}, of(x={"$ref": "#/$defs/t"}) | {"$defs": {"t": TEXT}}),
+    "the address of the whole": (
+        {"$id": "http://a/b", **of(x={"$ref": "http://a/b#/$defs/t"}), "$defs": {"t": TEXT}},
+        {"$id": "http://a/b", **of(x={"$ref": "#/$defs/t"}), "$defs": {"t": TEXT}},
+    ),
+    "OpenAPI": (
+        of(x={"$ref": "#/components/schemas/T"}) | {"components": {"schemas": {"T": {"type": "STRING"}}}},
+        of(x={"$ref": "#/$defs/T"}) | {"$defs": {"T": TEXT}},
+    ),
+    "null for a reference": (
+        of(x={"$ref": "#/$defs/t", "nullable": True}) | {"$defs": {"t": TEXT}},
+        of(x={"anyOf": [{"$ref": "#/$defs/t"}, {"type": "null"}]}) | {"$defs": {"t": TEXT}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "meant"), ROOTS.values(), ids=ROOTS)
+def test_the_whole_schema_is_mended_too(written, meant):
+    assert mend(written, compiles) == (meant, [])
+    assert check_schema("it", meant) is None
+
+
+@pytest.mark.parametrize(
+    "clean",
+    [
+        of(x=HEX, y={"type": ["string", "null"], "enum": ["a", None]})
+        | {"required": ["x"], "additionalProperties": False},
+        of(x={"$ref": "#/$defs/t"}) | {"$defs": {"t": of(t={"$ref": "#"})}},
+        of(required={"type": "boolean"}, type={"type": "string", "default": None}, properties={"const": None}),
+        of(x={"type": "string", "pattern": r"^\p{L}(?<=a)(?P<n>b)$", "format": "unheard-of"}),
+        of(x={"anyOf": [True, False], "not": {}, "if": {"required": ["y"]}, "then": {"minProperties": 1}}),
+        of(x={"default": {"type": "any", "required": True}, "enum": [{"type": None}], "examples": [None]}),
+        of(x=HEX) | {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {}, "x-own": {}},
+        of(**{"$ref": TEXT, "items": {"type": "array", "items": TEXT}}),
+    ],
+    ids=lambda schema: "-".join(schema["properties"]),
+)
+def test_a_clean_schema_comes_back_as_it_was(clean):
+    assert mend(clean, compiles) == (clean, [])
+    assert list(mend(clean)[0]) == list(clean)
+
+
+def test_regular_expressions_that_take_long_are_dropped_and_the_tool_stays(monkeypatch):
+    wide = of(**{f"p{n}": {"type": "string", "pattern": f"((a{{50}}){{50}}){{9}}{n}"} for n in range(9)}, x=HEX)
+    mended, dropped = mend(wide, compiles)
+    assert mended["properties"]["p0"] == {"type": "string", "pattern": "((a{50}){50}){9}0"}
+    assert mended["properties"]["p8"] == TEXT
+    assert mended["properties"]["x"] == HEX
+    assert limits.schema_problem(mended) is None
+    assert len(dropped) == 8
+    monkeypatch.setattr(limits, "PATTERN_SECONDS", 0.0)
+    assert mend(of(x=HEX), PatternCheck()) == (of(x=TEXT), ["pattern ^[0-9a-f]+$ of x"])
+
+
+def test_what_is_said_is_short_and_clean():
+    odd = {f"p{n}": {"type": "\u202eodd\x1b[31m" + "x" * 500} for n in range(100)}
+    _, dropped = mend(of(**odd))
+    assert len(dropped) == limits.DROPPED
+    assert all(len(words) <= 200 and words.isprintable() for words in dropped)
+
+
+def test_a_schema_that_is_nested_without_end_is_left_to_the_caller():
+    deep = {}
+    for _ in range(5000):
+        deep = {"items": deep}
+    with pytest.raises(RecursionError):
+        mend(deep)
+
+
+def test_every_mended_schema_is_fit_for_every_provider():
+    for name, (_, meant) in {**PROPERTIES, **MEANINGLESS_PAIRS}.items():
+        tool = ToolDef("it", "Does it.", mend(of(x=meant), compiles)[0])
+        strict_openai.check_schema(chat_completions._tool(tool)["function"]["parameters"], name)
+        strict_openai.check_schema(responses._tool(tool)["parameters"], name)
+        strict_gemini._check_schema(gemini_encoder._declaration(tool)["parametersJsonSchema"], name)
+        assert anthropic_encoder._tool(tool)["input_schema"]["type"] == "object"
+        strict_ollama._check_tool(ollama._tool(tool))
+        assert narrow(tool.parameters)["type"] == "object"
+
+
+MEANINGLESS_PAIRS = {name: (written, left) for name, (written, left, _) in MEANINGLESS.items()}
+
+_KEYWORDS = sorted(
+    {*keywords.READERS, "type", "nullable", "dependencies", "additionalItems", "id", "divisibleBy", "components"}
+    | {"$ref", "$dynamicRef", "$recursiveRef", "$vocabulary"}
+)
+_WORDS = ["", "true", "a", "#", "#/$defs/a", "string", "any", "list[int]", "5", r"^[\w-.]+$", "http://a/b"]
+_PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-2, 3), st.floats(), st.sampled_from(_WORDS))
+_JSON = st.recursive(
+    _PLAIN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from([*_KEYWORDS, "a"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(_KEYWORDS), _JSON, max_size=6))
+def test_any_values_of_any_keywords_end_in_a_schema_that_can_be_used(schema):
+    mended, _ = mend(mend(schema)[0], compiles)
+    again, dropped = mend(mended, compiles)
+    assert (json.dumps(again), dropped) == (json.dumps(mended), [])
+    if mended["type"] == "object" and limits.schema_problem(mended) is None:
+        assert check_schema("it", mended) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "fits", "misfits"),
+    [
+        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, 1, 0),
+        ({"type": "array", "items": [{"type": "int"}, {"type": "str"}]}, [1, "a"], ["a", 1]),
+        ({"type": "int | None"}, None, "a"),
+        (of(y={"type": "any", "required": True}), {"y": 1}, {}),
+    ],
+)
+def test_calls_are_checked_as_the_server_means(written, fits, misfits):
+    mended, _ = mend(of(x=written))
+    assert misfit(mended, {"x": fits}) is None
+    assert misfit(mended, {"x": misfits})
+
+
+def test_a_server_of_this_process_is_mended_too():
+    class Listed(SimpleNamespace):
+        def model_copy(self, update):
+            return Listed(**{**vars(self), **update})
+
+    tools = [
+        Listed(name="loose", input_schema=of(x={"type": "str", "pattern": "["})),
+        Listed(name="endless", input_schema={"type": "object", "allOf": [{"$ref": "#"}]}),
+    ]
+    usable, left_out, dropped = servers._usable(tools)
+    assert [(tool.name, tool.input_schema) for tool in usable] == [("loose", of(x=TEXT))]
+    assert dropped == {"loose": ["pattern [ of x"]}
+    assert re.search("leads back to itself", left_out["endless"])
