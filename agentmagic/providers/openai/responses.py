@@ -232,8 +232,7 @@ class OpenAIResponses(OpenAIClient):
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
-        return self.events("/responses", body, self._memo.write(body, "input"), Decoder())
+        return self.events("/responses", self.body(request), Decoder())
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
