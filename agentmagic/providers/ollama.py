@@ -96,13 +96,13 @@ class Decoder:
             raise refusal(None, quoted(error), self._model)
         message = object_of(line.get("message"))
         if thought := text_of(message.get("thinking")):
-            yield from self._writer.write("reasoning", thought)
+            yield from self._writer.think(thought, "thinking")
         if text := text_of(message.get("content")):
-            yield from self._writer.write("text", text)
+            yield from self._writer.say(text)
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
         if line.get("done") is True:
-            yield from self._writer.end()
+            yield from self._writer.finish()
             self._finished = True
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))

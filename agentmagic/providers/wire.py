@@ -21,8 +21,9 @@ from pydantic_core import to_json
 
 from agentmagic.errors import MalformedCall, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.messages import Media, Message, Part, ProviderData, Reasoning, Text, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent
+from agentmagic.providers.text_reader import Piece, TextReader
 from agentmagic.text import encodable
 
 Json = dict[str, Any]
@@ -240,43 +241,58 @@ class PartWriter:
     """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
 
     For APIs whose chunks do not say where a part begins and ends. `reasoning` makes a finished reasoning part of its
-    text and of the field that it came in.
+    text and of the field that it came in. Thinking that the model wrote as text becomes a reasoning part too, which is
+    not sent back. `is_call` says whether a text between the tags of a call is one: `calls` holds those after `finish`.
     """
 
-    def __init__(self, reasoning: Callable[[str, str], Reasoning]) -> None:
+    def __init__(
+        self, reasoning: Callable[[str, str], Reasoning], is_call: Callable[[str], bool] | None = None
+    ) -> None:
         self._reasoning = reasoning
+        self._reader = TextReader(is_call)
         self._count = 0
         self._kind: Literal["text", "reasoning"] | None = None
         self._index = 0
         self._field = ""
         self._pieces: list[str] = []
+        self.calls: list[str] = []
+
+    @property
+    def found_thinking(self) -> bool:
+        """Whether the model wrote thinking as text."""
+        return self._reader.found_thinking
 
     def next_index(self) -> int:
         """Return the index of a new part."""
         self._count += 1
         return self._count - 1
 
-    def write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
-        """Return the events for a piece of text; a piece of the other kind ends the open part."""
-        if kind == self._kind:
-            self._pieces.append(text)
-            return (PartDelta(self._index, text),)
-        ended = self.end()
-        self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
-        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+    def say(self, text: str) -> Iterable[ModelEvent]:
+        """Return the events for a piece of text, in which there may be thinking and calls."""
+        pieces = self._reader.feed(text)
+        if len(pieces) == 1 and pieces[0].kind == "text":  # nearly always
+            return self._write("text", pieces[0].text)
+        return self._tell(pieces)
+
+    def think(self, text: str, field: str) -> Iterator[ModelEvent]:
+        """Yield the events for a piece of reasoning; `field` is where the server wrote it."""
+        if (self._kind, self._field) != ("reasoning", field):
+            yield from self.end()
+        yield from self._write("reasoning", text, field)
 
     def end(self) -> tuple[ModelEvent, ...]:
-        """Return the end of the open part, if there is one."""
-        if self._kind is None:
-            return ()
-        text = "".join(self._pieces)
-        part = Text(text) if self._kind == "text" else self._reasoning(text, self._field)
-        self._kind = None
-        return (PartFinished(self._index, part),)
+        """Return the end of the open part, if there is one; text of which it is not clear what it is waits."""
+        self._reader.end_part()
+        return self._end()
+
+    def finish(self, data: ProviderData | None = None) -> Iterator[ModelEvent]:
+        """Yield all that is left of the text, and the end of the open part, with its data if it is text."""
+        yield from self._tell(self._reader.close())
+        yield from self._end(data)
 
     def whole(self, part: Text | Reasoning | ToolCall) -> Iterator[ModelEvent]:
-        """Yield the end of the open part, and the events of a part that came at once."""
-        yield from self.end()
+        """Yield the end of the text before a part that came at once, and the events of the part."""
+        yield from self.finish()
         index = self.next_index()
         match part:
             case ToolCall(name=name, arguments=arguments):
@@ -287,6 +303,43 @@ class PartWriter:
         if text:
             yield PartDelta(index, text)
         yield PartFinished(index, part)
+
+    def _tell(self, pieces: Iterable[Piece]) -> Iterator[ModelEvent]:
+        for kind, text in pieces:
+            match kind:
+                case "text" | "reasoning":
+                    yield from self._write(kind, text)
+                case "thought":
+                    yield from self._become_reasoning(text)
+                case "call":
+                    self.calls.append(text)
+
+    def _become_reasoning(self, text: str) -> Iterator[ModelEvent]:
+        """Yield the end of the open part as reasoning, whatever it began as."""
+        if self._kind is None:  # it held nothing but a call
+            yield from self._write("reasoning", text)
+        self._kind = None
+        yield PartFinished(self._index, Reasoning(text))
+
+    def _write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
+        """Return the events for a piece; one of the other kind, or of another field, ends the open part."""
+        if kind == self._kind and field == self._field:
+            self._pieces.append(text)
+            return (PartDelta(self._index, text),)
+        ended = self._end()
+        self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
+        return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
+
+    def _end(self, data: ProviderData | None = None) -> tuple[ModelEvent, ...]:
+        if self._kind is None:
+            return ()
+        text = "".join(self._pieces)
+        if self._kind == "text":
+            part = Text(text, data)
+        else:
+            part = self._reasoning(text, self._field) if self._field else Reasoning(text)
+        self._kind = None
+        return (PartFinished(self._index, part),)
 
 
 class Memo:
