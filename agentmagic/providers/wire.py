@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from agentmagic.errors import MalformedCall, StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import Media, Message, Part, ProviderData, Reasoning, Text, ToolCall, ToolResult
+from agentmagic.messages import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent
 from agentmagic.providers.text_reader import Piece, TextReader
 from agentmagic.text import encodable
@@ -240,13 +240,15 @@ def base64_of(media: Media) -> str:
 class PartWriter:
     """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
 
-    For APIs whose chunks do not say where a part begins and ends. `reasoning` makes a finished reasoning part of its
-    text and of the field that it came in. Thinking that the model wrote as text becomes a reasoning part too, which is
-    not sent back. `is_call` says whether a text between the tags of a call is one: `calls` holds those after `finish`.
+    `reasoning` makes a finished reasoning part of its text and of the field that it came in. Thinking that the model
+    wrote as text becomes a reasoning part too, which is not sent back. `is_call` says whether a text between the tags
+    of a call is one: `calls` holds those after `finish`.
     """
 
     def __init__(
-        self, reasoning: Callable[[str, str], Reasoning], is_call: Callable[[str], bool] | None = None
+        self,
+        reasoning: Callable[[str, str], Reasoning] = lambda text, _field: Reasoning(text),
+        is_call: Callable[[str], bool] | None = None,
     ) -> None:
         self._reasoning = reasoning
         self._reader = TextReader(is_call)
@@ -285,10 +287,20 @@ class PartWriter:
         self._reader.end_part()
         return self._end()
 
-    def finish(self, data: ProviderData | None = None) -> Iterator[ModelEvent]:
-        """Yield all that is left of the text, and the end of the open part, with its data if it is text."""
+    def finish(self, said: Text | None = None) -> Iterator[ModelEvent]:
+        """Yield all that is left of the text, and the end of the open part.
+
+        `said` is the whole text as the server ended it. It is the part if the model wrote no thinking in the answer.
+        """
         yield from self._tell(self._reader.close())
-        yield from self._end(data)
+        if said is None or self.found_thinking:
+            yield from self._end()
+            return
+        if self._kind is None:
+            self._kind, self._index = "text", self.next_index()
+            yield PartStarted(self._index, "text")
+        self._kind = None
+        yield PartFinished(self._index, said)
 
     def whole(self, part: Text | Reasoning | ToolCall) -> Iterator[ModelEvent]:
         """Yield the end of the text before a part that came at once, and the events of the part."""
@@ -330,12 +342,12 @@ class PartWriter:
         self._kind, self._index, self._field, self._pieces = kind, self.next_index(), field, [text]
         return (*ended, PartStarted(self._index, kind), PartDelta(self._index, text))
 
-    def _end(self, data: ProviderData | None = None) -> tuple[ModelEvent, ...]:
+    def _end(self) -> tuple[ModelEvent, ...]:
         if self._kind is None:
             return ()
         text = "".join(self._pieces)
         if self._kind == "text":
-            part = Text(text, data)
+            part = Text(text)
         else:
             part = self._reasoning(text, self._field) if self._field else Reasoning(text)
         self._kind = None
