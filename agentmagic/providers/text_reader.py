@@ -36,13 +36,14 @@ _BEFORE_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?")
 _LONGEST_INDENT = 100
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
 
-Kind = Literal["text", "reasoning", "thought", "call"]
+Kind = Literal["text", "reasoning", "end", "thought", "call"]
 
 
 class Piece(NamedTuple):
     """A piece of what was read.
 
-    The text of a "thought" is all of the open part, which was thinking. That of a "call" stood between the call's tags.
+    "end" is that of a thought. The text of a "thought" is all of the open part, which was thinking, and has ended. That
+    of a "call" stood between the tags of the call.
     """
 
     kind: Kind
@@ -161,7 +162,7 @@ class TextReader:
         if self._said:
             yield Piece("thought", "".join(self._said) + before)
         elif before.strip():
-            yield Piece("reasoning", before.lstrip())
+            yield from (Piece("reasoning", before.lstrip()), Piece("end", ""))
         self._begin_part()  # with the calls that were drafted in it
         self._lone, self._spoke, self.found_thinking = False, False, True
 
@@ -208,6 +209,8 @@ class TextReader:
             return False
         tag = self._take(len(self._closing))
         if not in_code:
+            if self._thought:
+                yield Piece("end", "")
             self._end_thought()
             return True
         self._skipped = "".join(self._thought) if self._skipped is None else self._skipped

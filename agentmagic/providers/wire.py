@@ -321,6 +321,8 @@ class PartWriter:
             match kind:
                 case "text" | "reasoning":
                     yield from self._write(kind, text)
+                case "end":
+                    yield from self._end()
                 case "thought":
                     yield from self._become_reasoning(text)
                 case "call":

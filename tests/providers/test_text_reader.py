@@ -21,16 +21,17 @@ WHOLE = {
     "a blank before a thought": ("\n<think>Hm.</think>Noon.", ["~Hm.", "Noon."]),
     "a thought later": ("Let me see. <think>Hm.</think> Noon.", ["Let me see. ", "~Hm.", " Noon."]),
     "several thoughts": ("<think>A</think>one<think>B</think>two", ["~A", "one", "~B", "two"]),
-    "thoughts on lines": ("<think>A</think>\n<think>B</think>\nNoon.", ["~AB", "Noon."]),
+    "thoughts on lines": ("<think>A</think>\n<think>B</think>\nNoon.", ["~A", "~B", "Noon."]),
     "no end": ("<think>Hm. Hm.", ["~Hm. Hm."]),
     "no end, after words": ("Noon. <think>Or is it?", ["Noon. ", "~Or is it?"]),
     "no beginning": ("Hm.\n</think>\n\nNoon.", ["~Hm.\n", "Noon."]),
     "only an end": ("</think>Noon.", ["Noon."]),
     "no beginning, and nothing else": ("Hm.</think>", ["~Hm."]),
     "a lone end counts once": ("Hm.</think>Noon, </think> it is.", ["~Hm.", "Noon, </think> it is."]),
-    "two ends": ("<think>A</think>B</think>Noon.", ["~AB", "Noon."]),
-    "thoughts before a lone end": ("A<think>B</think>C</think>D", ["A", "~BC", "D"]),
-    "thoughts within a thought": ("<think>A<think>B</think>C</think>D", ["~A<think>BC", "D"]),
+    "two ends": ("<think>A</think>B</think>Noon.", ["~A", "~B", "Noon."]),
+    "thoughts before a lone end": ("A<think>B</think>C</think>D", ["A", "~B", "~C", "D"]),
+    "a thought before one with an open span": ("<think>A</think><think>` B</think>C `", ["~A", "~` B", "C `"]),
+    "thoughts within a thought": ("<think>A<think>B</think>C</think>D", ["~A<think>B", "~C", "D"]),
     "an end of another kind": ("<think>A</thinking>B</think>C", ["~A</thinking>B", "C"]),
     "a tag that is none": ("1 <thin 2 <thinker> 3 [THINKER] 4 <", ["1 <thin 2 <thinker> 3 [THINKER] 4 <"]),
     "a tag in a code span": ("Write `<think>` first.", ["Write `<think>` first."]),
@@ -86,20 +87,19 @@ def is_call(text):
 
 
 def marked(pieces):
-    """The parts that pieces make, with their marks; thoughts side by side are one, and blanks may end words."""
+    """The parts that pieces make, with their marks and without the blanks at their ends."""
     parts = []
     for kind, text in pieces:
-        if kind == "thought" and parts and parts[-1][0] in ("text", "reasoning"):
+        if kind == "end":
+            parts.append((kind, ""))
+        elif kind == "thought" and parts and parts[-1][0] in ("text", "reasoning"):
             parts[-1] = ("thought", text)
         elif parts and parts[-1][0] == kind != "call":
             parts[-1] = (kind, parts[-1][1] + text)
         else:
             parts.append((kind, text))
-    told = []
-    for mark, text in [({"text": "", "call": "!"}.get(kind, "~"), text) for kind, text in parts]:
-        joins = mark == "~" and told and told[-1].startswith("~")
-        told[-1:] = [told[-1] + text] if joins else [*told[-1:], (mark + text).rstrip()]
-    return told
+    marks = {"text": "", "call": "!"}
+    return [(marks.get(kind, "~") + text).rstrip() for kind, text in parts if kind != "end"]
 
 
 def read(text, size=10_000):
@@ -141,7 +141,7 @@ def test_a_lone_end_leaves_parts_alone_that_have_ended():
     reader = TextReader(is_call)
     reader.feed(f"Let me look. {CALL}")
     reader.end_part()
-    assert reader.feed("Hm.</think>Noon.") == (Piece("reasoning", "Hm."), Piece("text", "Noon."))
+    assert reader.feed("Hm.</think>Noon.") == (Piece("reasoning", "Hm."), Piece("end", ""), Piece("text", "Noon."))
     assert reader.close() == (Piece("call", '{"name": "clock"}'),)
 
 
