@@ -32,6 +32,7 @@ _FIRST = re.compile(r"[<\[◁]")
 """The first character of a tag."""
 
 _MARK = re.compile(r"\n|\\[\\`]|`+|~{3,}")
+_MARK_IN_JSON = re.compile(r"\\.|\"")
 _BEFORE_FENCE = re.compile(r"[\s>]*(?:(?:[-*+]|\d{1,9}[.)])\s+)?")
 _LONGEST_INDENT = 100
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n")
@@ -232,11 +233,14 @@ class TextReader:
 class _Code:
     """Knows whether the end of a Markdown text stands in a fence of code, or behind the beginning of a code span.
 
-    A text is read only when that is asked, and each character once.
+    In a text that begins like JSON, which may be the answer that was asked for, the strings count as code. A text is
+    read only when that is asked, and each character once.
     """
 
     def __init__(self) -> None:
         self._unread: list[str] = []
+        self._mark: re.Pattern[str] | None = None  # what is looked for; None before the first word
+        self._in_string = False
         self._line = ""  # the beginning of the last line
         self._fence = ""
         self._fenced_here = False  # the last line opened the fence
@@ -249,8 +253,8 @@ class _Code:
     def holds(self, after: str, *, last: bool) -> bool | None:
         """Return whether the text that follows begins in code; None if only what comes behind it can tell."""
         self._read()
-        if self._fence or not self._span:
-            return bool(self._fence)
+        if self._fence or self._in_string or not self._span:
+            return bool(self._fence) or self._in_string
         closing = re.search(rf"(?<!`){self._span}(?!`)", after)
         ending = _PARAGRAPH_END.search(after)
         if closing and (not ending or closing.start() < ending.start()):
@@ -263,9 +267,13 @@ class _Code:
     def _read(self) -> None:
         text = "".join(self._unread)
         self._unread.clear()
+        if self._mark is None and (word := text.lstrip()):
+            self._mark = _MARK_IN_JSON if word[0] in "{[" else _MARK
         start = 0
-        for mark in _MARK.finditer(text):
-            if mark[0] == "\n":
+        for mark in (self._mark or _MARK).finditer(text):
+            if mark[0] == '"':
+                self._in_string = not self._in_string
+            elif mark[0] == "\n":
                 self._end_line(text[start : mark.start()])
                 start = mark.end()
             elif mark[0][0] != "\\":
