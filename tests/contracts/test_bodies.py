@@ -71,6 +71,7 @@ KINDS = [
     Kind("gemini", "gemini-2.0-flash", "without tools"),
     Kind("gemini", "gemini-1.5-flash", "without tools"),
     Kind("gemini", "gemma-4-31b-it", "never"),
+    Kind("gemini", "gemma-3-27b-it", "never"),
     Kind("gemini", "gemini-2.0-flash", "without tools", vertex=True),
     Kind("gemini", "gemini-3.5-flash", vertex=True),
     Kind("anthropic", "claude-sonnet-5-5"),

@@ -331,6 +331,8 @@ def _check_kind(body: Json, model: str) -> None:
     thinks = re.match(r"gemini-(2\.5|3)(?!.*image)", model)
     words = "Thinking is not enabled for this model."
     refuse_unless(thinks or "thinkingConfig" not in config, words)
+    words = "Developer instruction is not enabled for this model."
+    refuse_unless("systemInstruction" not in body or not re.match("gemma-[1-3]", model), words)
     by_level = model.startswith("gemini-3")
     words = "Thinking level is not supported for this model."
     refuse_unless(by_level or "thinkingLevel" not in config.get("thinkingConfig", {}), words)
