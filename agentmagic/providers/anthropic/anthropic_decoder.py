@@ -147,7 +147,6 @@ class Decoder:
         if data.get("type") == "text":  # its part begins with its first word, which may be thinking
             block = self._open[place] = _OpenBlock(-1, data)
         else:
-            yield from self._writer.finish()
             block = self._open[place] = _OpenBlock(self._writer.next_index(), data)
             yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
         for begun in ("text", "thinking"):  # empty, except on some compatible servers

@@ -141,7 +141,6 @@ class Decoder:
         if kind == "text":  # it begins with its first word, which may be thinking
             self._open[place] = _OpenItem(-1, kind, item)
             return
-        yield from self._writer.finish()
         self._open[place] = part = _OpenItem(self._writer.next_index(), kind, item)
         yield PartStarted(part.index, kind, text_of(item.get("name")) if kind == "tool_call" else "")
 
