@@ -99,7 +99,11 @@ class PartDelta:
 
 @value_class
 class PartFinished:
-    """A part is complete; `part` holds all of it."""
+    """A part is complete; `part` holds all of it.
+
+    A part that began as text may be finished as reasoning, which withdraws the text from the answer: the model has
+    closed a thought that it had not opened.
+    """
 
     type: ClassVar[str] = "part_finished"
     index: int

@@ -95,6 +95,11 @@ def test_a_log_without_deltas_folds_to_the_same_messages():
     assert fold(event for event in WHOLE if not isinstance(event, (PartDelta, PartStarted))) == fold(WHOLE)
 
 
+def test_a_part_that_began_as_text_is_what_it_ended_as():
+    log = [STARTED, StepStarted(1, "m"), PartStarted(0, "text"), PartDelta(0, "Hm"), PartFinished(0, Reasoning("Hm."))]
+    assert fold([*log, StepFinished(1, Usage())])[1].parts == (Reasoning("Hm."),)
+
+
 def test_a_retry_withdraws_what_had_come():
     log = [STARTED, StepStarted(1, "m"), *told(0, Text("Wrong.")), PartStarted(1, "text"), PartDelta(1, "Half")]
     again = [StepRetried(1, 1, 0.5, "broken"), *step(1, Text("Right."))[1:]]

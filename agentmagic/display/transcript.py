@@ -44,6 +44,7 @@ _ENDS: dict[ResultStatus, State] = {
 }
 
 _KINDS: dict[type, PartKind] = {Text: "text", Reasoning: "reasoning", ToolCall: "tool_call"}
+_BLOCKS: dict[PartKind, "type[_Part]"] = {"text": TextBlock, "reasoning": ReasoningBlock, "tool_call": ToolCard}
 
 LONGEST_LINE = 400
 """Characters that are shown of a prompt that is sent back to the model."""
@@ -302,7 +303,12 @@ class Transcript:
         part = event.part
         if not isinstance(part, Text | Reasoning | ToolCall):
             return
-        block = self._parts.get(event.index) or self._start_part(events.PartStarted(event.index, _KINDS[type(part)]))
+        kind = _KINDS[type(part)]
+        block = self._parts.get(event.index)
+        if block is not None and not isinstance(block, _BLOCKS[kind]):  # it began as text, and was thinking
+            self.blocks[:] = [one for one in self.blocks if one is not block]
+            block = None
+        block = block or self._start_part(events.PartStarted(event.index, kind))
         block.version += 1
         if not isinstance(part, ToolCall):
             block.pieces = Pieces(part.text)

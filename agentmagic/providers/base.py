@@ -196,6 +196,7 @@ class Model(Protocol):
 
     `name` is "provider:model". `stream` yields the parts of one response, and then one `ModelFinished`. Each part is a
     `PartStarted`, its deltas, and a `PartFinished` with the whole part; indices count from 0 in order of appearance.
+    What begins as text may be finished as reasoning.
 
     A response that breaks off before its closing event raises `StreamBroken`, one with an unreadable tool call
     `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task that

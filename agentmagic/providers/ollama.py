@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from agentmagic import settings
-from agentmagic.errors import ContextTooLong, MissingExtra, ProviderError, UnknownModel
+from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
@@ -96,13 +96,13 @@ class Decoder:
             raise refusal(None, quoted(error), self._model)
         message = object_of(line.get("message"))
         if thought := text_of(message.get("thinking")):
-            yield from self._writer.write("reasoning", thought)
+            yield from self._writer.think(thought, "thinking")
         if text := text_of(message.get("content")):
-            yield from self._writer.write("text", text)
+            yield from self._writer.say(text)
         for entry in objects_of(message.get("tool_calls")):
             yield from self._call(entry)
         if line.get("done") is True:
-            yield from self._writer.end()
+            yield from self._writer.finish()
             self._finished = True
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             sent, written = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
@@ -280,18 +280,24 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         client = await self._client()
         import httpx2
 
-        given = body.pop("options", {})
-        written = self._memo.write(body, "messages")
-        self._context = max(self._context, context_for(body["messages"], given, len(written)))
-        options = wire.write_json({"num_ctx": self._context} | given)
-        request = client.build_request(
-            "POST", "/api/chat", content=b'%s, "options": %s}' % (written[:-1], options.encode())
-        )
         try:
+            request = client.build_request("POST", "/api/chat", content=self._written(body))
             return await client.send(request, stream=True)
+        except ValueError as error:
+            raise BadRequest(failures.sentence(f"The request cannot be sent: {error}")) from error
         except httpx2.HTTPError as error:
             start = " To start it, run: ollama serve"
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
+
+    def _written(self, body: Json) -> bytes:
+        """Return a body as JSON, with a size of the context that is large enough for it."""
+        given = body.get("options", {})
+        while True:
+            size = self._context
+            written = wire.write_body(body | {"options": {"num_ctx": size} | given})
+            self._context = max(size, context_for(body["messages"], given, len(written)))
+            if self._context == size:
+                return written
 
     async def _check(self, response: "httpx2.Response") -> None:
         if not response.is_success:

@@ -1,7 +1,8 @@
 """The answer to a request, piece by piece: from the events of a model to a document, and back.
 
 A document has the parts of the answer in whole. `chunks` says in which pieces they came, unless each text came word by
-word, and each call at once; `ms` says after how many milliseconds, unless there was no pause to be seen.
+word, and each call at once; `ms` says after how many milliseconds, unless there was no pause to be seen. `withdrawn`
+has the numbers of the parts that began as text and proved to be reasoning.
 """
 
 import json
@@ -44,6 +45,7 @@ class Answer:
         self._last = time.monotonic()
         self._parts: dict[int, Json] = {}
         self._pieces: dict[int, list[str]] = {}
+        self._texts: set[int] = set()
         self._end: Json = {}
 
     def feed(self, event: ModelEvent) -> None:
@@ -55,6 +57,7 @@ class Answer:
             case PartStarted(index=index, kind=kind):
                 self._flow.append(("+", index, ""))
                 self._pieces[index] = []
+                self._texts |= {index} if kind == "text" else set()
                 call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
                 self._parts[index] = call if kind == "tool_call" else {"type": kind, "text": ""}
             case PartDelta(index=index, text=text):
@@ -99,6 +102,7 @@ class Answer:
             for i, text in joined.items()
             if text and redact(text) not in spellings(self._parts[i])
         }
+        withdrawn = sorted(places[index] for index in self._texts if self._parts[index]["type"] == "reasoning")
         calls = {index for index, part in self._parts.items() if part["type"] == "tool_call"}
         chunks = " ".join(_runs(_flow(self._flow, places, joined, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
@@ -110,6 +114,7 @@ class Answer:
             "answer": self._number,
             "parts": parts,
             **({"written": written} if written else {}),
+            **({"withdrawn": withdrawn} if withdrawn else {}),
             **self._end,
             **({"ms": times} if times else {}),
             **({"chunks": chunks} if usage is None or chunks != WORDS else {}),
@@ -208,6 +213,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     """Yield the events of an answer. Raises ValueError, KeyError, TypeError or IndexError if it cannot be read."""
     parts = [from_json(restore(part)) for part in answer["parts"]]
     texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
+    withdrawn = answer.get("withdrawn", ())
     chunks = str(answer.get("chunks", WORDS))
     if chunks in PIECES:
         chunks = usual(answer["parts"], chunks)
@@ -223,7 +229,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
             current = int(word[1:])
             part = parts[current]
             if word[0] == "+":
-                kind = answer["parts"][current]["type"]
+                kind = "text" if current in withdrawn else answer["parts"][current]["type"]
                 yield PartStarted(current, kind, part.name if isinstance(part, ToolCall) else "")
             elif word[0] == "-":
                 yield PartFinished(current, part)

@@ -45,6 +45,11 @@ def reasoning(words: str, index: int = 0) -> list[Event]:
     return [PartStarted(index, "reasoning"), PartDelta(index, words), PartFinished(index, Reasoning(words))]
 
 
+def withdrawn(words: str, index: int = 0) -> list[Event]:
+    """A text that proves to be reasoning."""
+    return [PartStarted(index, "text"), PartDelta(index, words), PartFinished(index, Reasoning(words))]
+
+
 def asked_for(call: ToolCall, index: int = 0) -> list[Event]:
     return [PartStarted(index, "tool_call", call.name), PartFinished(index, call)]
 
@@ -90,7 +95,7 @@ _outcomes = st.sampled_from(["ok", "error", "timeout", "denied", "interrupted"])
 
 @st.composite
 def _part(draw: st.DrawFn, index: int) -> tuple[list[Event], list[Event]]:
-    """A part's opening with deltas, and its end; a reasoning or text may have deltas that are no true prefix."""
+    """A part's opening with deltas, and its end; what began as text may prove to be reasoning."""
     kind = draw(st.sampled_from(["text", "reasoning", "tool_call"]))
     deltas: list[Event] = [PartDelta(index, piece) for piece in draw(st.lists(_words, max_size=3))]
     whole = "".join(event.text for event in deltas if isinstance(event, PartDelta))
@@ -98,7 +103,7 @@ def _part(draw: st.DrawFn, index: int) -> tuple[list[Event], list[Event]]:
         name = draw(_names)
         part = ToolCall(f"call{index}", name, {"value": draw(_words)})
         return [PartStarted(index, "tool_call", name), *deltas], [PartFinished(index, part)]
-    part = Text(whole) if kind == "text" else Reasoning(whole)
+    part = Text(whole) if kind == "text" and draw(st.integers(0, 3)) else Reasoning(whole)
     return [PartStarted(index, kind), *deltas], [PartFinished(index, part)]
 
 

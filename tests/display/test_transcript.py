@@ -60,6 +60,7 @@ from tests.display.logs import (
     started,
     step_over,
     text,
+    withdrawn,
     without_deltas,
 )
 
@@ -159,6 +160,14 @@ def test_the_same_call_id_in_a_later_step_is_another_card():
 def test_a_retry_withdraws_the_step_and_keeps_notices():
     events = [*started(), *text("half", 0), Notice("info", "kept"), StepRetried(1, 1, 2.0, "Rate limited.")]
     assert kinds(Transcript(events)) == [PromptBlock, NoticeBlock, RetryBlock]
+
+
+def test_a_text_that_proves_to_be_reasoning_is_shown_as_reasoning_alone():
+    log = [*started(), *withdrawn("Is it noon?"), *text("Noon.", 1), *step_over(), *over("Noon.")]
+    transcript = Transcript(log)
+    assert kinds(transcript) == [PromptBlock, ReasoningBlock, TextBlock, FooterBlock]
+    assert [block.text for block in transcript.blocks[1:3]] == ["Is it noon?", "Noon."]
+    assert len({block.key for block in transcript.blocks}) == 4
 
 
 def test_a_second_retry_takes_the_place_of_the_first():

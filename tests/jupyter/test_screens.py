@@ -13,10 +13,11 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
-from agentmagic.events import ApprovalAsked, PartDelta, PartStarted, ToolStarted
+from agentmagic.events import ApprovalAsked, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
 from agentmagic.jupyter.frontend import Kind
 from agentmagic.jupyter.runner import CellView
 from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, TerminalScreen
+from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
@@ -231,6 +232,16 @@ def test_a_terminal_gets_a_value_as_a_table_and_not_as_json():
     lines = printed('{"value": [{"city": "Oslo", "people": 709}]}', output=list[dict[str, int | str]]).splitlines()
     assert lines[:2] == ["city  people", "Oslo     709"]
     assert printed('{"city": "Oslo"}').startswith('{"city": "Oslo"}')
+
+
+def test_a_terminal_is_told_that_words_were_thinking():
+    happened = events("Noon.")
+    step = next(place for place, event in enumerate(happened) if isinstance(event, StepStarted)) + 1
+    thought = [PartStarted(9, "text"), PartDelta(9, "Is it noon?"), PartFinished(9, Reasoning("Is it noon?"))]
+    stream = io.StringIO()
+    asyncio.run(_show(TerminalScreen(stream), [*happened[:step], *thought, *happened[step:]]))
+    lines = stream.getvalue().splitlines()
+    assert lines[:6] == ["Is it noon?", "", "Thought", "  Is it noon?", "", "Noon."]
 
 
 def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():

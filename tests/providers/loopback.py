@@ -156,7 +156,7 @@ class _Connection(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(self.command, self.path, headers, body)
-        if self.path == "/api/chat" and b'"messages": []' in body:  # Ollama is to load a model: that takes no step
+        if self.path == "/api/chat" and b'"messages":[]' in body:  # Ollama is to load a model: that takes no step
             self._send(Exchange('{"done": true, "done_reason": "load"}\n', content_type="application/x-ndjson"))
             return
         self.loopback.requests.append(received)

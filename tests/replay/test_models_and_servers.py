@@ -48,6 +48,22 @@ def same(after, before):
     assert after.history_delta == before.history_delta
 
 
+THOUGHTS = {
+    "Is it noon?</think>\n\nNoon.": "Noon.",
+    "<think>` or</think>Noon, `so`.": "Noon, `so`.",
+    "A <think>B</think>C": "A C",
+}
+
+
+@pytest.mark.parametrize("name", APIS)
+@pytest.mark.parametrize("words", THOUGHTS)
+def test_thinking_that_was_written_as_text_is_replayed(name, words, path):
+    with strict(name, say(words)) as server:
+        (before,) = ask(path, "record", Agent(server.model()), PROMPT)
+        same(ask(path, "replay", Agent(server.model()), PROMPT)[0], before)
+    assert before.final_text == THOUGHTS[words]
+
+
 @pytest.mark.parametrize("name", APIS)
 def test_every_api_is_replayed_without_its_server_and_then_goes_on_with_it(name, path):
     asked = call(("clock", {"zone": "UTC"}), ("clock", {"zone": "CET"}), think="Hm.", says="Let me look.")

@@ -141,6 +141,16 @@ def test_a_withdrawn_step_is_removed_and_the_retry_is_shown():
     assert [block["kind"] for block in reader.shown()] == ["prompt", "retry"]
 
 
+def test_a_text_that_proves_to_be_reasoning_is_removed_and_shown_as_reasoning():
+    feed = Feed([], clock)
+    reader = opened(feed)
+    reader.take(told(feed, *started(), PartStarted(0, "text"), PartDelta(0, "Is it noon?")))
+    assert reader.shown()[-1]["kind"] == "text"
+    reader.take(told(feed, PartFinished(0, Reasoning("Is it noon?"))))
+    last = reader.shown()[-1]
+    assert (last["kind"], last["text"], len(reader.shown())) == ("reasoning", "Is it noon?", 2)
+
+
 def test_a_card_sends_only_the_fields_that_changed():
     feed = Feed([*started(), *asked_for(CALL), *step_over()], clock)
     feed.frame()

@@ -17,6 +17,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
 from agentmagic.providers.wire import (
     Json,
+    PartWriter,
     count_of,
     figures_of,
     kept,
@@ -99,7 +100,7 @@ class Decoder:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._count = 0
+        self._writer = PartWriter()
         self._open: dict[int, _OpenBlock] = {}
         self._figures: Json = {}
         self._usage = Usage(cost=None)
@@ -143,9 +144,11 @@ class Decoder:
         if place in self._open:
             return
         kind = _KINDS.get(text_of(data.get("type")), "text")
-        block = self._open[place] = _OpenBlock(self._count, data)
-        self._count += 1
-        yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
+        if data.get("type") == "text":  # its part begins with its first word, which may be thinking
+            block = self._open[place] = _OpenBlock(-1, data)
+        else:
+            block = self._open[place] = _OpenBlock(self._writer.next_index(), data)
+            yield PartStarted(block.index, kind, text_of(data.get("name")) if kind == "tool_call" else "")
         for begun in ("text", "thinking"):  # empty, except on some compatible servers
             yield from self._piece(block, text_of(data.get(begun)))
 
@@ -167,7 +170,9 @@ class Decoder:
     def _piece(self, block: _OpenBlock, text: str) -> Iterator[ModelEvent]:
         if text:
             block.pieces.append(text)
-            if block.data.get("type") in _KINDS:
+            if block.data.get("type") == "text":
+                yield from self._writer.say(text)
+            elif block.data.get("type") in _KINDS:
                 yield PartDelta(block.index, text)
 
     def _finish(self, place: int) -> Iterator[ModelEvent]:
@@ -178,7 +183,10 @@ class Decoder:
         if block.data.get("type") not in _KINDS and isinstance(part, Text):
             yield PartDelta(block.index, part.text)
         self.parts.append(part)
-        yield PartFinished(block.index, part)
+        if block.data.get("type") == "text" and isinstance(part, Text):
+            yield from self._writer.finish(part)
+        else:
+            yield PartFinished(block.index, part)
 
     def _take_figures(self, usage: Json) -> None:
         # Each figure is the sum so far; one that does not apply is null or missing.

@@ -25,7 +25,7 @@ from agentmagic.providers.anthropic.anthropic_encoder import (
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
 from agentmagic.providers.failures import broken, sentence, unreachable
-from agentmagic.providers.wire import Json, retry_after
+from agentmagic.providers.wire import Json, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -85,7 +85,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             opened: Any = await client.post(
                 "/v1/messages",
                 cast_to=httpx2.Response,  # with this type the SDK returns the open response
-                content=self._memo.write(body, "messages"),  # the SDK would copy a dict first, item by item
+                content=write_body(body),  # the SDK would copy a dict first, item by item
                 options={"headers": {"anthropic-beta": BINDING}} if binding else {},
                 stream=True,
                 stream_cls=AsyncStream[object],

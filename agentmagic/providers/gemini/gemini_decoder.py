@@ -160,14 +160,14 @@ class Decoder:
             self._reason = "NO_CANDIDATES"  # whole, and empty
         if not self._reason:
             raise broken("the response ended before it was complete")
-        yield from self._writer.end()
+        yield from self._writer.finish()
         yield ModelFinished(_usage(self._usage), self._reason, self._reason == "MAX_TOKENS")
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
         if part.keys() <= _PLAIN:  # nearly every part
             if text:
-                yield from self._writer.write("reasoning" if part.get("thought") else "text", text)
+                yield from self._writer.think(text, "thought") if part.get("thought") else self._writer.say(text)
             return
         part = kept(part)
         if "functionCall" in part:

@@ -34,6 +34,8 @@ _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
 # The first generations need no signatures, and refuse tools together with a form of the answer. Other families refuse
 # any form. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
 _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
+# https://ai.google.dev/gemma/docs/core/prompt-structure: instructions stand in the first prompt.
+_TAKES_NO_INSTRUCTIONS = re.compile(r"(?:.*/)?gemma-[1-3]")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
 
 _MODES: dict[str, Json] = {"none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
@@ -58,9 +60,14 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     The model's name decides which features are used. Parts that Gemini made go back unchanged. Reasoning of other
     providers is left out, because Gemini cannot read it.
     """
-    body: Json = {"contents": (memo or memo_for(model))(request.messages)}
+    contents = (memo or memo_for(model))(request.messages)
+    body: Json = {"contents": contents}
     if request.instructions:
-        body["systemInstruction"] = {"parts": [{"text": clean(request.instructions)}]}
+        said = {"parts": [{"text": clean(request.instructions)}]}
+        if _TAKES_NO_INSTRUCTIONS.match(model):
+            contents[0] = contents[0] | {"parts": [*said["parts"], *contents[0]["parts"]]}
+        else:
+            body["systemInstruction"] = said
     if request.tools:
         body["tools"] = [{"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]}]
         if request.tool_choice != "auto":

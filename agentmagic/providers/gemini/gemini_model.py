@@ -14,7 +14,7 @@ from agentmagic.providers.failures import broken, quoted, sentence, unreachable,
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.gemini_decoder import Decoder, refusal
 from agentmagic.providers.gemini.gemini_encoder import encode, honoured_by, memo_for
-from agentmagic.providers.wire import Json, retry_after
+from agentmagic.providers.wire import Json, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -63,7 +63,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         from google.auth.exceptions import GoogleAuthError
 
         try:
-            return await client.post(self.model, self._memo.write(body, "contents"))
+            return await client.post(self.model, write_body(body))
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         except httpx2.HTTPError as error:

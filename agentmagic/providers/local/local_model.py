@@ -18,6 +18,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, R
 from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
+from agentmagic.providers.wire import PartWriter
 from agentmagic.text import listed
 
 MODEL = "qwen2.5-coder-1.5b"
@@ -143,12 +144,14 @@ class LocalModel:
                 raise _no_facts(talk)
             text = ""
             prompt = prompts.answer(talk, request.instructions, self._who, request.output)
-            yield PartStarted(0, "text")
+            writer = PartWriter()  # a model of the user's own may write its thinking as text
             async with aclosing(replies.pieces(prompt)) as pieces:
                 async for piece in pieces:
                     text += piece
-                    yield PartDelta(0, piece)
-            yield PartFinished(0, Text(text))
+                    for event in writer.say(piece):
+                        yield event
+            for event in writer.finish(Text(text)):
+                yield event
             reason, cut = replies.reason, replies.reason == "length"
         # The generations of one request read the same conversation more than once.
         yield ModelFinished(replies.usage + Usage(requests=1), reason, cut, once=False)

@@ -73,9 +73,8 @@ class OpenAIChat(OpenAIClient):
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
         decoder = Decoder(self.model, {tool.name for tool in request.tools})
-        return self.events("/chat/completions", body, self._memo.write(body, "messages"), decoder)
+        return self.events("/chat/completions", self.body(request), decoder)
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:

@@ -61,9 +61,6 @@ _KNOWN_OF_CALL = frozenset({"index", "id", "type", "function"})
 _GROWING = frozenset({"text", "summary", "data", "signature"})
 """Fields of reasoning details that come in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
 
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-"""How many open models write a call; some servers pass it on as text now and then."""
-
 
 class Decoder:
     """Turns the chunks of one streamed completion into events.
@@ -74,9 +71,8 @@ class Decoder:
     def __init__(self, model: str = "", tools: Collection[str] = ()) -> None:
         self._model = model
         self._tools = tools
-        self._held = ""  # text that may be, or begin, a call
         self._extra: Json = {}
-        self._writer = PartWriter(self._reasoning)
+        self._writer = PartWriter(self._reasoning, self._is_call if tools else None)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
         self._usage: object = None
@@ -104,8 +100,8 @@ class Decoder:
             raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
         if reason == "content_filter":
             raise filtered()
-        yield from self._without_calls("", last=True)
-        yield from self._writer.end()
+        yield from self._writer.finish()
+        self._calls += filter(None, map(self._written_call, self._writer.calls))
         cut = reason in _CUT
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
@@ -117,7 +113,7 @@ class Decoder:
     def _delta(self, delta: Json) -> Iterable[ModelEvent]:
         text = text_of(delta.get("content"))
         if text and len(delta) == 1:  # nearly every chunk
-            return self._write_text(text)
+            return self._writer.say(text)
         return self._mixed(delta, text)
 
     def _mixed(self, delta: Json, text: str) -> Iterator[ModelEvent]:
@@ -125,37 +121,15 @@ class Decoder:
         _keep(self._extra, delta, _KNOWN)
         for name in _REASONING_FIELDS:
             if reasoning := delta.get(name):
-                yield from self._writer.write("reasoning", text_of(reasoning), name)
+                yield from self._writer.think(text_of(reasoning), name)
                 break  # a server that fills both fields puts the same text into them
         if text := text or text_of(delta.get("refusal")):
-            yield from self._write_text(text)
+            yield from self._writer.say(text)
         for entry in objects_of(delta.get("tool_calls")):
             yield from self._write_call(entry)
 
-    def _write_text(self, text: str) -> Iterable[ModelEvent]:
-        """Return the events of a piece of text."""
-        if not self._held and ("<" not in text or not self._tools):
-            return self._writer.write("text", text)
-        return self._without_calls(text)
-
-    def _without_calls(self, text: str, *, last: bool = False) -> Iterator[ModelEvent]:
-        """Yield the events of a piece of text, and take the calls out that are written in it as text."""
-        text, self._held = self._held + text, ""
-        while (begin := text.find(_OPEN)) >= 0 and (end := text.find(_CLOSE, begin)) >= 0:
-            end += len(_CLOSE)
-            if call := self._written_call(text[begin + len(_OPEN) : end - len(_CLOSE)]):
-                self._calls.append(call)
-            before, text = (text[:begin].rstrip() if call else text[:end]), text[end:]
-            if before:
-                yield from self._writer.write("text", before)
-        if last and begin >= 0 and (call := self._written_call(text[begin + len(_OPEN) :])):
-            self._calls.append(call)  # a few models leave the end out
-            text = text[:begin].rstrip()
-        elif not last:
-            begin = begin if begin >= 0 else _begins(text)
-            text, self._held = text[:begin], text[begin:]
-        if text:
-            yield from self._writer.write("text", text)
+    def _is_call(self, text: str) -> bool:
+        return self._written_call(text) is not None
 
     def _written_call(self, text: str) -> _Call | None:
         written = read_arguments(text)
@@ -212,11 +186,6 @@ class Decoder:
         arguments = read_arguments("".join(call.pieces))
         data = ProviderData(PROVIDER, {"model": self._model, "extra": call.extra}) if call.extra else None
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
-
-
-def _begins(text: str) -> int:
-    """Return the place where the beginning of a written call may stand at the end of a text, or its length."""
-    return next((len(text) - size for size in range(len(_OPEN) - 1, 0, -1) if text.endswith(_OPEN[:size])), len(text))
 
 
 def _keep(extra: Json, chunk: Json, known: Collection[str]) -> None:

@@ -19,7 +19,7 @@ from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, sentence, unreachable, usable_key
 from agentmagic.providers.openai import BASE_URL, KEY
-from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after
+from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -147,19 +147,19 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     keyless: ClassVar[bool] = False
     """Whether servers other than OpenAI's are asked without a key if none is set."""
 
-    async def events(self, path: str, body: Json, written: bytes, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request, which is given as it is written too, and yield the events of the answer, chunk by chunk.
+    async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
+        """Post a request and yield the events of the answer, chunk by chunk.
 
         Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
         """
-        response = await self._open(path, body, written)
+        response = await self._open(path, body)
         async with aclosing(self._events(response, decoder)) as events:
             async for event in events:
                 yield event
         for event in decoder.close():
             yield event
 
-    async def _open(self, path: str, body: Json, written: bytes) -> "httpx2.Response":
+    async def _open(self, path: str, body: Json) -> "httpx2.Response":
         client = await self._client()
         import httpx2
         from openai import APIError, AsyncStream
@@ -167,7 +167,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         try:
             # Written here: the SDK would copy a dict first, item by item. With this type it returns the open response.
             opened: Any = await client.post(
-                path, cast_to=httpx2.Response, content=written, stream=True, stream_cls=AsyncStream[object]
+                path, cast_to=httpx2.Response, content=write_body(body), stream=True, stream_cls=AsyncStream[object]
             )
         except APIError as error:
             raise self._refused(self._refusal(error), body) from error

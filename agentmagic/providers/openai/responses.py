@@ -44,6 +44,7 @@ from agentmagic.providers.openai.openai_client import (
 from agentmagic.providers.wire import (
     Json,
     Memo,
+    PartWriter,
     clean,
     data_of,
     figures_of,
@@ -97,7 +98,7 @@ class Decoder:
     def __init__(self) -> None:
         self._open: dict[int, _OpenItem] = {}
         self._done: set[int] = set()
-        self._started = 0
+        self._writer = PartWriter()
         self._finished = False
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
@@ -137,8 +138,10 @@ class Decoder:
         kind = _KINDS.get(text_of(item.get("type")))
         if kind is None or place in self._open or place in self._done:
             return
-        self._open[place] = part = _OpenItem(self._started, kind, item)
-        self._started += 1
+        if kind == "text":  # it begins with its first word, which may be thinking
+            self._open[place] = _OpenItem(-1, kind, item)
+            return
+        self._open[place] = part = _OpenItem(self._writer.next_index(), kind, item)
         yield PartStarted(part.index, kind, text_of(item.get("name")) if kind == "tool_call" else "")
 
     def _delta(self, event: Json, text: str) -> Iterable[ModelEvent]:
@@ -146,7 +149,7 @@ class Decoder:
         if part is None or not text:
             return ()
         part.texts.append(text)
-        return (PartDelta(part.index, text),)
+        return self._writer.say(text) if part.kind == "text" else (PartDelta(part.index, text),)
 
     def _finish(self, place: int, item: Json) -> Iterator[ModelEvent]:
         yield from self._start(place, item)  # compatible servers may send an item at once, unannounced
@@ -154,7 +157,17 @@ class Decoder:
             self._done.add(place)
             if _KINDS.get(text_of(item.get("type"))) != part.kind:
                 raise unreadable("an item that changed its type")
-            yield PartFinished(part.index, _part(item))
+            yield from self._end_part(part, _part(item))
+
+    def _end_part(self, part: _OpenItem, whole: Part) -> Iterator[ModelEvent]:
+        if not isinstance(whole, Text):
+            yield PartFinished(part.index, whole)
+            return
+        said = () if part.texts else tuple(self._writer.say(whole.text))
+        ended = tuple(self._writer.finish(whole))
+        # A text that came at once, after no delta, needs none.
+        yield from (one for one in said if self._writer.found_thinking or not isinstance(one, PartDelta))
+        yield from ended
 
     def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
         details = figures_of(response.get("incomplete_details"))
@@ -162,7 +175,7 @@ class Decoder:
         if reason == "content_filter":
             raise filtered()
         for part in self._open.values():
-            yield PartFinished(part.index, _cut_part(part))
+            yield from self._end_part(part, _cut_part(part))
         self._open.clear()
         self._finished = True
         cut = cut or reason in ("incomplete", "max_output_tokens")
@@ -232,8 +245,7 @@ class OpenAIResponses(OpenAIClient):
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
-        return self.events("/responses", body, self._memo.write(body, "input"), Decoder())
+        return self.events("/responses", self.body(request), Decoder())
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:

@@ -174,6 +174,29 @@ def test_items_of_other_kinds_are_passed_over():
     assert [type(event) for event in events] == [PartStarted, PartFinished, ModelFinished]
 
 
+def test_a_text_that_ends_after_the_next_item_has_begun_is_one_part():
+    told = ("output_text", "Let me look.", 0)
+    events = decode(
+        added(message_item("", 0), 0),
+        delta(*told),
+        added(call_item("{}", 1), 1),
+        done(call_item("{}", 1), 1),
+        done(message_item("Let me look.", 0), 0),
+        completed(),
+    )
+    parts = {event.index: event.part.type for event in events if isinstance(event, PartFinished)}
+    assert parts == {0: "text", 1: "tool_call"}
+    assert sum(isinstance(event, PartStarted) for event in events) == 2
+
+
+def test_an_item_that_came_at_once_with_thinking_in_it_is_thinking_and_words():
+    item = message_item("<think>Hm.</think>Noon.")
+    assert [event.part for event in decode(done(item), completed()) if isinstance(event, PartFinished)] == [
+        Reasoning("Hm."),
+        Text("Noon."),
+    ]
+
+
 def test_an_item_that_was_never_announced_still_comes_whole():
     events = decode(done(message_item("Hello.")), completed())
     assert [type(event) for event in events] == [PartStarted, PartFinished, ModelFinished]

@@ -64,8 +64,9 @@ class Anthropic:
         from anthropic.types.message_create_params import MessageCreateParamsBase
 
         refuse_unless(path == self.path, "Not Found", status=404)
+        known = {*MessageCreateParamsBase.__annotations__, "stream"}
+        known |= {"temperature"} if "/" in str(body.get("model")) else set()  # of servers with other models
         for name in body:
-            known = {*MessageCreateParamsBase.__annotations__, "stream"}
             refuse_unless(name in known, f"{name}: Extra inputs are not permitted")
         _check_head(body)
         _check_tools(body)

@@ -68,6 +68,7 @@ class Gemini:
             words = f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
             refuse_unless(name in FIELDS, words)
         _check_config(body, _check_tools(body))
+        _check_kind(body, path.rpartition("/")[2])
         contents = body.get("contents")
         words = "* GenerateContentRequest.contents: contents is not specified"
         refuse_unless(isinstance(contents, list) and contents, words)
@@ -322,6 +323,23 @@ def _check_schema(schema: Any, where: str) -> None:
     for inner in (schema.get("properties") or {}).values():
         for keyword in UNKNOWN_KEYWORDS & inner.keys():
             raise Refused(f"* {where}.parameters_json_schema: Unknown keyword {keyword!r}.")
+
+
+def _check_kind(body: Json, model: str) -> None:
+    """Refuse what a kind of model does not do: https://ai.google.dev/gemini-api/docs/models."""
+    config = body.get("generationConfig", {})
+    thinks = re.match(r"gemini-(2\.5|3)(?!.*image)", model)
+    words = "Thinking is not enabled for this model."
+    refuse_unless(thinks or "thinkingConfig" not in config, words)
+    words = "Developer instruction is not enabled for this model."
+    refuse_unless("systemInstruction" not in body or not re.match("gemma-[1-3]", model), words)
+    by_level = model.startswith("gemini-3")
+    words = "Thinking level is not supported for this model."
+    refuse_unless(by_level or "thinkingLevel" not in config.get("thinkingConfig", {}), words)
+    if "responseMimeType" in config:
+        refuse_unless(not model.startswith("gemma"), "JSON mode is not enabled for this model.")
+        words = "Function calling with a response mime type: 'application/json' is unsupported"
+        refuse_unless(by_level or "tools" not in body, words)
 
 
 def _check_config(body: Json, declared: set[str]) -> None:

@@ -1,0 +1,182 @@
+"""What is read of an answer that has thinking and calls written as text, in whatever pieces it comes."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmagic.providers.text_reader import CLOSING, Piece, TextReader
+
+FENCED = "Write:\n\n```xml\n<think>a plan</think>\n```\n\nas it is."
+CALL = '<tool_call>{"name": "clock"}</tool_call>'
+
+# The text of an answer, and what it consists of: words, "~" before a thought, "!" before a call.
+WHOLE = {
+    "no thinking": ("It is noon.", ["It is noon."]),
+    "blanks around words": (" It is noon.\n", [" It is noon.\n"]),
+    "a thought first": ("<think>\nHm.\n</think>\n\nNoon.", ["~Hm.\n", "Noon."]),
+    "an empty thought": ("<think>\n\n</think>\n\nNoon.", ["Noon."]),
+    "a blank before a thought": ("\n<think>Hm.</think>Noon.", ["~Hm.", "Noon."]),
+    "a thought later": ("Let me see. <think>Hm.</think> Noon.", ["Let me see. ", "~Hm.", " Noon."]),
+    "several thoughts": ("<think>A</think>one<think>B</think>two", ["~A", "one", "~B", "two"]),
+    "thoughts on lines": ("<think>A</think>\n<think>B</think>\nNoon.", ["~A", "~B", "Noon."]),
+    "no end": ("<think>Hm. Hm.", ["~Hm. Hm."]),
+    "no end, after words": ("Noon. <think>Or is it?", ["Noon. ", "~Or is it?"]),
+    "no beginning": ("Hm.\n</think>\n\nNoon.", ["~Hm.\n", "Noon."]),
+    "only an end": ("</think>Noon.", ["Noon."]),
+    "no beginning, and nothing else": ("Hm.</think>", ["~Hm."]),
+    "a lone end counts once": ("Hm.</think>Noon, </think> it is.", ["~Hm.", "Noon, </think> it is."]),
+    "two ends": ("<think>A</think>B</think>Noon.", ["~A", "~B", "Noon."]),
+    "thoughts before a lone end": ("A<think>B</think>C</think>D", ["A", "~B", "~C", "D"]),
+    "a thought before one with an open span": ("<think>A</think><think>` B</think>C `", ["~A", "~` B", "C `"]),
+    "thoughts within a thought": ("<think>A<think>B</think>C</think>D", ["~A<think>B", "~C", "D"]),
+    "an end of another kind": ("<think>A</thinking>B</think>C", ["~A</thinking>B", "C"]),
+    "a tag that is none": ("1 <thin 2 <thinker> 3 [THINKER] 4 <", ["1 <thin 2 <thinker> 3 [THINKER] 4 <"]),
+    "a tag in a code span": ("Write `<think>` first.", ["Write `<think>` first."]),
+    "both in one span": ("Write ``<think>a`b</think>`` first.", ["Write ``<think>a`b</think>`` first."]),
+    "an end in a code span": ("End with `</think>`.", ["End with `</think>`."]),
+    "tags in a fence": (FENCED, [FENCED]),
+    "tags in a fence of tildes": ("~~~\n<think>a</think>\n~~~\n", ["~~~\n<think>a</think>\n~~~\n"]),
+    "tags in a fence of a list": ("- ```\n  <think>\n  ```\nso", ["- ```\n  <think>\n  ```\nso"]),
+    "tags in a longer fence": ("````\n```\n<think>\n```\n````\n.", ["````\n```\n<think>\n```\n````\n."]),
+    "tags in a fence without an end": ("```\n<think>a</think>", ["```\n<think>a</think>"]),
+    "a fence in one line": ("```<think>``` <think>Hm.</think>so", ["```<think>``` ", "~Hm.", "so"]),
+    "behind a fence": ("```\na\n```\n<think>Hm.</think>so", ["```\na\n```\n", "~Hm.", "so"]),
+    "behind a span": ("`a` <think>Hm.</think>so", ["`a` ", "~Hm.", "so"]),
+    "a backtick alone": ("The ` key. <think>Hm.</think>so", ["The ` key. ", "~Hm.", "so"]),
+    "a backtick of another paragraph": ("The ` key.\n\n<think>Hm.</think> `x`", ["The ` key.\n\n", "~Hm.", " `x`"]),
+    "a backtick that is escaped": (r"The \` key <think>Hm.</think> `x`", [r"The \` key ", "~Hm.", " `x`"]),
+    "an end in code in a thought": ("<think>`</think>` ends.</think>Noon.", ["~`</think>` ends.", "Noon."]),
+    "a fence in a thought": ("<think>```\n</think>\n```\nHm.</think>Noon.", ["~```\n</think>\n```\nHm.", "Noon."]),
+    "an open fence in a thought": ("<think>```\nx = 1\n</think>\n\nNoon.", ["~```\nx = 1\n", "Noon."]),
+    "an open span in a thought": ("<think>The ` key</think>Use `x`.", ["~The ` key", "Use `x`."]),
+    "a value with tags": ('{"a": "<think>\\"x</think>", "b": 1}', ['{"a": "<think>\\"x</think>", "b": 1}']),
+    "a thought, then a value with tags": ('<think>A</think>\n["</think>"]', ["~A", '["</think>"]']),
+    "a value in a thought": ('<think>{"a": 1}?</think>{"a": 2}', ['~{"a": 1}?', '{"a": 2}']),
+    "a value before a lone end": ('{"a": 1} is wrong.</think>{"a": 2}', ['~{"a": 1} is wrong.', '{"a": 2}']),
+    "half a value in a thought": ('<think>{"a": "</think>{"a": 2}', ['~{"a": "', '{"a": 2}']),
+    "a call": (f"Let me look.\n{CALL}", ["Let me look.", '!{"name": "clock"}']),
+    "a call behind a thought": (f"<think>Hm.</think>{CALL}", ["~Hm.", '!{"name": "clock"}']),
+    "a call in a thought": (f"<think>Or {CALL}?</think>Noon.", [f"~Or {CALL}?", "Noon."]),
+    "a call in a thought without an end": (f"<think>Or {CALL}", [f"~Or {CALL}"]),
+    "a call before a lone end": (f"I could {CALL} now.</think>Noon.", [f"~I could {CALL} now.", "Noon."]),
+    "only a call before a lone end": (f"{CALL}</think>Noon.", [f"~{CALL}", "Noon."]),
+    "calls around a lone end": (f"A {CALL}</think>B {CALL}", [f"~A {CALL}", "B", '!{"name": "clock"}']),
+    "a call, then a thought": (f"{CALL}<think>Hm.</think>", ["~Hm.", '!{"name": "clock"}']),
+    "a thought in a call": (
+        '<tool_call>{"name": "clock", "text": "<think>x</think>"}</tool_call>',
+        ['!{"name": "clock", "text": "<think>x</think>"}'],
+    ),
+    "half a call before a lone end": (
+        '<tool_call>{"name": </think>Noon.',
+        ['~<tool_call>{"name": ', "Noon."],
+    ),
+    "words on calls before a lone end": (
+        f"With <tool_call> tags.</think>{CALL}",
+        ["~With <tool_call> tags.", '!{"name": "clock"}'],
+    ),
+    "what is no call": ("<tool_call>no <think>Hm.</think>", ["<tool_call>no ", "~Hm."]),
+}
+TOKENS = st.sampled_from(["<think>", "</think>", "`", "```", "\n", "~~~", "x", " ", "<", CALL])
+HOSTILE = ["<think>` ", "`</think> ", "</think>", "<tool_call>", "<", "```\n<think>\n", "~~~ `"]
+WAYS = {"whole": 10_000, "by characters": 1, "by threes": 3, "by sevens": 7}
+
+
+def is_call(text):
+    try:
+        return json.loads(text)["name"] == "clock"
+    except ValueError:
+        return False
+
+
+def marked(pieces):
+    """The parts that pieces make, with their marks and without the blanks at their ends."""
+    parts = []
+    for kind, text in pieces:
+        if kind == "end":
+            parts.append((kind, ""))
+        elif kind == "thought" and parts and parts[-1][0] in ("text", "reasoning"):
+            parts[-1] = ("thought", text)
+        elif parts and parts[-1][0] == kind != "call":
+            parts[-1] = (kind, parts[-1][1] + text)
+        else:
+            parts.append((kind, text))
+    marks = {"text": "", "call": "!"}
+    return [(marks.get(kind, "~") + text).rstrip() for kind, text in parts if kind != "end"]
+
+
+def read(text, size=10_000):
+    reader = TextReader(is_call)
+    pieces = [piece for start in range(0, len(text), size) for piece in reader.feed(text[start : start + size])]
+    return [*pieces, *reader.close()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", WHOLE)
+def test_an_answer_is_read_the_same_in_any_pieces(name, way):
+    text, parts = WHOLE[name]
+    assert marked(read(text, WAYS[way])) == [part.rstrip() for part in parts]
+
+
+@pytest.mark.parametrize(("tag", "end"), CLOSING.items())
+def test_every_tag_opens_and_closes_a_thought(tag, end):
+    assert marked(read(f"{tag}Hm.{end}Noon.", 2)) == ["~Hm.", "Noon."]
+    assert marked(read(f"Hm.{end}Noon.", 2)) == ["~Hm.", "Noon."]
+    assert marked(read(f"Write `{tag}` and `{end}`.", 2)) == [f"Write `{tag}` and `{end}`."]
+
+
+def test_words_are_told_as_they_come():
+    reader = TextReader()
+    assert reader.feed("It is") == (Piece("text", "It is"),)
+    assert reader.feed(" noon <") == (Piece("text", " noon "),)
+    assert reader.feed("b>") == (Piece("text", "<b>"),)
+    assert reader.feed("<think>Hm") == (Piece("reasoning", "Hm"),)
+    assert reader.feed(", hm</thi") == (Piece("reasoning", ", hm"),)
+
+
+def test_words_that_were_told_become_a_thought_at_a_lone_end():
+    reader = TextReader()
+    assert reader.feed("Hm, ") == (Piece("text", "Hm, "),)
+    assert reader.feed("hm.</think>\n\nNoon.") == (Piece("thought", "Hm, hm."), Piece("text", "Noon."))
+
+
+def test_a_lone_end_leaves_parts_alone_that_have_ended():
+    reader = TextReader(is_call)
+    reader.feed(f"Let me look. {CALL}")
+    reader.end_part()
+    assert reader.feed("Hm.</think>Noon.") == (Piece("reasoning", "Hm."), Piece("end", ""), Piece("text", "Noon."))
+    assert reader.close() == (Piece("call", '{"name": "clock"}'),)
+
+
+def test_a_span_without_an_end_holds_words_back_only_so_long():
+    reader = TextReader()
+    held = reader.feed("The ` key. <think>Hm. " + "and " * 400)
+    assert marked(held) == ["The ` key."]
+    assert marked(reader.feed("and " * 400))[0].startswith("~Hm. and")
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    st.lists(st.sampled_from(["<think>", "</think>", "`", "```", "\n", "~~~", "x", " ", "<", CALL])), st.integers(1, 9)
+)
+def test_nothing_that_was_written_is_lost_and_no_piece_changes_what_is_read(tokens, size):
+    text = "".join(tokens)
+    in_pieces, at_once = (["".join(part.split()) for part in marked(read(text, one))] for one in (size, 10_000))
+    assert in_pieces == at_once  # but for the blanks before a call
+    words = "".join(marked(read(text)))
+    assert words.count("x") == text.count("x")
+    assert words.count("`") == text.count("`")
+
+
+@pytest.mark.parametrize(
+    "piece", ["<think>` ", "`</think> ", "</think>", "<tool_call>", "<", "```\n<think>\n", "~~~ `"]
+)
+def test_reading_takes_time_in_proportion_to_the_text(piece):
+    def seconds(count):
+        began = time.process_time()
+        read(piece * count, 50)
+        return time.process_time() - began
+
+    assert seconds(20_000) < 20 * max(seconds(4_000), 0.01)
