@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, cast
-from weakref import WeakSet
 
 from agentmagic.errors import said
 
@@ -37,18 +36,9 @@ def exit_words(code: object) -> str:
     return f"ended itself with exit code {int(number) if isinstance(number, int) else 1}."
 
 
-class _Contained:
-    """A block of `contained_exits`, and the threads that had been started before it."""
-
-    def __init__(self) -> None:
-        self.threads = frozenset(threading.enumerate())
-
-
-_block: ContextVar[_Contained | None] = ContextVar("agentmagic_exits", default=None)
-"""The block that the running code belongs to. What the code leaves behind in an event loop keeps it."""
-_open: set[_Contained] = set()
-_left_threads: WeakSet[threading.Thread] = WeakSet()
-"""Threads that the code of a block has left behind."""
+_block: ContextVar[object] = ContextVar("agentmagic_exits", default=None)
+"""The block of `contained_exits` that the running code belongs to. What the code leaves in an event loop keeps it."""
+_open: set[object] = set()
 _GUARDED = "__agentmagic_guarded__"
 
 
@@ -56,10 +46,10 @@ _GUARDED = "__agentmagic_guarded__"
 def contained_exits() -> Generator[None]:
     """Have the code of the block end itself, and nothing else, if it exits. Raises CodeExit then.
 
-    That holds for what the code leaves behind, too: in its threads, `exit` ends the thread.
+    In the threads that the code starts, `exit` ends the thread, as `sys.exit` does.
     """
     # Without a lock, which an interrupt could leave taken: of two threads at once, the later one does it again.
-    block = _Contained()
+    block = object()
     _open.add(block)
     _guard_shell()
     offer_names()
@@ -70,14 +60,13 @@ def contained_exits() -> Generator[None]:
         raise CodeExit(error.code) from error
     finally:
         _block.reset(token)
-        _left_threads.update(thread for thread in threading.enumerate() if _is_started_in(block, thread))
         _open.discard(block)
         if not _open:
             _withdraw_names()
 
 
 def end_tool(code: object = None) -> None:
-    """Raise SystemExit if code of a tool calls this; return if it is the user's own.
+    """Raise SystemExit if code of a tool calls this, or code in a thread of its own; return if it is the user's cell.
 
     Raises RuntimeError in what a tool that is over has left in an event loop: SystemExit would end the loop.
     """
@@ -86,13 +75,10 @@ def end_tool(code: object = None) -> None:
         message = "The tool that left this behind is over, and nothing else is ended by its exit."
         raise RuntimeError(message)
     thread = threading.current_thread()
-    if block is not None or thread in _left_threads or any(_is_started_in(one, thread) for one in tuple(_open)):
+    # ipykernel runs the user's cells in threads of subshells, and takes the request to shut down in another one.
+    runs_cells = thread is threading.main_thread() or type(thread).__module__.startswith("ipykernel")
+    if block is not None or not runs_cells:
         raise SystemExit(code)
-
-
-def _is_started_in(block: _Contained, thread: threading.Thread) -> bool:
-    # The threads of ipykernel's subshells run the user's cells, whenever they were started.
-    return thread not in block.threads and not type(thread).__module__.startswith("ipykernel")
 
 
 # -- Python's own names ----------------------------------------------------------------------------------

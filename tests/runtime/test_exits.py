@@ -115,7 +115,7 @@ def test_the_exit_code_or_the_message_is_told(code, words):
     assert str(CodeExit(code)).endswith(words)
 
 
-def test_a_thread_that_a_tool_has_started_ends_alone(shell):
+def test_a_thread_ends_alone_whoever_has_started_it(shell):
     go_on, codes = threading.Event(), []
 
     def work(code, after):
@@ -125,6 +125,8 @@ def test_a_thread_that_a_tool_has_started_ends_alone(shell):
         except SystemExit as end:  # which ends a thread without a word
             codes.append(end.code)
 
+    own = threading.Thread(target=work, args=(3, lambda: go_on.wait(10)))
+    own.start()
     with contained_exits():
         early = threading.Thread(target=work, args=(1, lambda: None))
         late = threading.Thread(target=work, args=(2, lambda: go_on.wait(10)))
@@ -133,17 +135,8 @@ def test_a_thread_that_a_tool_has_started_ends_alone(shell):
         early.join()
     go_on.set()
     late.join()
-    assert (codes, shell.ended) == ([1, 2], 0)
-
-
-def test_a_thread_of_the_user_s_own_ends_the_shell_as_before(shell):
-    go_on = threading.Event()
-    own = threading.Thread(target=lambda: (go_on.wait(10), shell.exiter()))
-    own.start()
-    with contained_exits():
-        go_on.set()
-        own.join()
-    assert shell.ended == 1
+    own.join()
+    assert (sorted(codes), shell.ended) == ([1, 2, 3], 0)
 
 
 def test_what_a_tool_has_left_in_an_event_loop_raises_no_exit_of_the_loop(shell):
