@@ -421,6 +421,15 @@ def test_without_tools_and_with_tool_choice_none_nothing_is_planned():
         assert not replies.prompts[0].grammar
 
 
+def test_the_thinking_of_a_model_of_the_user_s_own_is_reasoning():
+    replies = Replies("<think> Is it a greeting? </think> Good morning.")
+    finished = [one.part for one in listen(local(replies), user("Hi")) if isinstance(one, PartFinished)]
+    assert [(part.type, part.text.strip()) for part in finished] == [
+        ("reasoning", "Is it a greeting?"),
+        ("text", "Good morning."),
+    ]
+
+
 def test_a_tool_without_parameters_is_called_without_asking_for_arguments():
     events = listen(local(Replies("tables")), user("What is there?"), tools=(TABLES,))
     assert events[2].part == ToolCall("call_1", "tables", {})
