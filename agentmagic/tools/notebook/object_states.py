@@ -22,6 +22,8 @@ from typing import Any, cast
 
 from agentmagic.tools.base import a_type
 
+Place = tuple[int, int]
+"""A part of the memory: its address, and how many bytes it has."""
 _POINTER = 8
 """Bytes that a class takes for each slot, for the `__dict__` of its objects, and for weak references to them."""
 _UNSET: Any = object()
@@ -32,8 +34,8 @@ _NAMES = """
 int float complex bool str bytes NoneType ellipsis NotImplementedType range type module builtin_function_or_method
 method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
 timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType lock RLock ufunc TypeVar
-UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType LazyFrame
-_tuplegetter SchemaSerializer SchemaValidator
+UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
+PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _tuplegetter SchemaSerializer SchemaValidator
 """
 _UNCHANGING = frozenset(_NAMES.split())
 """Names of types whose objects cannot be changed, or hold no data of the notebook."""
@@ -64,6 +66,11 @@ class ObjectState:
         """Return whether the thing held the very same objects at both times."""
         return len(self.refs) == len(other.refs) and all(map(is_, self.refs, other.refs))
 
+    @property
+    def content(self) -> "ObjectState":
+        """What the thing holds beside its attributes."""
+        return self
+
     def obstacle(self, now: "ObjectState") -> str:  # noqa: ARG002  (for subclasses)
         """Return why this cannot be put back into the thing as it is now, or ""."""
         return self.problem
@@ -75,6 +82,17 @@ class ObjectState:
 
     def put(self) -> None:
         """Make the thing hold this again."""
+
+    def refresh(self) -> None:
+        """Forget what the thing derived from what it holds. It is called when something in it has been put back."""
+
+    def owned(self) -> Collection[Place]:
+        """Return the memory that can be written to through the thing, and that other objects may take over."""
+        return ()
+
+    def borrowed(self) -> Collection[Place]:
+        """Return the memory that the thing reads, and that another object may own."""
+        return ()
 
 
 class _Items(ObjectState):
@@ -130,17 +148,30 @@ class _Buffer(ObjectState):
 class _Attributes(ObjectState):
     """The class, the `__dict__` and the slots of an object; `data` are the slots, and the content of its base."""
 
+    @property
+    def content(self) -> ObjectState:
+        return self.data[1] or _EMPTY
+
     def same(self, other: ObjectState) -> bool:
-        (slots, content), (others, theirs) = self.data, other.data
-        return slots == others and self.same_refs(other) and (content is theirs or content.same(theirs))
+        if not isinstance(other, _Attributes):
+            return False
+        return self.data[0] == other.data[0] and self.same_refs(other) and self.content.same(other.content)
+
+    def obstacle(self, now: ObjectState) -> str:
+        return self.problem or self.content.obstacle(now.content)
 
     @property
     def hashed(self) -> Collection[Any]:
-        _, content = self.data
-        return () if content is None else content.hashed
+        return self.content.hashed
+
+    def owned(self) -> Collection[Place]:
+        return self.content.owned()
+
+    def borrowed(self) -> Collection[Place]:
+        return self.content.borrowed()
 
     def put(self) -> None:
-        slots, content = self.data
+        slots = self.data[0]
         if type(self.thing) is not self.refs[0]:
             self.thing.__class__ = self.refs[0]
         if self.refs[1] is not None and _dict_of(self.thing) is not self.refs[1]:
@@ -150,8 +181,10 @@ class _Attributes(ObjectState):
                 slot.__set__(self.thing, value)
             elif _slot(slot, self.thing) is not _UNSET:
                 slot.__delete__(self.thing)
-        if content is not None:
-            content.put()
+        self.content.put()
+
+
+_EMPTY = ObjectState(None)
 
 
 class _ClassBody(ObjectState):
@@ -192,11 +225,11 @@ class Randomness(ObjectState):
 
     def put(self) -> None:
         """Make the generator go on from there again."""
-        state = pickle.loads(self.data)  # noqa: S301  (made by `_random`, and never leaves the process)
-        if isinstance(self.thing, Random):
-            self.thing.setstate(state)
-        else:
-            self.thing.bit_generator.state = state
+        self.set_state(pickle.loads(self.data))  # noqa: S301  (made in this process, and never leaves it)
+
+    def set_state(self, state: Any) -> None:
+        """Set the state of the generator."""
+        self.thing.setstate(state)
 
 
 class _FilePosition(ObjectState):
@@ -223,7 +256,7 @@ def python_state(thing: Any, home: str) -> ObjectState | None:
     base = next((base for base in _BASES if issubclass(kind, base)), object)
     if not _is_plain(cast("type[Any]", type(thing)), base):
         return _unkept(thing)
-    return _attributes(thing, None if base is object else _ROWS[base](thing))
+    return with_attributes(thing, None if base is object else _ROWS[base](thing))
 
 
 @cache
@@ -234,6 +267,9 @@ def is_unchanging(kind: type[Any]) -> bool:
     numbers = sys.modules.get("numpy")
     if numbers is not None and issubclass(kind, (numbers.generic, numbers.dtype)):
         return not issubclass(kind, numbers.void)  # a record can be written to
+    arrow = sys.modules.get("pyarrow.lib")
+    if arrow is not None and issubclass(kind, (arrow.DataType, arrow.Field, arrow.Schema, arrow.Scalar)):
+        return True
     named = kind.__name__ in _UNCHANGING or kind.__name__.endswith("Dtype") or kind.__module__ == _OFFSETS
     return named and kind.__module__ != "__main__"
 
@@ -315,13 +351,15 @@ def _dict_of(thing: Any) -> Any:
     return object.__getattribute__(thing, "__dict__")  # runs no code of the user
 
 
-def _attributes(thing: Any, content: ObjectState | None) -> ObjectState:
+def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
+    """Return the state of an object that has attributes beside the content of its base."""
     kind = cast("type[Any]", type(thing))
     own = _dict_of(thing) if kind.__dictoffset__ else None
     slots = _slots(kind)
     values = [_slot(slot, thing) for slot in slots]
     inner = content.refs if content is not None else ()
-    return _Attributes(thing, (kind, own, *values, *inner), (slots, content))
+    problem = content.problem if content is not None else ""
+    return _Attributes(thing, (kind, own, *values, *inner), (slots, content), problem)
 
 
 @cache
