@@ -27,7 +27,7 @@ Place = tuple[int, int]
 _POINTER = 8
 """Bytes that a class takes for each slot, for the `__dict__` of its objects, and for weak references to them."""
 _UNSET: Any = object()
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
 _OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "ipywidgets", "anywidget", "logging", "asyncio", "pathlib"})
 """Packages whose objects are no data of the notebook."""
 _NAMES = """
@@ -35,7 +35,8 @@ int float complex bool str bytes NoneType ellipsis NotImplementedType range type
 method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
 timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType lock RLock ufunc TypeVar
 UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
-PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _tuplegetter SchemaSerializer SchemaValidator
+PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _memoryviewslice
+_ArrayFunctionDispatcher _tuplegetter SchemaSerializer SchemaValidator
 """
 _UNCHANGING = frozenset(_NAMES.split())
 """Names of types whose objects cannot be changed, or hold no data of the notebook."""
@@ -246,7 +247,7 @@ def python_state(thing: Any, home: str) -> ObjectState | None:
     """
     kind = cast("type[Any]", type(thing))
     if issubclass(kind, type):
-        return _class_body(thing) if thing.__module__ == home and thing.__flags__ & _HEAP_TYPE else None
+        return _class_body(thing) if thing.__module__ == home and thing.__flags__ & HEAP_TYPE else None
     if is_unchanging(kind):
         return None
     if kind in (tuple, frozenset):
@@ -364,7 +365,7 @@ def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
 
 @cache
 def _slots(kind: type[Any]) -> tuple[MemberDescriptorType, ...]:
-    plain = [one for one in kind.__mro__ if one.__flags__ & _HEAP_TYPE]
+    plain = [one for one in kind.__mro__ if one.__flags__ & HEAP_TYPE]
     return tuple(slot for one in plain for slot in vars(one).values() if isinstance(slot, MemberDescriptorType))
 
 
@@ -384,4 +385,4 @@ def _is_plain(kind: type[Any], base: type[Any]) -> bool:
     room = base.__basicsize__ + _POINTER * len(_slots(kind))
     room += _POINTER * (kind.__dictoffset__ > 0 and not base.__dictoffset__)
     room += _POINTER * (kind.__weakrefoffset__ > 0 and not base.__weakrefoffset__)
-    return kind.__basicsize__ <= room and bool(kind.__flags__ & _HEAP_TYPE or kind is object)
+    return kind.__basicsize__ <= room and bool(kind.__flags__ & HEAP_TYPE or kind is object)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from agentmagic.tools.notebook.array_states import LONGEST, form_of, numpy_state, root_of
 from agentmagic.tools.notebook.arrow_states import arrow_places, arrow_state
+from agentmagic.tools.notebook.compiled_states import compiled_state
 from agentmagic.tools.notebook.object_states import ObjectState, Place
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
@@ -104,6 +105,8 @@ def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return
             return _extension_array(thing)
         case "polars", "DataFrame" | "Series":
             return _polars(thing)
+        case "sklearn", _:
+            return compiled_state(thing)
         case _:
             return None
 
@@ -115,7 +118,7 @@ def _origin(kind: type[Any]) -> tuple[str, str]:
     return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
 
 
-_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow"})
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
 
 
 def _table(thing: Any) -> ObjectState:

@@ -234,8 +234,14 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
         case pd.api.extensions.ExtensionArray():
             return str(value.dtype), [repr(one) for one in value]
         case pl.DataFrame() | pl.Series():
-            return repr(getattr(value, "schema", None)), repr(value.name if isinstance(value, pl.Series) else ""), repr(
-                value.to_dict(as_series=False) if isinstance(value, pl.DataFrame) else (value.dtype, value.to_list())
+            return (
+                repr(getattr(value, "schema", None)),
+                repr(value.name if isinstance(value, pl.Series) else ""),
+                repr(
+                    value.to_dict(as_series=False)
+                    if isinstance(value, pl.DataFrame)
+                    else (value.dtype, value.to_list())
+                ),
             )
         case np.ndarray():
             memory = value.__array_interface__["data"][0], value.shape, value.strides, value.flags.writeable
