@@ -76,10 +76,6 @@ class Memory(_OwnedArray):
         """Return where the memory is."""
         return ((self.data[0], self.array.nbytes),)
 
-    def borrowed(self) -> tuple[Place, ...]:
-        """Return where the memory is if it may belong to another object."""
-        return self.owned() if self.refs else ()
-
 
 def numpy_state(thing: Any) -> ObjectState | None:
     """Return the state of an array or a generator of random numbers, or None for any other object of NumPy."""

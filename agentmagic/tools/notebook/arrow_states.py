@@ -60,13 +60,13 @@ def arrow_places(thing: Any) -> list[Place]:
 
 
 def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return for each object by id the objects by id that own memory which it has taken over."""
+    """Return for each object by id the other objects by id that can write to the memory that it uses."""
     owned = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
     starts = [start for start, _, _ in owned]
     furthest = list(accumulate((end for _, end, _ in owned), max))
 
     def owners(start: int, end: int) -> Iterator[int]:
-        place = bisect_right(starts, max(start, end - 1)) - 1
+        place = bisect_right(starts, end - 1) - 1
         while place >= 0 and furthest[place] > start:
             if owned[place][1] > start:
                 yield owned[place][2]
@@ -74,7 +74,9 @@ def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
 
     found: dict[int, list[int]] = {}
     for state in states if owned else ():
-        ids = {one for start, size in _borrowed(state) if size for one in owners(start, start + size)}
+        ids = {
+            one for start, size in (*state.owned(), *_borrowed(state)) if size for one in owners(start, start + size)
+        }
         if ids := ids - {id(state.thing)}:
             found[id(state.thing)] = list(ids)
     return found

@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
@@ -144,6 +145,10 @@ class _Buffer(ObjectState):
 
     def put(self) -> None:
         self.thing[:] = self.data
+
+    def owned(self) -> Collection[Place]:
+        size = memoryview(self.thing).nbytes
+        return [(addressof(c_char.from_buffer(self.thing)), size)] if size else []
 
 
 class _Attributes(ObjectState):

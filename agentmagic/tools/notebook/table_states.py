@@ -84,10 +84,11 @@ def _places(series: Any) -> list[Place]:
     """Return the memory of a series that may be that of an array of NumPy."""
     if not (series.dtype.is_numeric() or series.dtype.is_nested()):
         return []
+    chunks = series.get_chunks()  # to give several away at once, polars would first copy them into one
     if sys.modules.get("pyarrow") is not None:
-        return arrow_places(series.to_arrow())
-    chunks = (chunk.to_numpy() for chunk in series.get_chunks() if not chunk.null_count())
-    return [(chunk.__array_interface__["data"][0], chunk.nbytes) for chunk in chunks]
+        return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
+    arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
+    return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
 
 
 def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return for each type)

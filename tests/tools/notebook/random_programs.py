@@ -8,11 +8,13 @@ from collections import OrderedDict, defaultdict, deque
 from datetime import date, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import polars as pl
+
+from agentmagic.tools.notebook.snapshots import keep
 
 SETUP = """
 import numpy as np
@@ -134,7 +136,7 @@ class Notebook:
     """A namespace with random variables, and programs over them. Subclasses have variables of other kinds."""
 
     setup, makers, changes, anywhere = SETUP, MAKERS, CHANGES, ANYWHERE
-    always = {"hidden": "list", "plain": "other", "Point": "other"}
+    always: ClassVar = {"hidden": "list", "plain": "other", "Point": "other"}
     """Variables that the set-up makes, with their kinds."""
     first = ("table", "array")
     """Kinds of which each notebook has a variable."""
@@ -194,6 +196,47 @@ def names_in(program: str) -> set[str] | None:
     """Return the names that a program reads, or None if its text does not tell them."""
     names = {node.id for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Name)}
     return None if "globals" in names else names
+
+
+def check(notebook: Notebook) -> tuple[int, int]:
+    """Undo and redo a random program, perhaps after one of the user's; fail if anything is silently wrong.
+
+    Return how many variables were put back, and how many were left alone.
+    """
+    program, is_known = notebook.program(), notebook.random.random() < 0.7
+    before = notebook.pictures()
+    kept = keep(notebook.space, names_in(program) if is_known else None)
+    notebook.run(program)
+    kept.settle(notebook.space)
+    after = notebook.pictures()
+    if notebook.random.random() < 0.4:
+        notebook.run(notebook.program())
+    later = notebook.pictures()
+    undone = kept.restore(notebook.space)
+    now = notebook.pictures()
+    for name in before.keys() | after.keys() | later.keys():
+        was, became, stood, stands = (one.get(name) for one in (before, after, later, now))
+        assert stands == (stood if name in undone.refused or was == became else was), (name, program)
+    redone = undone.back.restore(notebook.space)
+    then = notebook.pictures()
+    for name in (later.keys() | then.keys()) - redone.refused.keys():
+        assert then.get(name) == later.get(name), (name, program)
+    return len(undone.restored), len(undone.refused)
+
+
+def outcome(notebook: Notebook) -> str:
+    """Return what undo makes of a random program: "exact", "refused" with the reasons, or "wrong" with names."""
+    program, is_known = notebook.program(), notebook.random.random() < 0.7
+    before = notebook.pictures()
+    kept = keep(notebook.space, names_in(program) if is_known else None)
+    notebook.run(program)
+    kept.settle(notebook.space)
+    refused = kept.restore(notebook.space).refused
+    now = notebook.pictures()
+    wrong = sorted(one for one in (before.keys() | now.keys()) - refused.keys() if now.get(one) != before.get(one))
+    if wrong:
+        return f"wrong: {wrong}: {program}"
+    return f"refused: {sorted(set(refused.values()))}" if refused else "exact"
 
 
 PLAIN = (bool, int, float, str, bytes, date, Decimal, timedelta, np.generic, type(pd.NA), pd.Interval, pd.Period)
