@@ -113,9 +113,9 @@ def _array(thing: Any) -> ObjectState:
 
 
 def _content(thing: Any, plain: Any) -> ObjectState:
-    form = form_of(plain)
-    is_view = isinstance(thing.base, sys.modules["numpy"].ndarray)
-    base = () if thing.base is None else (thing.base,)
+    form, owner = form_of(plain), _base_of(thing)
+    is_view = isinstance(owner, sys.modules["numpy"].ndarray)
+    base = () if owner is None else (owner,)
     if not plain.dtype.hasobject and plain.dtype.kind != "T":
         return _ArrayView(plain, base, form) if is_view else Memory(plain, base, form)
     if plain.dtype != object:
@@ -136,9 +136,15 @@ def form_of(array: Any) -> tuple[Any, ...]:
 
 def root_of(array: Any) -> Any:
     """Return the array that owns the memory of another one."""
-    while isinstance(array.base, sys.modules["numpy"].ndarray):
-        array = array.base
+    while isinstance(base := _base_of(array), sys.modules["numpy"].ndarray):
+        array = base
     return array
+
+
+def _base_of(array: Any) -> Any:
+    """Return the object whose memory an array uses; a sliding window has one of NumPy in between."""
+    base = array.base
+    return base.base if type(base).__name__ == "DummyArray" else base
 
 
 def _digest(array: Any, *, whole: bool = True) -> bytes:

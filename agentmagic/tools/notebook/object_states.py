@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWrapper
+from itertools import count
 from operator import is_
 from pathlib import PurePath
 from random import Random
@@ -34,10 +35,10 @@ _OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "ipywidgets", "anywi
 _NAMES = """
 int float complex bool str bytes NoneType ellipsis NotImplementedType range type module builtin_function_or_method
 method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
-timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType lock RLock ufunc TypeVar
-UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
-PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _memoryviewslice
-_ArrayFunctionDispatcher _tuplegetter SchemaSerializer SchemaValidator
+timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType WeakMethod lock RLock ufunc
+TypeVar UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
+PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _memoryviewslice _ArrayFunctionDispatcher _tuplegetter
+SchemaSerializer SchemaValidator RendererAgg
 """
 _UNCHANGING = frozenset(_NAMES.split())
 """Names of types whose objects cannot be changed, or hold no data of the notebook."""
@@ -238,6 +239,13 @@ class Randomness(ObjectState):
         self.thing.setstate(state)
 
 
+class _Counter(ObjectState):
+    """A counter of `itertools`, which can only be seen to be where it was; `data` says where."""
+
+    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it went on is enough)
+        return _problem(self.thing)
+
+
 class _FilePosition(ObjectState):
     """The position of a file on disk as `data`, None once it is closed; the content is no part of the variables."""
 
@@ -282,8 +290,15 @@ def is_unchanging(kind: type[Any]) -> bool:
 
 def changing(things: Collection[Any]) -> list[Any]:
     """Return those of the objects that can be changed, or may hold others that can."""
-    kinds = {kind for kind in set(map(type, things)) if kind is type or not is_unchanging(kind)}
+    kinds = {kind for kind in set(map(type, things)) if kind is type or _may_change(kind)}
     return [one for one in things if type(one) in kinds] if kinds else []
+
+
+def _may_change(kind: type[Any]) -> bool:
+    try:
+        return not is_unchanging(kind)
+    except Exception:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
+        return True
 
 
 def _entries(thing: Any) -> ObjectState:
@@ -308,7 +323,11 @@ def _referents(thing: Any) -> ObjectState:
 
 
 def _unkept(thing: Any) -> ObjectState:
-    return ObjectState(thing, problem=f"it holds {a_type(thing)}, whose state cannot be kept")
+    return ObjectState(thing, problem=_problem(thing))
+
+
+def _problem(thing: Any) -> str:
+    return f"it holds {a_type(thing)}, whose state cannot be kept"
 
 
 def _file(thing: Any) -> ObjectState:
@@ -330,6 +349,7 @@ _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     set: lambda thing: _Members(thing, tuple(thing)),
     bytearray: lambda thing: _Buffer(thing, data=bytes(thing)),
     array: lambda thing: _Buffer(thing, data=thing[:]),
+    count: lambda thing: _Counter(thing, data=repr(thing)),
     CellType: _cell,
     FunctionType: _function,
     Random: lambda thing: Randomness(thing, data=pickle.dumps(thing.getstate())),

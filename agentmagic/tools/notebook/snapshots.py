@@ -163,26 +163,42 @@ class _Camera:
         try:
             return table_state(thing) or python_state(thing, self._home)
         except Exception as error:  # noqa: BLE001  (an object of other code may raise anything: only that one is lost)
-            logger.debug("%s cannot be kept", a_type(thing), exc_info=True)
-            return ObjectState(thing, problem=f"it holds {a_type(thing)}, which cannot be read: {said(error)}")
+            return _unreadable(thing, error)
 
     def develop(self, limit: int) -> Picture:
         """Keep the memory of arrays: a copy if the code may write to it and the limit allows, else a digest."""
         left = limit
-        for one, state in self.picture.states.items():
+        for one, state in list(self.picture.states.items()):
             if isinstance(memory := state.content, Memory):
-                size, touched = memory.array.nbytes, one in self.picture.touched
-                written = touched and (one in self._plain or size <= SMALL)
-                copy = size <= left and (written or size <= SMALL)
-                left -= size if copy else 0
-                memory.keep(copy=copy, digest=written or size <= SMALL or (touched and size <= SHIELDED))
+                try:
+                    left -= self._keep_memory(memory, one, left)
+                except Exception as error:  # noqa: BLE001  (also a MemoryError)
+                    self.picture.states[one] = _unreadable(state.thing, error, state.refs)
         return self.picture
+
+    def _keep_memory(self, memory: Memory, one: int, left: int) -> int:
+        """Keep the memory of the array with an id; return how many bytes were copied."""
+        size, touched = memory.array.nbytes, one in self.picture.touched
+        written = touched and (one in self._plain or size <= SMALL)
+        copy = size <= left and (written or size <= SMALL)
+        memory.keep(copy=copy, digest=written or size <= SMALL or (touched and size <= SHIELDED))
+        return size if copy else 0
 
     def _globals(self, function: FunctionType) -> list[Any]:
         """Return the variables of the notebook that a function of the notebook may use."""
         if function.__globals__ is not self._namespace:
             return []
         return [self._namespace[name] for name in _names(function.__code__) if name in self._namespace]
+
+
+def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> ObjectState:
+    try:
+        named = a_type(thing)
+    except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
+        named = "an object"
+    logger.debug("%s cannot be kept", named, exc_info=error)
+    why = said(error) or type(error).__name__
+    return ObjectState(thing, refs, problem=f"it holds {named}, which cannot be read: {why}")
 
 
 def _names(code: CodeType) -> set[str]:
@@ -316,7 +332,7 @@ class VariableKeeper:
         try:
             return function()
         except Exception:  # noqa: BLE001  (undo says that nothing was kept)
-            logger.exception("the variables of the notebook could not be kept")
+            logger.debug("the variables of the notebook could not be kept", exc_info=True)
             return None
 
     def _names(self, call: ToolCall) -> Collection[str] | None:

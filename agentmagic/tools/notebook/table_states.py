@@ -193,7 +193,6 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _polars(thing: Any) -> ObjectState:
-    dtypes = getattr(thing, "dtypes", None) or [thing.dtype]
-    if any(str(dtype) == "Object" for dtype in dtypes):
+    if any(str(one.dtype) == "Object" for one in _series_of(thing)):
         return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
     return _Polars(thing, data=thing.clone())

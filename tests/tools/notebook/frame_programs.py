@@ -1,11 +1,5 @@
-"""Kinds of frames, labels, arrays and models, ways to change each, and notebooks in which programs do so at random.
+"""Kinds of frames, labels, arrays and models, ways to change each, and notebooks in which programs do so at random."""
 
-`python -m tests.tools.notebook.frame_programs FIRST LAST` prints what became of programs, as JSON. It runs them as if
-pyarrow was not installed.
-"""
-
-import json
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -449,16 +443,3 @@ def outcomes(seeds: Iterable[int], kinds: type[random_programs.Notebook] = Frame
     notebook = FrameNotebook(0)
     exec("text = type(pd.Series(['x']).array).__name__", notebook.space)  # noqa: S102
     return {"text": notebook.space["text"], "counts": Counter(word.partition(":")[0] for word in made), "each": made}
-
-
-class _Absent:
-    """A finder of modules for which pyarrow is not installed."""
-
-    def find_spec(self, name: str, *_: object) -> None:
-        if name.partition(".")[0] == "pyarrow":
-            raise ModuleNotFoundError(name, name="pyarrow")
-
-
-if __name__ == "__main__":
-    sys.meta_path.insert(0, _Absent())
-    print(json.dumps(outcomes(range(int(sys.argv[1]), int(sys.argv[2])))))
