@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from tests.tools.notebook import random_programs
+from tests.tools.notebook.random_programs import Notebook, outcome
 
 SETUP = """
 import copy
@@ -420,7 +420,7 @@ def _split(kinds: dict[str, tuple[str, str]]) -> list[dict[str, list[str]]]:
     return [{kind: texts[which].strip().splitlines() for kind, texts in kinds.items()} for which in (0, 1)]
 
 
-class FrameNotebook(random_programs.Notebook):
+class FrameNotebook(Notebook):
     """A namespace with frames and models, and programs over them."""
 
     setup, anywhere = SETUP, ANYWHERE.strip().splitlines()
@@ -436,10 +436,10 @@ class ArrowNotebook(FrameNotebook):
     makers, changes = _split(ARROW)
 
 
-def outcomes(seeds: Iterable[int], kinds: type[random_programs.Notebook] = FrameNotebook) -> dict[str, Any]:
+def outcomes(seeds: Iterable[int], kinds: type[Notebook]) -> dict[str, Any]:
     """Return what undo made of programs, and the type that pandas uses for text."""
     warnings.simplefilter("ignore")
-    made = [random_programs.outcome(kinds(seed)) for seed in seeds]
+    made = [outcome(kinds(seed)) for seed in seeds]
     notebook = FrameNotebook(0)
     exec("text = type(pd.Series(['x']).array).__name__", notebook.space)  # noqa: S102
     return {"text": notebook.space["text"], "counts": Counter(word.partition(":")[0] for word in made), "each": made}

@@ -180,10 +180,8 @@ def test_a_figure_is_put_back(change: str, is_drawn: bool):
         return file.getvalue()
 
     here = notebook()
-    exec(
-        "figure, same = Figure(), Figure()\nfor one in (same, figure):\n    ax = one.subplots()\n    ax.plot([1, 2])",
-        here,
-    )
+    exec("figure, same = Figure(), Figure()", here)  # noqa: S102
+    exec("for one in (same, figure):\n    ax = one.subplots()\n    ax.plot([1, 2])", here)  # noqa: S102
     if is_drawn:
         drawn(here["figure"])
     undone = run(here, change).restore(here)
