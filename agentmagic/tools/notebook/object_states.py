@@ -10,10 +10,12 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, partial
 from io import BufferedRandom, BufferedReader, BufferedWriter, FileIO, TextIOWrapper
+from itertools import count
 from operator import is_
 from pathlib import PurePath
 from random import Random
@@ -22,18 +24,21 @@ from typing import Any, cast
 
 from agentmagic.tools.base import a_type
 
+Place = tuple[int, int]
+"""A part of the memory: its address, and how many bytes it has."""
 _POINTER = 8
 """Bytes that a class takes for each slot, for the `__dict__` of its objects, and for weak references to them."""
 _UNSET: Any = object()
-_HEAP_TYPE = 1 << 9
+HEAP_TYPE = 1 << 9
 _OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "ipywidgets", "anywidget", "logging", "asyncio", "pathlib"})
 """Packages whose objects are no data of the notebook."""
 _NAMES = """
 int float complex bool str bytes NoneType ellipsis NotImplementedType range type module builtin_function_or_method
 method_descriptor wrapper_descriptor method-wrapper getset_descriptor member_descriptor code date datetime time
-timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType lock RLock ufunc TypeVar
-UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType LazyFrame
-_tuplegetter SchemaSerializer SchemaValidator
+timedelta timezone ZoneInfo Decimal Fraction UUID Pattern Match weakref ReferenceType WeakMethod lock RLock ufunc
+TypeVar UnionType GenericAlias _GenericAlias _lru_cache_wrapper Timestamp Timedelta Period Interval NaTType NAType
+PyCapsule PyLazyFrame PyExpr PySeries PyDataFrame _memoryviewslice _ArrayFunctionDispatcher _tuplegetter
+SchemaSerializer SchemaValidator RendererAgg
 """
 _UNCHANGING = frozenset(_NAMES.split())
 """Names of types whose objects cannot be changed, or hold no data of the notebook."""
@@ -64,6 +69,11 @@ class ObjectState:
         """Return whether the thing held the very same objects at both times."""
         return len(self.refs) == len(other.refs) and all(map(is_, self.refs, other.refs))
 
+    @property
+    def content(self) -> "ObjectState":
+        """What the thing holds beside its attributes."""
+        return self
+
     def obstacle(self, now: "ObjectState") -> str:  # noqa: ARG002  (for subclasses)
         """Return why this cannot be put back into the thing as it is now, or ""."""
         return self.problem
@@ -75,6 +85,17 @@ class ObjectState:
 
     def put(self) -> None:
         """Make the thing hold this again."""
+
+    def refresh(self) -> None:
+        """Forget what the thing derived from what it holds. It is called when something in it has been put back."""
+
+    def owned(self) -> Collection[Place]:
+        """Return the memory that can be written to through the thing, and that other objects may take over."""
+        return ()
+
+    def borrowed(self) -> Collection[Place]:
+        """Return the memory that the thing reads, and that another object may own."""
+        return ()
 
 
 class _Items(ObjectState):
@@ -126,21 +147,38 @@ class _Buffer(ObjectState):
     def put(self) -> None:
         self.thing[:] = self.data
 
+    def owned(self) -> Collection[Place]:
+        size = memoryview(self.thing).nbytes
+        return [(addressof(c_char.from_buffer(self.thing)), size)] if size else []
+
 
 class _Attributes(ObjectState):
     """The class, the `__dict__` and the slots of an object; `data` are the slots, and the content of its base."""
 
+    @property
+    def content(self) -> ObjectState:
+        return self.data[1] or _EMPTY
+
     def same(self, other: ObjectState) -> bool:
-        (slots, content), (others, theirs) = self.data, other.data
-        return slots == others and self.same_refs(other) and (content is theirs or content.same(theirs))
+        if not isinstance(other, _Attributes):
+            return False
+        return self.data[0] == other.data[0] and self.same_refs(other) and self.content.same(other.content)
+
+    def obstacle(self, now: ObjectState) -> str:
+        return self.problem or self.content.obstacle(now.content)
 
     @property
     def hashed(self) -> Collection[Any]:
-        _, content = self.data
-        return () if content is None else content.hashed
+        return self.content.hashed
+
+    def owned(self) -> Collection[Place]:
+        return self.content.owned()
+
+    def borrowed(self) -> Collection[Place]:
+        return self.content.borrowed()
 
     def put(self) -> None:
-        slots, content = self.data
+        slots = self.data[0]
         if type(self.thing) is not self.refs[0]:
             self.thing.__class__ = self.refs[0]
         if self.refs[1] is not None and _dict_of(self.thing) is not self.refs[1]:
@@ -150,8 +188,10 @@ class _Attributes(ObjectState):
                 slot.__set__(self.thing, value)
             elif _slot(slot, self.thing) is not _UNSET:
                 slot.__delete__(self.thing)
-        if content is not None:
-            content.put()
+        self.content.put()
+
+
+_EMPTY = ObjectState(None)
 
 
 class _ClassBody(ObjectState):
@@ -192,11 +232,18 @@ class Randomness(ObjectState):
 
     def put(self) -> None:
         """Make the generator go on from there again."""
-        state = pickle.loads(self.data)  # noqa: S301  (made by `_random`, and never leaves the process)
-        if isinstance(self.thing, Random):
-            self.thing.setstate(state)
-        else:
-            self.thing.bit_generator.state = state
+        self.set_state(pickle.loads(self.data))  # noqa: S301  (made in this process, and never leaves it)
+
+    def set_state(self, state: Any) -> None:
+        """Set the state of the generator."""
+        self.thing.setstate(state)
+
+
+class _Counter(ObjectState):
+    """A counter of `itertools`, which can only be seen to be where it was; `data` says where."""
+
+    def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it went on is enough)
+        return _problem(self.thing)
 
 
 class _FilePosition(ObjectState):
@@ -213,7 +260,7 @@ def python_state(thing: Any, home: str) -> ObjectState | None:
     """
     kind = cast("type[Any]", type(thing))
     if issubclass(kind, type):
-        return _class_body(thing) if thing.__module__ == home and thing.__flags__ & _HEAP_TYPE else None
+        return _class_body(thing) if thing.__module__ == home and thing.__flags__ & HEAP_TYPE else None
     if is_unchanging(kind):
         return None
     if kind in (tuple, frozenset):
@@ -223,7 +270,7 @@ def python_state(thing: Any, home: str) -> ObjectState | None:
     base = next((base for base in _BASES if issubclass(kind, base)), object)
     if not _is_plain(cast("type[Any]", type(thing)), base):
         return _unkept(thing)
-    return _attributes(thing, None if base is object else _ROWS[base](thing))
+    return with_attributes(thing, None if base is object else _ROWS[base](thing))
 
 
 @cache
@@ -234,14 +281,24 @@ def is_unchanging(kind: type[Any]) -> bool:
     numbers = sys.modules.get("numpy")
     if numbers is not None and issubclass(kind, (numbers.generic, numbers.dtype)):
         return not issubclass(kind, numbers.void)  # a record can be written to
+    arrow = sys.modules.get("pyarrow.lib")
+    if arrow is not None and issubclass(kind, (arrow.DataType, arrow.Field, arrow.Schema, arrow.Scalar)):
+        return True
     named = kind.__name__ in _UNCHANGING or kind.__name__.endswith("Dtype") or kind.__module__ == _OFFSETS
     return named and kind.__module__ != "__main__"
 
 
 def changing(things: Collection[Any]) -> list[Any]:
     """Return those of the objects that can be changed, or may hold others that can."""
-    kinds = {kind for kind in set(map(type, things)) if kind is type or not is_unchanging(kind)}
+    kinds = {kind for kind in set(map(type, things)) if kind is type or _may_change(kind)}
     return [one for one in things if type(one) in kinds] if kinds else []
+
+
+def _may_change(kind: type[Any]) -> bool:
+    try:
+        return not is_unchanging(kind)
+    except Exception:  # noqa: BLE001  (a class may have a class of its own, whose attributes raise anything)
+        return True
 
 
 def _entries(thing: Any) -> ObjectState:
@@ -266,7 +323,11 @@ def _referents(thing: Any) -> ObjectState:
 
 
 def _unkept(thing: Any) -> ObjectState:
-    return ObjectState(thing, problem=f"it holds {a_type(thing)}, whose state cannot be kept")
+    return ObjectState(thing, problem=_problem(thing))
+
+
+def _problem(thing: Any) -> str:
+    return f"it holds {a_type(thing)}, whose state cannot be kept"
 
 
 def _file(thing: Any) -> ObjectState:
@@ -288,6 +349,7 @@ _ROWS: dict[type[Any], Callable[[Any], ObjectState]] = {
     set: lambda thing: _Members(thing, tuple(thing)),
     bytearray: lambda thing: _Buffer(thing, data=bytes(thing)),
     array: lambda thing: _Buffer(thing, data=thing[:]),
+    count: lambda thing: _Counter(thing, data=repr(thing)),
     CellType: _cell,
     FunctionType: _function,
     Random: lambda thing: Randomness(thing, data=pickle.dumps(thing.getstate())),
@@ -315,18 +377,20 @@ def _dict_of(thing: Any) -> Any:
     return object.__getattribute__(thing, "__dict__")  # runs no code of the user
 
 
-def _attributes(thing: Any, content: ObjectState | None) -> ObjectState:
+def with_attributes(thing: Any, content: ObjectState | None) -> ObjectState:
+    """Return the state of an object that has attributes beside the content of its base."""
     kind = cast("type[Any]", type(thing))
     own = _dict_of(thing) if kind.__dictoffset__ else None
     slots = _slots(kind)
     values = [_slot(slot, thing) for slot in slots]
     inner = content.refs if content is not None else ()
-    return _Attributes(thing, (kind, own, *values, *inner), (slots, content))
+    problem = content.problem if content is not None else ""
+    return _Attributes(thing, (kind, own, *values, *inner), (slots, content), problem)
 
 
 @cache
 def _slots(kind: type[Any]) -> tuple[MemberDescriptorType, ...]:
-    plain = [one for one in kind.__mro__ if one.__flags__ & _HEAP_TYPE]
+    plain = [one for one in kind.__mro__ if one.__flags__ & HEAP_TYPE]
     return tuple(slot for one in plain for slot in vars(one).values() if isinstance(slot, MemberDescriptorType))
 
 
@@ -346,4 +410,4 @@ def _is_plain(kind: type[Any], base: type[Any]) -> bool:
     room = base.__basicsize__ + _POINTER * len(_slots(kind))
     room += _POINTER * (kind.__dictoffset__ > 0 and not base.__dictoffset__)
     room += _POINTER * (kind.__weakrefoffset__ > 0 and not base.__weakrefoffset__)
-    return kind.__basicsize__ <= room and bool(kind.__flags__ & _HEAP_TYPE or kind is object)
+    return kind.__basicsize__ <= room and bool(kind.__flags__ & HEAP_TYPE or kind is object)

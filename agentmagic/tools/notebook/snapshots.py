@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -18,9 +18,12 @@ from weakref import WeakKeyDictionary
 from agentmagic.errors import said
 from agentmagic.log import logger
 from agentmagic.messages import ToolCall
+from agentmagic.tools.base import a_type
+from agentmagic.tools.notebook.array_states import Memory
+from agentmagic.tools.notebook.arrow_states import sharing
 from agentmagic.tools.notebook.object_states import ObjectState, changing, python_state
 from agentmagic.tools.notebook.program import analyse
-from agentmagic.tools.notebook.table_states import Memory, table_state
+from agentmagic.tools.notebook.table_states import table_state
 
 RUN_PYTHON = "run_python"
 """The tool whose program says which names it touches."""
@@ -48,7 +51,8 @@ Variables = MutableMapping[str, Any]
 
 def variables_of(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a notebook, without the names that IPython binds."""
-    return {name: value for name, value in dict(namespace).items() if not _HISTORY.fullmatch(name)}
+    names = ((name, value) for name, value in dict(namespace).items() if type(name) is str)
+    return {name: value for name, value in names if not _HISTORY.fullmatch(name)}
 
 
 @dataclass(eq=False)
@@ -65,14 +69,18 @@ class Picture:
 
     def names_reaching(self, ids: Collection[int]) -> set[str]:
         """Return the names whose values are, or reach, one of these objects."""
+        reaching = self.reaching(ids)
+        return {name for name, value in self.bindings.items() if id(value) in reaching}
+
+    def reaching(self, ids: Collection[int]) -> set[int]:
+        """Return the ids of these objects, and of those that reach one of them."""
         if not ids:
             return set()
         parents: defaultdict[int, list[int]] = defaultdict(list)
         for state in self.states.values():
             for inner in self._inner(state):
                 parents[inner].append(id(state.thing))
-        reaching = _closure(ids, lambda one: parents.get(one, ()))
-        return {name for name, value in self.bindings.items() if id(value) in reaching}
+        return _closure(ids, lambda one: parents.get(one, ()))
 
     def reached(self, names: Iterable[str]) -> set[int]:
         """Return the ids of the objects that these names reach."""
@@ -80,20 +88,32 @@ class Picture:
         return _closure((one for one in roots if one in self.states), lambda one: self._inner(self.states[one]))
 
     def _inner(self, state: ObjectState) -> Iterator[int]:
-        return (id(inner) for inner in (*state.refs, *state.shielded) if id(inner) in self.states)
+        yield from (id(inner) for inner in (*state.refs, *state.shielded) if id(inner) in self.states)
+        yield from self._sharing.get(id(state.thing), ())
+
+    @cached_property
+    def _sharing(self) -> dict[int, list[int]]:
+        return sharing(self.states.values())
 
     def changed(self, later: "Picture") -> set[int]:
         """Return the ids of objects that are not the same in a later picture."""
         return {
             one
             for one, state in self.states.items()
-            if (other := later.states.get(one)) is not None and not state.same(other)
+            if (other := later.states.get(one)) is not None and not _same(state, other)
         }
 
     def rebound(self, later: "Picture") -> set[str]:
         """Return the names that are bound to something else in a later picture, or only in one."""
         names = self.bindings.keys() | later.bindings.keys()
         return {name for name in names if self.bindings.get(name, _UNBOUND) is not later.bindings.get(name, _UNBOUND)}
+
+
+def _same(state: ObjectState, other: ObjectState) -> bool:
+    try:
+        return state.same(other)
+    except Exception:  # noqa: BLE001  (types of other code are compared; `verify` names what stays different)
+        return False
 
 
 def _closure(starts: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
@@ -128,7 +148,7 @@ class _Camera:
                 picture.cut |= touched
                 return
             most -= 1
-            state = table_state(thing) or python_state(thing, self._home)
+            state = self._state(thing)
             if state is None:
                 continue
             picture.states[id(thing)] = state
@@ -140,23 +160,46 @@ class _Camera:
                 waiting += state.shielded
                 waiting += self._globals(thing) if type(thing) is FunctionType else ()
 
+    def _state(self, thing: Any) -> ObjectState | None:
+        try:
+            return table_state(thing) or python_state(thing, self._home)
+        except Exception as error:  # noqa: BLE001  (an object of other code may raise anything: only that one is lost)
+            return _unreadable(thing, error)
+
     def develop(self, limit: int) -> Picture:
         """Keep the memory of arrays: a copy if the code may write to it and the limit allows, else a digest."""
         left = limit
-        for one, state in self.picture.states.items():
-            if isinstance(state, Memory):
-                size, touched = state.thing.nbytes, one in self.picture.touched
-                written = touched and (one in self._plain or size <= SMALL)
-                copy = size <= left and (written or size <= SMALL)
-                left -= size if copy else 0
-                state.keep(copy=copy, digest=written or size <= SMALL or (touched and size <= SHIELDED))
+        for one, state in list(self.picture.states.items()):
+            if isinstance(memory := state.content, Memory):
+                try:
+                    left -= self._keep_memory(memory, one, left)
+                except Exception as error:  # noqa: BLE001  (also a MemoryError)
+                    self.picture.states[one] = _unreadable(state.thing, error, state.refs)
         return self.picture
+
+    def _keep_memory(self, memory: Memory, one: int, left: int) -> int:
+        """Keep the memory of the array with an id; return how many bytes were copied."""
+        size, touched = memory.array.nbytes, one in self.picture.touched
+        written = touched and (one in self._plain or size <= SMALL)
+        copy = size <= left and (written or size <= SMALL)
+        memory.keep(copy=copy, digest=written or size <= SMALL or (touched and size <= SHIELDED))
+        return size if copy else 0
 
     def _globals(self, function: FunctionType) -> list[Any]:
         """Return the variables of the notebook that a function of the notebook may use."""
         if function.__globals__ is not self._namespace:
             return []
         return [self._namespace[name] for name in _names(function.__code__) if name in self._namespace]
+
+
+def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> ObjectState:
+    try:
+        named = a_type(thing)
+    except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
+        named = "an object"
+    logger.debug("%s cannot be kept", named, exc_info=error)
+    why = said(error) or type(error).__name__
+    return ObjectState(thing, refs, problem=f"it holds {named}, which cannot be read: {why}")
 
 
 def _names(code: CodeType) -> set[str]:
@@ -188,11 +231,8 @@ class Kept:
     @property
     def size(self) -> int:
         """About how many bytes are kept."""
-        copies = (
-            state.copy.nbytes
-            for state in self.before.states.values()
-            if isinstance(state, Memory) and state.copy is not None
-        )
+        contents = (state.content for state in self.before.states.values())
+        copies = (one.copy.nbytes for one in contents if isinstance(one, Memory) and one.copy is not None)
         return sum(copies) + 100 * len(self.before.states)
 
     def settle(self, namespace: Mapping[str, Any]) -> "Kept":
@@ -310,7 +350,7 @@ class VariableKeeper:
         try:
             return function()
         except Exception:  # noqa: BLE001  (undo says that nothing was kept)
-            logger.exception("the variables of the notebook could not be kept")
+            logger.debug("the variables of the notebook could not be kept", exc_info=True)
             return None
 
     def _names(self, call: ToolCall) -> Collection[str] | None:
@@ -359,6 +399,8 @@ class _Undoing:
                 state.put()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
                 self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
+        for one in self._before.reaching([id(state.thing) for state in states]):
+            self._before.states[one].refresh()
         for name in self.wanted:
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]

@@ -1,67 +1,19 @@
-"""What an array of NumPy, a table of pandas or a frame of polars holds, in the form of `object_states`."""
+"""What a table of pandas or a frame of polars holds, in the form of `object_states`."""
 
-import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
-from hashlib import sha1
 from typing import Any, cast
 
-from agentmagic.tools.notebook.object_states import ObjectState, Randomness
+from agentmagic.tools.notebook.array_states import LONGEST, form_of, numpy_state, root_of
+from agentmagic.tools.notebook.arrow_states import arrow_places, arrow_state
+from agentmagic.tools.notebook.compiled_states import compiled_state
+from agentmagic.tools.notebook.object_states import ObjectState, Place
 
-_PLACES, _PLACE = 64, 4096
-"""How many places are compared in an array of which nothing else is kept, and the bytes of each."""
-_LONGEST = 1_000_000
-"""Elements of an array of objects that are looked at."""
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
 """Attributes of tables and indexes that are no part of their value, or are kept in another way."""
 _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
 """Attributes of the arrays of pandas that hold arrays of NumPy."""
-
-
-class _ArrayView(ObjectState):
-    """The form of an array whose memory is that of its base; `data` ends with whether it is writeable."""
-
-    def obstacle(self, now: ObjectState) -> str:
-        return "" if now.data[:-1] == self.data[:-1] else "the form of an array was changed in place"
-
-    def put(self) -> None:
-        self.thing.flags.writeable = self.data[-1]
-
-
-class _OwnedArray(_ArrayView):
-    """An array that owns its memory, and the `copy` that is put back: an array of objects has one at once."""
-
-    copy: Any = None
-
-    def put(self) -> None:
-        """Write the copy into the array."""
-        self.thing.flags.writeable = True
-        self.thing[...] = self.copy
-        super().put()
-
-
-class Memory(_OwnedArray):
-    """An array of numbers. `keep` decides how much of its memory is kept; before, nothing of it is."""
-
-    digest: bytes | None = None
-    sample: bytes = b""
-
-    def keep(self, *, copy: bool, digest: bool) -> None:
-        """Keep a copy of the memory, a digest of it, or only samples."""
-        self.copy = self.thing.copy(order="K") if copy else None
-        self.digest = _digest(self.thing) if copy or digest else None
-        self.sample = _digest(self.thing, whole=False)
-
-    def same(self, other: ObjectState) -> bool:
-        """Compare digests if both have one, else samples."""
-        if not (isinstance(other, Memory) and self.data == other.data and self.sample == other.sample):
-            return False
-        return None in (self.digest, other.digest) or self.digest == other.digest
-
-    def obstacle(self, now: ObjectState) -> str:
-        """Return why the memory cannot be put back, or ""."""
-        return super().obstacle(now) or ("" if self.copy is not None else "an array in it was too large to be copied")
 
 
 class _TableState(ObjectState):
@@ -74,19 +26,28 @@ class _TableState(ObjectState):
         return self.data[:-1] == other.data[:-1] and self.same_refs(other)
 
     def put(self) -> None:
-        names, axes, (_, duplicates), copy = self.data
+        names, axes, (_, duplicates), (copy, columns) = self.data
         self.thing.flags._allows_duplicate_labels = duplicates  # noqa: SLF001  (setting it checks the labels first)
         _put_attributes(self.thing, names, self.refs[axes:])
         manager = copy.copy(deep=False)
         manager.axes = list(self.refs[:axes])
+        for place, column in columns.items():
+            manager.blocks[place].values = column
         self.thing.__dict__["_mgr"] = manager
 
 
-class _Index(ObjectState):
-    """An index of pandas, of which only the names can be changed; `data` are the names of its attributes."""
+class _Holder(ObjectState):
+    """An object of pandas whose attributes can be replaced, but not what they hold; `data` are their names.
+
+    It is an index, or an array of Arrow data. What it has cached is derived from the attributes.
+    """
 
     def put(self) -> None:
         _put_attributes(self.thing, self.data, self.refs)
+
+    def refresh(self) -> None:
+        """Forget what was derived from the content, such as the engine that finds labels."""
+        self.thing.__dict__.get("_cache", {}).clear()
 
 
 class _Polars(ObjectState):
@@ -97,20 +58,46 @@ class _Polars(ObjectState):
         if type(one) is not type(two):
             return False
         alike = one.schema == two.schema if hasattr(one, "schema") else (one.name, one.dtype) == (two.name, two.dtype)
-        return alike and one.equals(two)
+        return alike and one.equals(two) and _bits(one).equals(_bits(two))
 
     def put(self) -> None:
         name = "_df" if hasattr(self.thing, "_df") else "_s"
         setattr(self.thing, name, getattr(self.data.clone(), name))
 
+    def borrowed(self) -> Collection[Place]:
+        return [place for one in _series_of(self.data) for place in _places(one)]
+
+
+def _series_of(data: Any) -> list[Any]:
+    return data.get_columns() if hasattr(data, "get_columns") else [data]
+
+
+def _bits(data: Any) -> Any:
+    """Return the numbers with a point as whole numbers, since 0.0 and -0.0 are equal."""
+    polars = sys.modules["polars"]
+    floats = [one for one in _series_of(data) if one.dtype.is_float()]
+    whole = [one.reinterpret(dtype=getattr(polars, str(one.dtype).replace("Float", "Int"))) for one in floats]
+    return polars.DataFrame([one.alias(str(place)) for place, one in enumerate(whole)])
+
+
+def _places(series: Any) -> list[Place]:
+    """Return the memory of a series that may be that of an array of NumPy."""
+    if not (series.dtype.is_numeric() or series.dtype.is_nested()):
+        return []
+    chunks = series.get_chunks()  # to give several away at once, polars would first copy them into one
+    if sys.modules.get("pyarrow") is not None:
+        return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
+    arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
+    return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
+
 
 def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return for each type)
     """Return the state of an object of one of these libraries, or None for any other object."""
     match _origin(cast("type[Any]", type(thing))):
-        case "numpy", "ndarray":
-            return _array(thing)
-        case "numpy", "Generator":
-            return Randomness(thing, data=pickle.dumps(thing.bit_generator.state))
+        case "numpy", _:
+            return numpy_state(thing)
+        case "pyarrow", _:
+            return arrow_state(thing)
         case "pandas", "DataFrame" | "Series":
             return _table(thing)
         case "pandas", name if name.endswith("Index"):
@@ -119,63 +106,47 @@ def table_state(thing: Any) -> ObjectState | None:  # noqa: PLR0911  (one return
             return _extension_array(thing)
         case "polars", "DataFrame" | "Series":
             return _polars(thing)
+        case "sklearn", _:
+            return compiled_state(thing)
         case _:
             return None
 
 
 @cache
 def _origin(kind: type[Any]) -> tuple[str, str]:
-    return kind.__module__.partition(".")[0], kind.__name__
+    """Return the library of a class and its name there, of the first of its bases that is in one."""
+    named = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((one for one in named if one[0] in _LIBRARIES), ("", ""))
 
 
-def _array(thing: Any) -> ObjectState:
-    form = _form(thing)
-    is_view = isinstance(thing.base, type(thing))
-    base = () if thing.base is None else (thing.base,)
-    if not thing.dtype.hasobject and thing.dtype.kind != "T":
-        return _ArrayView(thing, base, form) if is_view else Memory(thing, base, form)
-    if thing.dtype != object:
-        return ObjectState(thing, problem=f"it holds an array of {thing.dtype}, which cannot be kept")
-    if is_view:
-        return _ArrayView(thing, base, form)
-    if thing.size > _LONGEST:
-        return ObjectState(thing, problem=f"it holds an array of more than {_LONGEST:,} objects")
-    state = _OwnedArray(thing, tuple(thing.ravel(order="K").tolist()), form)
-    state.copy = thing.copy(order="K")
-    return state
-
-
-def _form(array: Any) -> tuple[Any, ...]:
-    """Return what of an array can be changed beside its numbers, and where its memory is."""
-    return (array.__array_interface__["data"][0], array.shape, array.strides, array.dtype, array.flags.writeable)
-
-
-def _root(array: Any) -> Any:
-    """Return the array that owns the memory of another one."""
-    while isinstance(array.base, type(array)):
-        array = array.base
-    return array
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
 
 
 def _table(thing: Any) -> ObjectState:
     manager = thing._mgr  # noqa: SLF001  (pandas has no public way to put a table's content back)
     forms: list[Any] = []
     memory: list[Any] = []
-    mixed: list[Any] = []
-    for block in manager.blocks:
-        arrays = _arrays(block.values)
-        forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(_form, arrays))))
-        roots = list(map(_root, arrays))
-        if block.dtype == object:
-            mixed += roots
-        elif not _is_text(block.dtype) or arrays[0].size <= _LONGEST:
-            memory += roots
-        if not arrays:
+    fixed: list[Any] = []
+    columns: dict[int, Any] = {}
+    for place, block in enumerate(manager.blocks):
+        parts = _parts(block.values)
+        if not parts:
             return ObjectState(thing, problem=f"it holds a column of {block.dtype}, which cannot be kept")
+        arrow, arrays = [one for one in parts if _is_arrow(one)], [one for one in parts if not _is_arrow(one)]
+        forms.append((type(block.values), block.dtype, block.mgr_locs.as_array.tolist(), list(map(form_of, arrays))))
+        roots = list(map(root_of, arrays))
+        if block.dtype == object:
+            fixed += roots
+        elif not _is_text(block.dtype) or len(block.values) <= LONGEST:
+            memory += roots
+        memory += arrow
+        fixed += [one._pa_array for one in arrow]  # noqa: SLF001
+        if arrow:
+            columns[place] = block.values
     attributes = _attributes(thing)
     form = (forms, thing.flags.allows_duplicate_labels)
-    data = (tuple(attributes), len(manager.axes), form, manager.copy(deep=False))
-    return _TableState(thing, (*manager.axes, *attributes.values(), *mixed), data, shielded=tuple(memory))
+    data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
+    return _TableState(thing, (*manager.axes, *attributes.values(), *fixed), data, shielded=tuple(memory))
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
@@ -190,23 +161,31 @@ def _put_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> 
 
 def _index(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
-    memory = tuple(_root(array) for array in _arrays(thing.__dict__.get("_data")))
-    return _Index(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
+    memory = tuple(root_of(one) for one in _parts(thing.__dict__.get("_data")) if not _is_arrow(one))
+    return _Holder(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
 
 
 def _extension_array(thing: Any) -> ObjectState:
-    arrays = _arrays(thing)
-    problem = "" if arrays else f"it holds an array of {thing.dtype}, which cannot be kept"
+    if _is_arrow(thing):
+        attributes = _attributes(thing)
+        return _Holder(thing, tuple(attributes.values()), tuple(attributes))
+    parts = _parts(thing)
+    problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
     frequency = getattr(thing, "_freq", None)  # pandas 3 has it in the index instead
-    return ObjectState(thing, tuple(arrays), (thing.dtype, frequency), problem)
+    return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 
-def _arrays(values: Any) -> list[Any]:
-    """Return the arrays of NumPy in which a column is kept, none if the kind of the column is unknown."""
-    if type(values) is sys.modules["numpy"].ndarray:
+def _parts(values: Any) -> list[Any]:
+    """Return the arrays of NumPy, or of Arrow data, in which a column is kept; none if its kind is unknown."""
+    if type(values) is sys.modules["numpy"].ndarray or _is_arrow(values):
         return [values]
     inner = (getattr(values, name, None) for name in (*_ARRAYS, "_codes"))
-    return list({id(array): array for one in inner if one is not None for array in _arrays(one)}.values())
+    return list({id(part): part for one in inner if one is not None for part in _parts(one)}.values())
+
+
+def _is_arrow(values: Any) -> bool:
+    """Return whether this is an array of pandas with data of Arrow. When it is changed, it gets other data."""
+    return "_pa_array" in getattr(values, "__dict__", ())
 
 
 def _is_text(dtype: Any) -> bool:
@@ -214,23 +193,6 @@ def _is_text(dtype: Any) -> bool:
 
 
 def _polars(thing: Any) -> ObjectState:
-    dtypes = getattr(thing, "dtypes", None) or [thing.dtype]
-    if any(str(dtype) == "Object" for dtype in dtypes):
+    if any(str(one.dtype) == "Object" for one in _series_of(thing)):
         return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
     return _Polars(thing, data=thing.clone())
-
-
-def _digest(array: Any, *, whole: bool = True) -> bytes:
-    """Return a digest of an array's memory, or of places in it."""
-    found = sha1(usedforsecurity=False)
-    numbers = sys.modules["numpy"]
-    flat = array.ravel(order="K")
-    contiguous = flat if flat.flags.c_contiguous else flat.copy()
-    memory = contiguous.view(numbers.uint8) if contiguous.size and contiguous.itemsize else contiguous
-    if whole or memory.size <= _PLACES * _PLACE:
-        found.update(memory)
-    else:
-        step = memory.size // _PLACES
-        for start in range(0, memory.size, step):
-            found.update(memory[start : start + _PLACE])
-    return found.digest()

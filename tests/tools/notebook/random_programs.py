@@ -1,13 +1,20 @@
 """Random notebooks and programs that change them, and an independent picture of what a variable is."""
 
 import ast
+import pickle
 import random
+import sys
 from collections import OrderedDict, defaultdict, deque
+from datetime import date, timedelta
+from decimal import Decimal
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import polars as pl
+
+from agentmagic.tools.notebook.snapshots import keep
 
 SETUP = """
 import numpy as np
@@ -126,29 +133,35 @@ ANYWHERE = [
 
 
 class Notebook:
-    """A namespace with random variables, and programs over them."""
+    """A namespace with random variables, and programs over them. Subclasses have variables of other kinds."""
+
+    setup, makers, changes, anywhere = SETUP, MAKERS, CHANGES, ANYWHERE
+    always: ClassVar = {"hidden": "list", "plain": "other", "Point": "other"}
+    """Variables that the set-up makes, with their kinds."""
+    first = ("table", "array")
+    """Kinds of which each notebook has a variable."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311
         self.space: dict[str, Any] = {"__name__": "__main__", "print": lambda *_: None}
-        exec(SETUP, self.space)  # noqa: S102
-        self.kinds = {"hidden": "list", "plain": "other", "Point": "other"}
-        for kind in ("table", "array", *self.random.choices(list(MAKERS), k=self.random.randint(4, 12))):
+        exec(self.setup, self.space)  # noqa: S102
+        self.kinds = dict(self.always)
+        for kind in (*self.first, *self.random.choices(list(self.makers), k=self.random.randint(4, 12))):
             name = f"{kind}_{sum(one == kind for one in self.kinds.values()) + 1}"
-            self._try(f"{name} = {self._fill(self.random.choice(MAKERS[kind]))}")
+            self._try(f"{name} = {self._fill(self.random.choice(self.makers[kind]))}")
             if name in self.space:
                 self.kinds[name] = kind
-        if "table_1" not in self.space:
+        if "table" in self.first and "table_1" not in self.space:
             self._try("table_1 = pd.DataFrame({'a': [1, 2]})")
 
     def program(self) -> str:
         lines = []
         for _ in range(self.random.randint(1, 6)):
             if self.random.random() < 0.3:
-                lines.append(self._fill(self.random.choice(ANYWHERE)))
+                lines.append(self._fill(self.random.choice(self.anywhere)))
             else:
                 name = self.random.choice(list(self.kinds))
-                lines.append(self._fill(self.random.choice(CHANGES[self.kinds[name]]), v=name))
+                lines.append(self._fill(self.random.choice(self.changes[self.kinds[name]]), v=name))
         return "\n".join(
             f"try:\n    {line.replace(chr(10), chr(10) + '    ')}\nexcept Exception: pass" for line in lines
         )
@@ -165,10 +178,10 @@ class Notebook:
     def _fill(self, template: str, **known: str) -> str:
         def of(kind: str) -> str:
             found = [name for name, other in self.kinds.items() if other == kind and name in self.space]
-            return self.random.choice(found) if found else "hidden"
+            return self.random.choice(found or list(self.always))
 
         everything = [name for name in self.kinds if name in self.space]
-        names = {kind: of(kind) for kind in MAKERS}
+        names = {kind: of(kind) for kind in self.makers}
         names |= {name: self.random.choice(everything) for name in ("other", "other2", "any")}
         return template.format(**(names | known))
 
@@ -185,9 +198,53 @@ def names_in(program: str) -> set[str] | None:
     return None if "globals" in names else names
 
 
+def check(notebook: Notebook) -> tuple[int, int]:
+    """Undo and redo a random program, perhaps after one of the user's; fail if anything is silently wrong.
+
+    Return how many variables were put back, and how many were left alone.
+    """
+    program, is_known = notebook.program(), notebook.random.random() < 0.7
+    before = notebook.pictures()
+    kept = keep(notebook.space, names_in(program) if is_known else None)
+    notebook.run(program)
+    kept.settle(notebook.space)
+    after = notebook.pictures()
+    if notebook.random.random() < 0.4:
+        notebook.run(notebook.program())
+    later = notebook.pictures()
+    undone = kept.restore(notebook.space)
+    now = notebook.pictures()
+    for name in before.keys() | after.keys() | later.keys():
+        was, became, stood, stands = (one.get(name) for one in (before, after, later, now))
+        assert stands == (stood if name in undone.refused or was == became else was), (name, program)
+    redone = undone.back.restore(notebook.space)
+    then = notebook.pictures()
+    for name in (later.keys() | then.keys()) - redone.refused.keys():
+        assert then.get(name) == later.get(name), (name, program)
+    return len(undone.restored), len(undone.refused)
+
+
+def outcome(notebook: Notebook) -> str:
+    """Return what undo makes of a random program: "exact", "refused" with the reasons, or "wrong" with names."""
+    program, is_known = notebook.program(), notebook.random.random() < 0.7
+    before = notebook.pictures()
+    kept = keep(notebook.space, names_in(program) if is_known else None)
+    notebook.run(program)
+    kept.settle(notebook.space)
+    refused = kept.restore(notebook.space).refused
+    now = notebook.pictures()
+    wrong = sorted(one for one in (before.keys() | now.keys()) - refused.keys() if now.get(one) != before.get(one))
+    if wrong:
+        return f"wrong: {wrong}: {program}"
+    return f"refused: {sorted(set(refused.values()))}" if refused else "exact"
+
+
+PLAIN = (bool, int, float, str, bytes, date, Decimal, timedelta, np.generic, type(pd.NA), pd.Interval, pd.Period)
+
+
 def picture(value: Any, seen: set[int]) -> Any:
     """Return what can be known of a value: its content, and the identity of each object in it."""
-    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic, pd.Timestamp)):
+    if value is None or isinstance(value, PLAIN):
         return type(value).__name__, repr(value)
     if id(value) in seen:
         return "again", id(value)
@@ -209,20 +266,37 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             return repr(value)
         case pd.DataFrame() | pd.Series():
             frame = value if isinstance(value, pd.DataFrame) else value.to_frame("it")
-            columns = [(str(frame.dtypes.iloc[i]), several(frame.iloc[:, i].tolist())) for i in range(frame.shape[1])]
+            columns = [_column(frame.iloc[:, i], several) for i in range(frame.shape[1])]
             axes = [inner(axis) for axis in value.axes]
             extra = {name: one for name, one in vars(value).items() if name not in ("_mgr", "_attrs", "_flags")}
             flag = value.flags.allows_duplicate_labels
             return columns, axes, inner(value.attrs), several(extra.values()), list(extra), flag
         case pd.Index():
-            return [repr(one) for one in value], repr(value.names), str(value.dtype), getattr(value, "freqstr", None)
+            known = [repr(one) for one in value], repr(value.names), str(value.dtype), getattr(value, "freqstr", None)
+            return known, _found(value)
+        case pd.api.extensions.ExtensionArray():
+            return str(value.dtype), [repr(one) for one in value]
+        case pl.DataFrame() | pl.Series():
+            return (
+                repr(getattr(value, "schema", None)),
+                repr(value.name if isinstance(value, pl.Series) else ""),
+                repr(
+                    value.to_dict(as_series=False)
+                    if isinstance(value, pl.DataFrame)
+                    else (value.dtype, value.to_list())
+                ),
+            )
         case np.ndarray():
             memory = value.__array_interface__["data"][0], value.shape, value.strides, value.flags.writeable
             base = id(value.base) if value.base is not None else None
-            cells = several(value.ravel().tolist()) if value.dtype == object else value.tobytes()
-            return memory, str(value.dtype), base, cells
+            cells = several(value.ravel().tolist()) if value.dtype == object else np.asarray(value).tobytes()
+            return memory, str(value.dtype), base, cells, [(name, inner(one)) for name, one in _own(value)]
         case np.random.Generator():
             return repr(value.bit_generator.state)
+        case np.random.RandomState():
+            return repr(value.get_state())
+        case np.random.BitGenerator():
+            return repr(value.state)
         case bytearray() | memoryview():
             return bytes(value)
         case list() | tuple() | deque():
@@ -249,8 +323,31 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
             slots = [(name, inner(getattr(value, name, "unset"))) for name in getattr(type(value), "__slots__", ())]
             dictionary = id(value.__dict__) if _has_dict(value) else None
             return id(type(value)), attributes, slots, dictionary
+        case _ if type(value).__module__.partition(".")[0] == "pyarrow":
+            return value.to_pybytes() if hasattr(value, "to_pybytes") else repr(getattr(value, "to_pylist", str)())
+        case _ if type(value).__module__.startswith(("sklearn", "pandas", "polars")):
+            if type(value).__module__ in sys.modules and not hasattr(value, "__dict__"):
+                return pickle.dumps(value)
+            return [(name, inner(one)) for name, one in _own(value)]
         case _:
             return None
+
+
+def _found(labels: Any) -> Any:
+    """Return where the engine of an index finds its labels."""
+    try:
+        return labels.get_indexer_for(labels).tolist()
+    except (TypeError, ValueError, pd.errors.InvalidIndexError) as error:
+        return type(error)
+
+
+def _own(value: Any) -> list[tuple[str, Any]]:
+    return [(name, one) for name, one in getattr(value, "__dict__", {}).items() if name != "_cache"]
+
+
+def _column(column: Any, several: Any) -> Any:
+    values = column.tolist()
+    return str(column.dtype), repr(values) if isinstance(column.dtype, pd.ArrowDtype) else several(values)
 
 
 def _has_dict(value: Any) -> bool:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from agentmagic.tools.notebook.snapshots import Kept, keep
-from tests.tools.notebook.random_programs import Notebook, names_in
+from tests.tools.notebook.random_programs import Notebook, check
 
 
 def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
@@ -26,43 +26,16 @@ def space(**variables: Any) -> dict[str, Any]:
     return {"__name__": "__main__", **variables}
 
 
-def check(seed: int) -> tuple[int, int]:
-    """Undo and redo a random program, perhaps after one of the user's; fail if anything is silently wrong.
-
-    Return how many variables were put back, and how many were left alone.
-    """
-    notebook = Notebook(seed)
-    program, is_known = notebook.program(), notebook.random.random() < 0.7
-    before = notebook.pictures()
-    kept = keep(notebook.space, names_in(program) if is_known else None)
-    notebook.run(program)
-    kept.settle(notebook.space)
-    after = notebook.pictures()
-    if notebook.random.random() < 0.4:
-        notebook.run(notebook.program())
-    later = notebook.pictures()
-    undone = kept.restore(notebook.space)
-    now = notebook.pictures()
-    for name in before.keys() | after.keys() | later.keys():
-        was, became, stood, stands = (one.get(name) for one in (before, after, later, now))
-        assert stands == (stood if name in undone.refused or was == became else was), (name, program)
-    redone = undone.back.restore(notebook.space)
-    then = notebook.pictures()
-    for name in (later.keys() | then.keys()) - redone.refused.keys():
-        assert then.get(name) == later.get(name), (name, program)
-    return len(undone.restored), len(undone.refused)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(20))
 def test_undo_puts_every_variable_of_a_random_program_back_or_names_it(seed):
-    check(seed)
+    check(Notebook(seed))
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.slow
 def test_undo_of_two_hundred_random_programs_is_never_silently_wrong_and_seldom_refused():
-    restored, refused = map(sum, zip(*(check(seed) for seed in range(20, 220)), strict=True))
+    restored, refused = map(sum, zip(*(check(Notebook(seed)) for seed in range(20, 220)), strict=True))
     assert restored > 3 * refused
 
 

@@ -1,0 +1,445 @@
+"""Kinds of frames, labels, arrays and models, ways to change each, and notebooks in which programs do so at random."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from tests.tools.notebook.random_programs import Notebook, outcome
+
+SETUP = """
+import copy
+import dataclasses
+import datetime as dt
+import decimal
+import numpy as np
+import pandas as pd
+import polars as pl
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.cluster import KMeans
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.neighbors import KNeighborsClassifier
+
+@dataclasses.dataclass
+class Report:
+    frame: object
+    notes: list
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    frame: object
+
+class Sales(pd.DataFrame):
+    pass
+
+ones = np.array([[1.0, 2.0], [3.0, 5.0], [2.0, 1.0], [7.0, 0.5]])
+two = np.array([0, 1, 0, 1])
+"""
+
+FRAME = """
+{v}['new'] = 'text'
+{v}['n'] = {v}['n'] * 2
+{v}.loc[{v}.index[0], 'n'] = 9
+{v}.iloc[0, 0] = {v}.iloc[1, 0]
+{v}.iat[1, 1] = {v}.iat[0, 1]
+{v}.columns = list('pqrs')[:{v}.shape[1]]
+{v}.index = list('xyz')[:len({v})]
+{v}.rename(columns={{{v}.columns[0]: 'new'}}, inplace=True)
+{v}.insert(0, 'first', ['ß'] * len({v}))
+{v}.drop(columns={v}.columns[0], inplace=True)
+{v}.attrs['note'] = ['x']
+{v}.index.name = 'row'
+{v}.columns.name = 'columns'
+{v}.sort_values({v}.columns[0], ascending=False, inplace=True)
+{v}.reset_index(inplace=True)
+{v}.set_index({v}.columns[0], inplace=True)
+{v}.loc[len({v}) + 5] = {v}.iloc[0]
+{v}.at[{v}.index[1], {v}.columns[0]] = {v}.iloc[0, 0]
+del {v}[{v}.columns[0]]
+{v}.pop({v}.columns[-1])
+{v}.fillna(0, inplace=True)
+{v}.dropna(inplace=True)
+{v}.update({v}.iloc[::-1])
+{v}.query('n > 1', inplace=True)
+{v}.iloc[:, 0].array[0] = {v}.iloc[1, 0]
+{v}[{v}.columns[0]] = {v}[{v}.columns[0]].astype('category')
+{v}.get('n', {v}.iloc[:, 0]).to_numpy()
+{v}.loc[{v}.index == {v}.index[0]]; {v}.index.get_loc({v}.index[0])
+for name, group in {v}.groupby({v}.columns[0]): group['n'] = 0
+w = {v}.iloc[:, -1].to_numpy(); w.flags.writeable = True; w[0] = w[-1]
+"""
+SERIES = """
+{v}.iloc[0] = {v}.iloc[1]
+{v}.name = 'q'
+{v}.array[0] = {v}.array[1]
+{v}.index = list('xyz')[:len({v})]
+{v}[:] = {v}.iloc[1]
+{v}.sort_values(ascending=False, inplace=True)
+{v}.drop({v}.index[0], inplace=True)
+{v}.index.name = 'i'
+{v}.loc['new'] = {v}.iloc[0]
+{v}.array[:] = {v}.array[::-1].copy()
+{v}.rename('r', inplace=True)
+{v}.replace({v}.iloc[0], {v}.iloc[1], inplace=True)
+{v}.update({v}.iloc[::-1])
+{v}.attrs['k'] = [1]
+"""
+ARRAY = """
+{v}[0] = {v}[1]
+{v}[:] = {v}[::-1].copy()
+{v}[[0, 1]] = {v}[[1, 0]]
+{v}.sort()
+"""
+LABEL = """
+{v}.name = 'q'
+{v}.names = ['z'] * {v}.nlevels
+{v}.array[0] = {v}.array[1]
+{v}.get_indexer({v}[:1])
+{v} = {v}[::-1]
+{v}.rename('other', inplace=True)
+"""
+KINDS: dict[str, tuple[str, str]] = {
+    "frame": (
+        """
+pd.DataFrame({{'city': ['Oslo', 'Rome', None], 'n': [1, 2, 3]}})
+pd.DataFrame({{'n': [1, 2, 3]}}, index=['a', 'b', 'c'])
+pd.DataFrame({{'n': [1, 2]}}, index=pd.MultiIndex.from_tuples([('a', 1), ('b', 2)], names=['letter', None]))
+pd.DataFrame({{'at': pd.date_range('2026-01-01', periods=3, tz='Europe/Oslo'), 'n': [1, 2, 3]}})
+pd.DataFrame({{'kind': pd.Categorical(['x', 'y', 'x']), 'n': [1, 2, 3]}})
+pd.DataFrame({{'i': pd.array([1, None, 3], dtype='Int64'), 'b': pd.array([True, None, False])}})
+pd.DataFrame({{'p': pd.period_range('2026-01', periods=3, freq='M'), 'd': pd.to_timedelta([1, 2, 3], 's')}})
+pd.DataFrame({{'r': pd.interval_range(0, 3), 's': pd.arrays.SparseArray([0, 0, 1])}})
+Sales({{'s': ['a', 'b'], 'n': [1, 2]}})
+pd.DataFrame({{'o': [[1], {{'k': 2}}, None], 'n': [1, 2, 3]}})
+{frame}.head(2)
+{frame}[{frame}.columns[::-1]]
+{frame}.copy(deep=False)
+pd.DataFrame({{'p': pd.array(['x', None], dtype='string[python]'), 'n': [0.0, -0.0]}})
+pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'n'], copy=False)
+pd.DataFrame({frame})
+""",
+        FRAME,
+    ),
+    "series": (
+        """
+{frame}.iloc[:, 0]
+pd.Series(['x', 'y', 'z'], name='s')
+pd.Series(['x', 'y'], index=['k', 'l'])
+pd.Series(['a', 'b'], dtype='category')
+pd.Series([1, 2, None], dtype='Int64')
+pd.Series(pd.date_range('2026-01-01', periods=3))
+""",
+        SERIES,
+    ),
+    "array": (
+        """
+{series}.array
+pd.array(['x', 'y'])
+pd.array(['x', None], dtype='string[python]')
+pd.array([1, 2, None])
+pd.Categorical(['b', 'a'])
+np.array([(1, 'x'), (2, 'y')], dtype=[('n', 'i8'), ('s', 'U3')])
+np.array(['a', 'b'])
+np.array(['x', [1]], dtype=object)
+np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
+np.rec.array([(1, 2.0), (3, 4.0)])
+""",
+        ARRAY,
+    ),
+    "label": (
+        """
+{frame}.index
+{frame}.columns
+pd.Index(['x', 'y'])
+pd.Index(['x', 'y'], dtype='category')
+pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
+{series}.index
+""",
+        LABEL,
+    ),
+    "polars": (
+        """
+pl.DataFrame({{'s': ['x', 'y'], 'n': [1, 2]}})
+pl.DataFrame({{'f': [0.0, 1.5], 'l': [[1], [2, 3]]}})
+pl.DataFrame(ones)
+{polars}.clone()
+{polars}.head(2)
+pl.DataFrame({{'d': [dt.date(2026, 1, 1), None], 'c': pl.Series(['a', 'b'], dtype=pl.Categorical)}})
+""",
+        """
+{v}.insert_column(0, pl.Series('z', [0] * len({v})))
+{v}[0, {v}.columns[0]] = {v}[1, {v}.columns[0]]
+{v}.drop_in_place({v}.columns[0])
+{v}.columns = list('pqrs')[:{v}.width]
+{v}.replace_column(0, pl.Series('y', ['new'] * len({v})))
+{v}.extend({v})
+{v}.vstack({v}, in_place=True)
+{v} = {v}.with_columns(k=1)
+{v}.hstack([pl.Series('h', [1] * len({v}))], in_place=True)
+{v}.lazy().select(pl.len()).collect()
+{v}.set_column_names = 1
+""",
+    ),
+    "column": (
+        """
+{polars}.to_series(0)
+pl.Series('s', ['x', 'y'])
+pl.Series(two)
+pl.Series('n', [0.0, None])
+pl.Series(ones[:, 0])
+""",
+        """
+{v}[0] = {v}[1]
+{v}.rename('q')
+{v}.name
+{v}.alias('z')
+{v}.append({v})
+{v}.extend({v})
+{v}.sort(in_place=True)
+{v}.scatter(0, {v}[1])
+{v}[0] = -0.0 if {v}.dtype.is_float() else {v}[1]
+""",
+    ),
+    "model": (
+        """
+LinearRegression()
+LogisticRegression()
+make_pipeline(StandardScaler(), LinearRegression())
+DecisionTreeClassifier(random_state=0)
+LinearRegression().fit(ones, two)
+DecisionTreeClassifier(random_state=np.random.RandomState(1)).fit(ones, two)
+KMeans(2, n_init=1, random_state=0)
+RandomForestRegressor(2, random_state=0).fit(ones, two)
+StandardScaler().fit(ones)
+KNeighborsClassifier(1).fit(ones, two)
+CountVectorizer().fit(['a bc', 'bc de'])
+""",
+        """
+{v}.fit(ones, two)
+{v}.set_params(**{{next(iter({v}.get_params(deep=False))): None}})
+{v}.note = 'x'
+{v}.fit(ones[::-1], two)
+{v}.fit(ones, two).predict(ones)
+copy.deepcopy({v}).fit(ones, two)
+""",
+    ),
+    "numbers": (
+        """
+ones
+two
+ones.T
+np.random.RandomState(3)
+np.random.default_rng(3)
+np.random.PCG64(3)
+""",
+        """
+{v}[0] = 5
+{v} += 1
+{v}.sort()
+{v}.random()
+{v}.flat[1] = -0.0
+{v}.random_raw()
+""",
+    ),
+    "box": (
+        """
+[{frame}, {series}]
+{{'f': {frame}, 'p': {polars}}}
+Report({frame}, [1])
+Slotted({polars})
+({frame}, [{model}])
+{frame}.groupby({frame}.columns[0])
+{polars}.lazy()
+{polars}.group_by({polars}.columns[0])
+pl.col('n') + 1
+""",
+        """
+{v}.frame = {frame}
+{v}.notes.append({series})
+{v}[0]['new'] = 'text'
+{v}['f'].iloc[0, 0] = {v}['f'].iloc[1, 0]
+{v}['p'] = None
+{v}.frame[0, 0] = {v}.frame[1, 0]
+{v}[1][0].fit(ones, two)
+{v}.frame.columns = list('uvw')[:2]
+{v}.indices
+{v}.append({label})
+""",
+    ),
+}
+"""For each kind: expressions that make one, and statements that change it, or fail."""
+ANYWHERE = """
+{any} = {other}
+{any} = [{other}]
+fresh = {any}
+del {any}
+{any}, {other} = {other}, {any}
+fresh = copy.copy({any})
+fresh = {frame}.merge({frame}, how='cross')
+fresh = {frame}.describe()
+ones[0, 0] = 8
+two += 1
+{frame}, {series} = {series}, None
+"""
+
+ARROW_SETUP = """
+import io
+import pyarrow as pa
+"""
+ARROW: dict[str, tuple[str, str]] = {
+    "frame": (
+        r"""
+pd.DataFrame({{'s': ['x', 'y', None], 'n': [1, 2, 3]}}).convert_dtypes(dtype_backend='pyarrow')
+pd.read_csv(io.StringIO('city,n\nOslo,1\nRome,2\n'), dtype_backend='pyarrow')
+pd.DataFrame({{'n': pd.array([1, 2], dtype='int64[pyarrow]'), 's': pd.array(['x', 'y'], dtype='string[pyarrow]')}})
+pd.DataFrame({{'n': pd.array([1.5, None], dtype='float[pyarrow]'), 'b': pd.array([True, None], dtype='bool[pyarrow]')}})
+pa.table({{'s': ['x', 'y'], 'n': [1, 2]}}).to_pandas(types_mapper=pd.ArrowDtype)
+pd.DataFrame({{'n': pd.arrays.ArrowExtensionArray(pa.array(two))}})
+pd.DataFrame({{'n': [1, 2]}}, index=pd.Index(['a', 'b'], dtype='string[pyarrow]'))
+pd.DataFrame({{'d': pd.array(['x', 'y'], dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))), 'n': [1, 2]}})
+pd.DataFrame({{'n': [1, 2], 'r': pd.arrays.IntervalArray.from_breaks(pd.array([0, 1, 2], dtype='int64[pyarrow]'))}})
+""",
+        FRAME,
+    ),
+    "series": (
+        """
+pd.Series([1, 2, None], dtype=pd.ArrowDtype(pa.int64()))
+pd.Series([1.5, -0.0], dtype=pd.ArrowDtype(pa.float64()))
+pd.Series([True, False], dtype=pd.ArrowDtype(pa.bool_()))
+pd.Series(['x', 'y'], dtype=pd.ArrowDtype(pa.string()))
+pd.Series([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)], dtype=pd.ArrowDtype(pa.timestamp('us', 'UTC')))
+pd.Series([dt.timedelta(1), dt.timedelta(2)], dtype=pd.ArrowDtype(pa.duration('ms')))
+pd.Series([decimal.Decimal('1.5'), decimal.Decimal('2.5')], dtype=pd.ArrowDtype(pa.decimal128(5, 2)))
+pd.Series([[1], [2, 3]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
+pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int64())])))
+pd.Series([dt.date(2026, 1, 1), dt.date(2026, 1, 2)], dtype=pd.ArrowDtype(pa.date32()))
+pd.Series([b'x', b'y'], dtype=pd.ArrowDtype(pa.binary()))
+{frame}.iloc[:, 0]
+""",
+        SERIES,
+    ),
+    "array": (
+        """
+{series}.array
+pd.array([1, 2], dtype='int64[pyarrow]')
+pd.arrays.ArrowExtensionArray(pa.array(two))
+{frame}.iloc[:, 0].to_numpy()
+""",
+        ARRAY,
+    ),
+    "label": (
+        """
+{frame}.index
+{frame}.columns
+pd.Index([1, 2], dtype='int64[pyarrow]')
+pd.MultiIndex.from_arrays([pd.array([1, 2], dtype='int64[pyarrow]'), ['a', 'b']])
+""",
+        LABEL,
+    ),
+    "data": (
+        """
+pa.array(['x', 'y'])
+pa.array(two)
+pa.chunked_array([two, two])
+pa.table({{'a': two, 's': ['w', 'x', 'y', 'z']}})
+pa.array(two)[1:3]
+pa.RecordBatch.from_pydict({{'a': two}})
+pa.Table.from_pandas({frame})
+pa.array(['x', 'y']).dictionary_encode()
+pa.py_buffer(two)
+pa.py_buffer(b'text')
+pa.scalar(1)
+pa.schema([('a', pa.int64())])
+pa.int64()
+pl.from_arrow(pa.array(two))
+pl.DataFrame({{'n': two}})
+pl.from_pandas({frame})
+""",
+        """
+two[0] = 7
+{v}.cast(pa.string())
+{v}.slice(1)
+two[:] = 1
+{v} = {v}.slice(1)
+{v}.to_pandas().iloc[0] = 5
+np.frombuffer({v}, 'i8')[0] = 4
+{v}[0] = 3
+""",
+    ),
+    "memory": (
+        """
+bytearray(range(16))
+pa.py_buffer({memory})
+pa.allocate_buffer(16)
+np.frombuffer({memory}, 'u1')
+memoryview({memory})
+pa.Array.from_buffers(pa.uint8(), 16, [None, pa.py_buffer({memory})])
+""",
+        """
+{v}[0] = 9
+np.frombuffer({v}, 'u1')[1] = 3
+memoryview({v}).cast('B')[2] = 4
+{v} = [{v}]
+""",
+    ),
+    "numbers": (
+        """
+two
+two.copy()
+two[1:]
+""",
+        """
+{v}[0] = 5
+{v} += 1
+{v} = None
+""",
+    ),
+    "box": (
+        """
+[{frame}, {data}]
+{{'f': {frame}, 'd': {data}}}
+Report({frame}, [{array}])
+""",
+        """
+{v}[0]['new'] = 'text'
+{v}['d'] = None
+{v}.notes[0][0] = {v}.notes[0][1]
+{v}.frame.iloc[0, 0] = {v}.frame.iloc[1, 0]
+{v}.append(two)
+""",
+    ),
+}
+"""Kinds that need pyarrow."""
+
+
+def _split(kinds: dict[str, tuple[str, str]]) -> list[dict[str, list[str]]]:
+    return [{kind: texts[which].strip().splitlines() for kind, texts in kinds.items()} for which in (0, 1)]
+
+
+class FrameNotebook(Notebook):
+    """A namespace with frames and models, and programs over them."""
+
+    setup, anywhere = SETUP, ANYWHERE.strip().splitlines()
+    makers, changes = _split(KINDS)
+    always: ClassVar = {"ones": "numbers", "two": "numbers"}
+    first = ("frame", "series")
+
+
+class ArrowNotebook(FrameNotebook):
+    """A namespace with data of Arrow, and programs over them."""
+
+    setup = f"{SETUP}\n{ARROW_SETUP}"
+    makers, changes = _split(ARROW)
+
+
+def outcomes(seeds: Iterable[int], kinds: type[Notebook]) -> dict[str, Any]:
+    """Return what undo made of programs, and the type that pandas uses for text."""
+    warnings.simplefilter("ignore")
+    made = [outcome(kinds(seed)) for seed in seeds]
+    notebook = FrameNotebook(0)
+    exec("text = type(pd.Series(['x']).array).__name__", notebook.space)  # noqa: S102
+    return {"text": notebook.space["text"], "counts": Counter(word.partition(":")[0] for word in made), "each": made}
