@@ -171,10 +171,12 @@ def _draw(value: Any) -> Callable[[], Any] | None:
 
 
 def _bounded(value: Any) -> bytes:
-    """Return a figure as PNG; one of Matplotlib at a resolution at which it has about EDGE pixels at most."""
+    """Return a figure as PNG; one of Matplotlib in its own size, with what is beyond its edges, in about EDGE pixels."""
     if (figure := figure_of(value)) is None:
         return _saved(value.savefig)
-    return printed(figure, dpi=min(figure.dpi, EDGE / max(figure.get_size_inches())))
+    figure.draw_without_rendering()  # lays it out
+    box = figure.bbox_inches.union([figure.bbox_inches, figure.get_tightbbox().padded(0.04)])
+    return printed(figure, dpi=min(figure.dpi, EDGE / max(box.size)), bbox_inches=box)
 
 
 def _saved(save: Callable[..., Any], **options: Any) -> bytes:
