@@ -25,6 +25,8 @@ LARGEST = 4_000_000
 """Bytes of an image; providers take up to 5 MB, as base64."""
 DRAWING = 10.0
 """Seconds that a figure may take to be drawn."""
+MARGIN = 10
+"""Pixels around what is drawn beyond the edge of a figure."""
 LONGEST = 4_000
 """Characters of a figure in words."""
 LARGEST_PNG = 1_000_000
@@ -171,12 +173,15 @@ def _draw(value: Any) -> Callable[[], Any] | None:
 
 
 def _bounded(value: Any) -> bytes:
-    """Return a figure as PNG; one of Matplotlib in its own size, with what is beyond its edges, in about EDGE pixels."""
+    """Return a figure as PNG; one of Matplotlib in EDGE pixels at most, with what is drawn beyond its edges."""
     if (figure := figure_of(value)) is None:
         return _saved(value.savefig)
     figure.draw_without_rendering()  # lays it out
-    box = figure.bbox_inches.union([figure.bbox_inches, figure.get_tightbbox().padded(0.04)])
-    return printed(figure, dpi=min(figure.dpi, EDGE / max(box.size)), bbox_inches=box)
+    own, drawn = figure.bbox_inches, figure.get_tightbbox()
+    box = own.union([own, drawn])
+    is_beyond = bool((box.extents != own.extents).any())
+    dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
+    return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
 
 
 def _saved(save: Callable[..., Any], **options: Any) -> bytes:
