@@ -235,7 +235,8 @@ class ToolFinished:
     """A call has its result, from the tool or instead of it (denied, unknown, interrupted).
 
     `traceback` is that of an exception of the user's function, and `rich` the HTML of each part of the content, "" for
-    none, that is shown in its place: both are for the user, no model reads them. The HTML is not yet sanitised.
+    none, that is shown in its place: both are for the user, no model reads them. The HTML is not yet sanitised; that of
+    an image has nothing but the width at which it is shown.
     """
 
     type: ClassVar[str] = "tool_finished"

@@ -198,4 +198,5 @@ def _form(form: Form) -> Fields:
             return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
         case Image():
             data = b64encode(form.data).decode("ascii")
-            return {"form": "image", "type": form.media_type, "data": data, "name": form.name}
+            width = {"width": form.width} if form.width else {}
+            return {"form": "image", "type": form.media_type, "data": data, "name": form.name} | width

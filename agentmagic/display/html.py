@@ -411,8 +411,9 @@ def _form(form: Form) -> Markup:
         case Table():
             return _table(form) + _note(form.note)
         case Image():
-            picture = Markup('<img src="data:{};base64,{}" alt="{}" style="max-width:100%">')
-            return picture.format(form.media_type, b64encode(form.data).decode("ascii"), form.name or "image")
+            picture = Markup('<img src="data:{};base64,{}" alt="{}"{} style="max-width:100%">')
+            width = Markup(' width="{}"').format(form.width) if form.width else ""
+            return picture.format(form.media_type, b64encode(form.data).decode("ascii"), form.name or "image", width)
         case RichHtml():
             return element("div", form.html, style="overflow:auto;max-height:480px")
         case JsonTree():

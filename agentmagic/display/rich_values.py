@@ -1,6 +1,7 @@
 """What a tool sent back, or an answer that is a value, in the forms that are shown: a table, JSON, text, an image."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -17,6 +18,8 @@ from agentmagic.text import cut_apart, in_json, one_line, shown
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
 """Bytes of an image that is shown; a larger one is named in words."""
+
+_WIDTH = re.compile(r'<img width="(\d{1,5})">')
 
 LONGEST_SECRET = 1000
 """Characters that are looked at beyond those shown, so that no secret is cut in two before it is blanked."""
@@ -58,11 +61,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture of a type that browsers show and that cannot hold a script."""
+    """A picture of a type that browsers show and that cannot hold a script; it is shown `width` wide, or as it is."""
 
     media_type: str
     data: bytes
     name: str
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ Form = PlainText | Table | Image
 def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) -> Iterator[Form]:
     """Yield the content of a result in its order, secrets blanked; with `whole`, more of a long one.
 
-    `rich` has the HTML of the parts, "" for none; it is sanitised here.
+    `rich` has the HTML of the parts, "" for none; it is sanitised here. That of an image tells no more than its width.
     A result without content is its structured value; one without either yields nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
@@ -98,7 +102,8 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False) 
             case Text():
                 yield from _text(part.text, most)
             case Media():
-                yield value_form(part)
+                width = _WIDTH.fullmatch(html)
+                yield value_form(part, int(width[1]) if width else None)
             case _:
                 yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
 
@@ -123,12 +128,12 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
     return _json(value, LONGEST_RESULT)
 
 
-def value_form(value: str | Media) -> PlainText | Image:
+def value_form(value: str | Media, width: int | None = None) -> PlainText | Image:
     """Return the form of what a model gets of a value: an image that is not shown is named in words."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
-        return Image(value.media_type, value.data, shown(value.name))
+        return Image(value.media_type, value.data, shown(value.name), width)
     return PlainText(*cut_apart(shown(as_text(value)), LONGEST_RESULT))
 
 

@@ -17,7 +17,7 @@ from agentmagic.display.markdown import plain_text
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.messages import Content, Media, Text
 from agentmagic.runtime.main_thread import Output
-from agentmagic.tools.values import image_of
+from agentmagic.tools.pictures import as_shown, display_width, figure_of
 
 LONGEST_PRINTED = 20_000
 """Characters that are kept of what a tool prints between two displays: the beginning and the end."""
@@ -48,14 +48,19 @@ class OutputCapture:
         self._echoes = front_end(shell).kind is Kind.TEXT
         self._active = False
         self._items: list[_Printed | _Display] = []
-        self._figures = _open_figures()
+        self._figures = open_figures()
         self._streams: tuple[_Stream, _Stream] | None = None
         self._publisher: _Publisher | None = None
+        self._format: Callable[..., tuple[Mapping[str, Any], Mapping[str, Any]]] | None = None
+        self._formatted: Any = None
+        """The figure that is about to be displayed, or None."""
 
     def start(self) -> None:
         """Take the place of the streams and of the publisher of displays."""
         self._streams = sys.stdout, sys.stderr = _Stream(self, sys.stdout), _Stream(self, sys.stderr)  # type: ignore[assignment]
         self._publisher = self._shell.display_pub = _Publisher(self, self._shell.display_pub)
+        self._format = self._shell.display_formatter.format
+        self._shell.display_formatter.format = self.format
         self._active = True
 
     def stop(self) -> None:
@@ -67,6 +72,8 @@ class OutputCapture:
                     setattr(sys, name, stream.original)
         if self._publisher is not None and self._shell.display_pub is self._publisher:
             self._shell.display_pub = self._publisher.original
+        if self._shell.display_formatter.format == self.format:
+            self._shell.display_formatter.format = self._format
 
     def takes(self) -> bool:
         """Return whether what is written now is the tool's."""
@@ -83,15 +90,28 @@ class OutputCapture:
         if self._echoes:
             stream.write(text)
 
-    def publish(self, data: Mapping[str, Any], display_id: str | None, *, update: bool) -> bool:
+    def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Format a value that is displayed, and note which figure it is: the publisher gets no more than its image."""
+        assert self._format is not None  # noqa: S101  (set by `start`)
+        formatted = self._format(value, *given, **options)
+        if formatted[0] and self.takes():
+            self._formatted = figure_of(value)
+        return formatted
+
+    def publish(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, update: bool
+    ) -> bool:
         """Take a display, or put an update in its place. Return whether the front end gets it too."""
-        part, html, whole = _part_of(data)
+        figure, self._formatted = self._formatted, None
+        part, html, whole = _part_of(data, metadata)
+        if not whole and figure is not None and (image := as_shown(figure)):
+            (part, html), whole = image, True
         known = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
             for item in known:
-                item.output = part, html
+                item.output, item.figure = (part, html), figure
             return self._echoes or not known
-        self._add(part, html, display_id)
+        self._add(part, html, display_id, figure)
         return self._echoes or not whole
 
     def clear(self) -> None:
@@ -100,34 +120,46 @@ class OutputCapture:
 
     def draw(self) -> None:
         """Take the figures that the tool has left open in pyplot, and close them: else the cell would show them too."""
-        for number in sorted(_open_figures() - self._figures):
+        for number in sorted(open_figures() - self._figures):
             figure = sys.modules["matplotlib.pyplot"].figure(number)
             try:
-                part: Content | None = image_of(figure)
+                part, html = as_shown(figure) or (Text(repr(figure)), "")  # an empty one is text in a plain cell too
             except Exception as error:  # noqa: BLE001  (a figure of the user may raise anything)
-                sys.modules["matplotlib.pyplot"].close(figure)
-                part = Text(f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})")
-            if part is not None:
-                self._add(part, "", None)
+                words = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
+                part, html = Text(words), ""
+            sys.modules["matplotlib.pyplot"].close(figure)
+            self._add(part, html, None, figure)
+
+    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+        """Drop the displays of figures that the tool returns as well, unless a figure has changed in between."""
+        returned = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
+        figures = [figure for figure in map(figure_of, returned) if figure is not None]
+        self._items = [
+            item
+            for item in self._items
+            if not (any(item.figure is figure for figure in figures) and item.output[0] in shown)
+        ]
 
     def parts(self) -> Sequence[Output]:
         """Return what was taken: printed text, and each display with the HTML that a user sees in its place."""
         outputs = [item.output for item in tuple(self._items)]
         return [output for output in outputs if output[0] != Text("")]
 
-    def _add(self, part: Content, html: str, display_id: str | None) -> None:
-        displays = sum(isinstance(item, _Display) for item in self._items)
-        if displays < MOST_DISPLAYS:
-            self._items.append(_Display((part, html), display_id))
-        elif displays == MOST_DISPLAYS:
+    def _add(self, part: Content, html: str, display_id: str | None, figure: Any) -> None:
+        displays = [item for item in self._items if isinstance(item, _Display)]
+        if figure is not None and any(item.figure is figure and item.output[0] == part for item in displays):
+            return  # a figure that has not changed is sent once
+        if len(displays) < MOST_DISPLAYS:
+            self._items.append(_Display((part, html), display_id, figure))
+        elif len(displays) == MOST_DISPLAYS:
             note = f"(cut: only the first {MOST_DISPLAYS} displays were kept)"
-            self._items.append(_Display((Text(note), ""), None))
+            self._items.append(_Display((Text(note), ""), None, None))
 
 
 class _Printed:
     """Printed text, of which the beginning and the end are kept."""
 
-    display_id = None
+    figure = None
 
     def __init__(self) -> None:
         self._head = ""
@@ -164,10 +196,11 @@ class _Printed:
 
 @dataclass
 class _Display:
-    """One display, which `update_display` may replace."""
+    """One display, which `update_display` may replace; `figure` is what it shows, if that is one of Matplotlib."""
 
     output: Output
     display_id: str | None
+    figure: Any
 
 
 class _StandIn:
@@ -200,12 +233,23 @@ class _Stream(_StandIn):
 class _Publisher(_StandIn):
     """Stands for a shell's publisher of displays; those of the tool go to the capture."""
 
-    def publish(self, data: Mapping[str, Any], *given: Any, **options: Any) -> None:
+    def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Format a value that is displayed, and note which figure it is: the publisher gets no more than its image."""
+        assert self._format is not None  # noqa: S101  (set by `start`)
+        formatted = self._format(value, *given, **options)
+        if formatted[0] and self.takes():
+            self._formatted = figure_of(value)
+        return formatted
+
+    def publish(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *given: Any, **options: Any
+    ) -> None:
         """Publish a display, or an update of one."""
         transient: Mapping[str, Any] = options.get("transient") or {}
+        display_id = transient.get("display_id")
         update = bool(options.get("update"))
-        if not self._capture.takes() or self._capture.publish(data, transient.get("display_id"), update=update):
-            self.original.publish(data, *given, **options)
+        if not self._capture.takes() or self._capture.publish(data, metadata or {}, display_id, update=update):
+            self.original.publish(data, metadata, *given, **options)
 
     def clear_output(self, wait: bool = False) -> None:
         """Clear what the tool has shown so far, or the cell if another thread asks."""
@@ -215,12 +259,13 @@ class _Publisher(_StandIn):
             self.original.clear_output(wait)
 
 
-def _part_of(data: Mapping[str, Any]) -> tuple[Content, str, bool]:
+def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Content, str, bool]:
     """Return what a model gets of a display, the HTML that a user sees, and whether a card can show all of it."""
     for kind in IMAGES:
         if kind in data:
             image = data[kind]
-            return Media(kind, image if isinstance(image, bytes) else base64.b64decode(image)), "", True
+            media = Media(kind, image if isinstance(image, bytes) else base64.b64decode(image))
+            return media, display_width(metadata.get(kind)), True
     html = str(data.get("text/html", ""))
     text = str(data.get("text/plain", ""))
     if not text or text.startswith("<IPython.core.display."):  # the repr of such an object says nothing
@@ -229,7 +274,7 @@ def _part_of(data: Mapping[str, Any]) -> tuple[Content, str, bool]:
     return (Text(text), html, True) if whole else (Text(f"{text}\n(displayed below the cell)"), "", False)
 
 
-def _open_figures() -> set[int]:
+def open_figures() -> set[int]:
     """Return the numbers of pyplot's open figures, unless they are windows of their own or widgets."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None or not (numbers := pyplot.get_fignums()):

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from getpass import getpass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -21,6 +22,7 @@ from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBus
 from agentmagic.events import Event, RunResult, ToolFinished, TurnFinished
 from agentmagic.jupyter import formatting
 from agentmagic.jupyter.answers import AnswerVariable, read_type
+from agentmagic.jupyter.capture import open_figures
 from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.options import Ask, read_settings
@@ -340,10 +342,14 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the figures of a run's tools in the output of the run, when each tool ends and not when the cell does."""
+    """Shows the figures of a run's tools in the output of the run, when each tool ends and not when the cell does.
+
+    The figures that were open before are the cell's own: its code may go on drawing them when the run is over.
+    """
 
     def __init__(self) -> None:
         self._open: set[asyncio.Task[None]] = set()
+        self._before = open_figures()
 
     def feed(self, event: Event) -> None:
         """Take an event of the run; on the engine."""
@@ -351,10 +357,19 @@ class FigureOutput:
         if not isinstance(event, ToolFinished) or inline is None or not engine().main.reachable:
             return
         context = contextvars.copy_context()  # it tells IPython which cell's output is meant
-        flushing = engine().main.run(lambda: context.run(inline.flush_figures))
-        task = asyncio.get_running_loop().create_task(flushing)
+        showing = engine().main.run(lambda: context.run(self._show, inline))
+        task = asyncio.get_running_loop().create_task(showing)
         self._open.add(task)  # the loop holds tasks weakly
         task.add_done_callback(self._open.discard)
+
+    def _show(self, inline: Any) -> None:
+        """Display the figures and close them, as the inline backend does it at the end of a cell."""
+        pyplot = sys.modules["matplotlib.pyplot"]
+        display: Any = cast("Any", import_module("IPython.display")).display
+        for number in sorted(open_figures() - self._before):
+            figure = pyplot.figure(number)
+            display(figure, metadata=inline._fetch_figure_metadata(figure))  # noqa: SLF001
+            pyplot.close(figure)
 
 
 def wait_for_turn(session: Session) -> None:

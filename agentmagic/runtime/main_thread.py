@@ -94,6 +94,10 @@ class Capture(Protocol):
         """Take the figures that were left open, and close them."""
         ...
 
+    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+        """Drop the displays of figures that the tool returns as well; `shown` are the parts of the value it returns."""
+        ...
+
     def parts(self) -> Sequence[Output]:
         """Return what was taken so far, in order; in any thread."""
         ...

@@ -438,6 +438,9 @@ def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) ->
         context.value = value
     stopped = (lambda: False) if context is None else (lambda: context.cancelled)
     outputs = to_outputs(value, stopped)
+    parts = [part for part, _ in outputs]
     if context is not None:
         context.rich = tuple(html for _, html in outputs)
-    return replace(result(call, *(part for part, _ in outputs)), structured=snapshot(value))
+        if context.capture is not None:
+            context.capture.leave_out(value, parts)
+    return replace(result(call, *parts), structured=snapshot(value))

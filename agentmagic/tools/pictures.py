@@ -1,17 +1,19 @@
-"""Draws figures and images for models that see: as PNG or JPEG, of a bounded size and in a bounded time.
+"""Draws figures and images: for prompts, as PNG or JPEG of a bounded size and in a bounded time, or as Jupyter does.
 
 Nothing is imported to recognize a figure: its library has been imported by the notebook.
 """
 
+import base64
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, cast
 
 from agentmagic.errors import said
 from agentmagic.messages import Media
+from agentmagic.runtime.main_thread import Output
 from agentmagic.text import clip, written_json
 from agentmagic.tools.reprs import in_time
 
@@ -23,6 +25,8 @@ LARGEST = 4_000_000
 """Bytes of an image; providers take up to 5 MB, as base64."""
 DRAWING = 10.0
 """Seconds that a figure may take to be drawn."""
+MARGIN = 10
+"""Pixels around what is drawn beyond the edge of a figure."""
 LONGEST = 4_000
 """Characters of a figure in words."""
 LARGEST_PNG = 1_000_000
@@ -73,6 +77,69 @@ def fitted(data: Any, name: str) -> Media:
     return media
 
 
+def figure_of(value: Any) -> Any:
+    """Return the figure of Matplotlib that a value is, or that it saves, as the grids of seaborn do; else None."""
+    if not hasattr(cast("type[Any]", type(value)), "savefig"):
+        return None
+    figure: Any = value if "matplotlib" in _packages(value) else getattr(value, "figure", None)
+    return figure if "matplotlib" in _packages(figure) and hasattr(figure, "savefig") else None
+
+
+def as_shown(value: Any) -> Output | None:
+    """Return the image as which Jupyter shows a value, or None if it shows the value in another way.
+
+    In a notebook, a figure of Matplotlib is drawn by the function that draws it below a plain cell, with the user's
+    settings of the inline backend; a format that models do not read is replaced by PNG.
+    """
+    if isinstance(value, type):
+        return None
+    if (figure := figure_of(value)) is not None:
+        draw = next(filter(None, (_formatter(kind, figure) for kind in _SHOWN)), None)
+        if draw is None:
+            return _shown(printed(figure)) if figure.axes or figure.lines else None
+        return _shown(draw(figure))
+    for method in _SHOWN.values():
+        if callable(draw := getattr(value, method, None)) and (image := _shown(draw())):
+            return image
+    return _shown(_saved(value.savefig)) if hasattr(cast("type[Any]", type(value)), "savefig") else None
+
+
+def display_width(metadata: Any) -> str:
+    """Return the width at which Jupyter shows an image, as HTML, or "" if that is the width of the image itself."""
+    match metadata:
+        case {"width": int(width)} if width > 0:
+            return f'<img width="{width}">'
+        case _:
+            return ""
+
+
+def printed(figure: Any, **options: Any) -> bytes:
+    """Return a figure of Matplotlib as PNG: whole and in its own colours, as Jupyter prints it by default."""
+    colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
+    return _saved(figure.canvas.print_figure, **colours, **{"dpi": figure.dpi, "bbox_inches": "tight"} | options)
+
+
+_SHOWN: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_"}
+"""The types of the images that Jupyter shows and models read, with the method of a value that draws it as one."""
+
+
+def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
+    """Return the function with which the notebook draws a figure as images of a type, or None if it does not."""
+    ipython = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython is not None else None
+    try:
+        return shell.display_formatter.formatters[kind].lookup(figure)
+    except (AttributeError, KeyError):  # not in a notebook, or not with this type
+        return None
+
+
+def _shown(drawn: Any) -> Output | None:
+    """Return what a method such as `_repr_png_` has drawn: bytes or base64, by itself or with its size; or None."""
+    data, metadata = cast("tuple[Any, Any]", drawn) if isinstance(drawn, tuple) else (drawn, None)
+    data = base64.b64decode(data) if isinstance(data, str) else data
+    return (Media(_type_of(data), data), display_width(metadata)) if isinstance(data, bytes) else None
+
+
 def in_words(value: Any) -> str:
     """Return what a figure says of itself in words, for models that see no images."""
     with suppress(Exception):  # of whichever library: the words are a help, no promise
@@ -100,22 +167,27 @@ def _draw(value: Any) -> Callable[[], Any] | None:
         value = getattr(value, "figure", None)
         kind = cast("type[Any]", type(value))
     if hasattr(kind, "savefig"):
-        return lambda: _saved(value.savefig, **_resolution(value))
+        return lambda: _bounded(value)
     draw = getattr(kind, "_repr_png_", None) or getattr(kind, "_repr_jpeg_", None)
     return (lambda: _bytes(draw(value))) if draw is not None else None
+
+
+def _bounded(value: Any) -> bytes:
+    """Return a figure as PNG; one of Matplotlib in EDGE pixels at most, with what is drawn beyond its edges."""
+    if (figure := figure_of(value)) is None:
+        return _saved(value.savefig)
+    figure.draw_without_rendering()  # lays it out
+    own, drawn = figure.bbox_inches, figure.get_tightbbox()
+    box = own.union([own, drawn])
+    is_beyond = bool((box.extents != own.extents).any())
+    dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
+    return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
 
 
 def _saved(save: Callable[..., Any], **options: Any) -> bytes:
     buffer = io.BytesIO()
     save(buffer, format="png", **options)
     return buffer.getvalue()
-
-
-def _resolution(figure: Any) -> dict[str, Any]:
-    """Return the resolution at which a figure of Matplotlib has at most EDGE pixels."""
-    if "matplotlib" not in _packages(figure):
-        return {}
-    return {"dpi": min(figure.dpi, EDGE / max(figure.get_size_inches()))}
 
 
 def _bytes(drawn: Any) -> bytes:

@@ -20,7 +20,7 @@ from agentmagic.errors import ToolError
 from agentmagic.messages import Content, Media, Resource, Text
 from agentmagic.runtime.main_thread import Output
 from agentmagic.text import counted, cut
-from agentmagic.tools import frames, reprs
+from agentmagic.tools import frames, pictures, reprs
 
 RESULT_ROWS = 50
 """Rows of a data frame that a result holds."""
@@ -70,13 +70,13 @@ def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Outp
     if isinstance(value, _GENERATORS):
         value = reader.read(cast("Iterable[Any]", value))
     if isinstance(value, (list, tuple)) and any(map(_is_rich, items := cast("Sequence[Any]", value))):
-        return tuple((_part(item, reader), html_of(item)) for item in items)
-    return ((_part(value, reader), html_of(value)),)
+        return tuple(_output(item, reader) for item in items)
+    return (_output(value, reader),)
 
 
 def html_of(value: Any) -> str:
     """Return the HTML with which Jupyter shows a value, or "" if it has none; a long data frame has its first rows."""
-    if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _drawer(value) is not None:
+    if isinstance(value, (str, int, float, dict, list, tuple, type, type(None))) or _draws(value):
         return ""
     rows = value.shape[0] if _has_head(value) else 0
     try:
@@ -201,6 +201,14 @@ def snapshot(value: Any) -> Any:
         return None
 
 
+def _output(value: Any, reader: "_Reader") -> Output:
+    """Return the part of a value, with its HTML. A figure of pyplot is closed: else the cell would show it again."""
+    image = pictures.as_shown(value)
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
+        pyplot.close(figure)
+    return image or (_part(value, reader), html_of(value))
+
+
 def _part(value: Any, reader: "_Reader") -> Content:
     match value:
         case None:
@@ -212,35 +220,19 @@ def _part(value: Any, reader: "_Reader") -> Content:
         case Text() | Media() | Resource():
             return value
         case _:
-            return image_of(value) or Text(_frame(value, RESULT_ROWS) or _json(value, reader))
+            return Text(_frame(value, RESULT_ROWS) or _json(value, reader))
 
 
 def _is_rich(value: Any) -> bool:
     """Whether a value makes a part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
-    return isinstance(value, (Text, Media, Resource)) or _drawer(value) is not None or _has_head(value)
+    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(value)
 
 
-def _drawer(value: Any) -> Callable[..., Any] | None:
-    """Return the method with which a value draws itself, or None."""
-    return None if isinstance(value, type) else getattr(value, "_repr_png_", None) or getattr(value, "savefig", None)
-
-
-def image_of(value: Any) -> Media | None:
-    """Return the image as which a value draws itself, or None; a figure of pyplot is closed."""
-    if (draw := _drawer(value)) is None:
-        return None
-    if draw.__name__ == "savefig":
-        import io
-
-        buffer = io.BytesIO()
-        draw(buffer, format="png")
-        if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
-            pyplot.close(value)  # the result shows the figure; an open one would be shown by the cell again
-        return Media("image/png", buffer.getvalue())
-    data = draw()
-    return Media("image/png", data) if isinstance(data, bytes) else None
+def _draws(value: Any) -> bool:
+    """Return whether a value may draw itself as an image."""
+    return not isinstance(value, type) and (hasattr(value, "_repr_png_") or hasattr(value, "savefig"))
 
 
 def _frame(value: Any, limit: int) -> str | None:

@@ -1,5 +1,10 @@
-"""Has the kernel hear a page while a cell runs: messages of comms, and the requests by which a page connects."""
+"""Has the kernel hear a page while a cell runs: messages of comms, and the requests by which a page connects.
 
+IPython's hooks do not run for these messages: pyplot and the inline backend would draw, in the thread of the message,
+the figures that the cell is drawing in the main thread.
+"""
+
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 from weakref import WeakSet
@@ -17,6 +22,13 @@ def take_messages_anywhere(comm: Any) -> None:
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
+    comm.handle_msg = partial(_call_handler, comm)
+
+
+def _call_handler(comm: Any, message: Any) -> None:
+    """Give a message to the function that a comm has for it. The comm itself would run the hooks of a cell as well."""
+    if comm._msg_callback is not None:  # noqa: SLF001  (there is no public way)
+        comm._msg_callback(message)  # noqa: SLF001
 
 
 def _as_sent(_data: object, default: object) -> object:
@@ -55,7 +67,11 @@ async def _answer_page(kernel: Any, message: Any) -> bool:
         return False
     kernel._shell_parent.set(request)  # noqa: SLF001  (messages of comms bear it)
     kernel._publish_status("busy", "shell", request)  # noqa: SLF001
-    reply = kernel.shell_handlers[kind](kernel.shell_stream, idents, request)
+    if kind == "comm_msg":
+        comm = kernel.comm_manager.get_comm(request["content"]["comm_id"])
+        reply = None if comm is None else _call_handler(comm, request)
+    else:
+        reply = kernel.shell_handlers[kind](kernel.shell_stream, idents, request)
     if isawaitable(reply):
         await reply
     kernel._publish_status("idle", "shell", request)  # noqa: SLF001

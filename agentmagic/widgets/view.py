@@ -105,7 +105,7 @@ class View(AnyWidget):
         self._messages = 0
         self._answered = ("", 0, 0.0)
         super().__init__(home=home, name=name or uuid.uuid4().hex, library=_library().name)
-        take_messages_anywhere(cast("Any", self).comm)
+        _take_messages(self)
         cast("Any", self).on_msg(self._receive)
 
     @property
@@ -225,6 +225,12 @@ def keep(view: View) -> None:
 def _library() -> Library:
     """Return the library of this kernel."""
     library = Library(name=uuid.uuid4().hex)
-    take_messages_anywhere(library.comm)
+    _take_messages(library)
     answer_pages_anytime(getattr(library.comm, "kernel", None))
     return library
+
+
+def _take_messages(widget: AnyWidget) -> None:
+    """Take the messages of a widget while a cell runs; ipywidgets gives each one a second widget, its layout."""
+    for each in (widget, cast("Any", widget).layout):
+        take_messages_anywhere(each.comm)

@@ -41,9 +41,9 @@ function table({ columns, rows, numeric }) {
 }
 
 /** @param {Extract<Form, {form: "image"}>} form */
-function image({ type, data, name }) {
+function image({ type, data, name, width }) {
   const source = `data:${type};base64,${data}`
-  return isImage(source) ? h("img", { src: source, alt: name || "image" }) : h("p", { class: "am-hint" }, name || "image")
+  return isImage(source) ? h("img", { src: source, alt: name || "image", width }) : h("p", { class: "am-hint" }, name || "image")
 }
 
 /** Returns JSON that has more than one level as a tree that opens and closes. @param {Extract<Form, {form: "text"}>} form */

@@ -13,7 +13,7 @@ export type Form =
   | { form: "text"; text: string; note: string }
   | { form: "table"; columns: string[]; rows: string[][]; numeric: boolean[]; note: string }
   | { form: "html"; html: string }
-  | { form: "image"; type: string; data: string; name: string }
+  | { form: "image"; type: string; data: string; name: string; width?: number }
 
 export interface WordsBlock {
   kind: "text" | "reasoning"

@@ -18,6 +18,7 @@ from mcp.server import MCPServer
 
 from agentmagic import Agent, Message, NotebookTools, Policy, Rule, RunResult, Session, Text, ToolResult, tool
 from agentmagic.context.request_view import CHARACTERS
+from agentmagic.messages import Content
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import Output
@@ -60,6 +61,9 @@ class Printed:
 
     def draw(self) -> None:
         """Take no figures."""
+
+    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+        """Drop no figures."""
 
     def parts(self) -> Sequence[Output]:
         """Return what was printed."""

@@ -21,6 +21,7 @@ FAST = {
     "test_a_saved_notebook_shows_its_turns_when_opened_again[a new kernel]",
     "test_markdown_is_drawn_as_jupyter_users_expect",
     "test_a_waiting_card_can_be_answered_with_keys_alone",
+    "test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached[lab]",
 }
 """The tests of this folder that are not slow: a few that tell most, in a little more than a minute."""
 

@@ -77,6 +77,16 @@ def test_pictures_stand_open_outside_the_card_that_closes():
     assert below.count("<img") == 2
 
 
+def test_a_picture_is_as_wide_as_its_html_says_and_shows_nothing_else_of_it():
+    hostile = '<img width="9" src="https://elsewhere.example/x.png" onerror="alert(1)">'
+    page = card_of(PNG, PNG, PNG, rich=('<img width="320">', "", hostile))
+    _, first, second, third = page.split("<img ")
+    assert 'width="320"' in first
+    assert "width=" not in second
+    assert "width=" not in third
+    assert "elsewhere" not in page
+
+
 def test_a_call_with_a_picture_does_not_fold_into_a_group():
     def calls(number, *content):
         return carried_out(ToolCall(str(number), "f", {}), ToolResult(str(number), "f", content))

@@ -52,9 +52,13 @@ class Cell:
         return self.reply is not None and self.reply["content"]["status"] == "ok"
 
     @property
+    def idle(self) -> bool:
+        """Whether the kernel has said that it is done with the message."""
+        return any(message["content"].get("execution_state") == "idle" for message in self.messages)
+
+    @property
     def done(self) -> bool:
-        idle = any(message["content"].get("execution_state") == "idle" for message in self.messages)
-        return idle and self.reply is not None
+        return self.idle and self.reply is not None
 
     @property
     def stream(self) -> str:
@@ -178,6 +182,25 @@ class Kernel:
     def value(self, expression: str) -> str:
         """Return the repr of an expression."""
         return self.run(expression).displays[-1]["text/plain"]
+
+    def subshell(self) -> str | None:
+        """Have the kernel make a subshell, as JupyterLab does for comms, and return its id; None if it has none."""
+        control = self._client.control_channel
+        control.send(self._client.session.msg("create_subshell_request", {}))
+        try:
+            return control.get_msg(timeout=5)["content"].get("subshell_id")
+        except queue.Empty:  # the kernel is older and does not know the request
+            return None
+
+    def tell(self, comm: str, data: Mapping[str, Any], *, subshell: str | None = None, opens: str = "") -> Cell:
+        """Send a message of a comm as a page does, and wait for its end; `opens` is the target of a new comm."""
+        content = {"comm_id": comm, "data": data} | ({"target_name": opens} if opens else {})
+        metadata = {"version": "1.0.0"}  # of the protocol of widgets
+        message = self._client.session.msg("comm_open" if opens else "comm_msg", content, metadata=metadata)
+        message["header"]["subshell_id"] = subshell
+        self._client.shell_channel.send(message)
+        sent = self._cells[message["header"]["msg_id"]] = Cell(message["header"]["msg_id"])
+        return self.wait(sent, lambda: sent.idle)
 
     def complete(self, code: str) -> list[str]:
         reply = cast("Any", self._client).complete(code, len(code), reply=True, timeout=TIMEOUT)

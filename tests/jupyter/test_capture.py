@@ -1,5 +1,9 @@
 """What tools print, display and plot belongs to their calls, and the model is told of it."""
 
+import base64
+import hashlib
+import re
+
 import pytest
 
 from tests.jupyter.harness import BATCH, CONSOLE
@@ -91,6 +95,163 @@ def test_a_figure_that_a_tool_shows_is_taken_once(kernel):
     cell = kernel.run("%%agent\nPlot.")
     assert len(cell.displays) == 1
     assert kernel.run(KINDS).stream == "['text', 'image/png']\n"
+
+
+DRAW = """
+import hashlib
+import matplotlib.pyplot as plt
+from IPython.display import Image, display
+from matplotlib_inline.config import InlineBackend
+plt.close(plt.figure())  # pyplot and the inline backend are set up now
+def draw(town="Bergen by the sea"):
+    figure, axes = plt.subplots()
+    axes.plot([1, 2])
+    axes.set_yticks([1, 2], [town, "Oslo"])  # the name of the town begins beyond the figure's edge
+    return figure
+def told():
+    parts = [part for row in agent.messages if row.role == "tool" for one in row.parts for part in one.content]
+    return [hashlib.sha256(part.data).hexdigest() for part in parts if part.type == "media"]
+"""
+ONCE = {
+    "left open": "draw()",
+    "returned": "return draw()",
+    "returned and shown": "figure = draw(); plt.show(); return figure",
+    "shown": "draw(); plt.show()",
+    "displayed": "figure = draw(); display(figure); return 'displayed'",
+    "displayed and returned": "figure = draw(); display(figure); return figure",
+    "displayed again": "figure = draw(); display(figure, figure); plt.show()",
+    "closed and returned": "figure = draw(); plt.close(); return figure",
+    "saved": "figure = draw(); figure.savefig('bergen.png')",
+    "returned as axes": "return draw().axes[0]",
+    "in a dictionary": "return {'figure': draw()}",
+    "in a list": "return [draw(), 'Bergen']",
+    "of a grid": "return type('Grid', (), {'figure': draw(), 'savefig': lambda *_: 1 / 0})()",
+    "drawn without showing": "plt.ioff(); figure = draw(); plt.ion(); return figure",
+}
+"""Bodies of a tool that draws one figure."""
+TIMES = {
+    "two that are equal": ("draw(); draw()", ["draw()", "draw()"]),
+    "two that are returned": ("return [draw(), draw('Vik')]", ["draw()", "draw('Vik')"]),
+    "one returned, one left open": ("draw('Vik'); return draw()", ["draw()", "draw('Vik')"]),
+    "one that has changed": (
+        "figure = draw('Vik'); display(figure); figure.axes[0].set_yticks([1, 2], ['Bergen by the sea', 'Oslo'])",
+        ["draw('Vik')", "draw()"],
+    ),
+    "none that was closed": ("draw(); plt.close()", []),
+    "three in a row": ("for _ in range(3):\n        draw(); plt.show()", ["draw()"] * 3),
+}
+"""Bodies of a tool, and what a plain cell runs for each of the figures that are sent."""
+
+
+def digests(images):
+    return [hashlib.sha256(base64.b64decode(image)).hexdigest() for image in images]
+
+
+def plain(kernel, code):
+    """The images that a plain cell shows."""
+    kinds = ("image/png", "image/jpeg")
+    return digests(data[kind] for data in kernel.run(f"{code};").displays for kind in kinds if kind in data)
+
+
+def drawn_by_a_tool(kernel, *bodies):
+    """The images of the tools' results and of the cell's output, which are the same; no figure is left open."""
+    names = [f"plot_{number}" for number in range(len(bodies))]
+    for name, body in zip(names, bodies, strict=True):
+        defined = kernel.run(f"@tool\ndef {name}():\n    'Plot.'\n    {body}")
+        assert defined.ok, defined.error
+    kernel.run(f"play({{'calls': [one for name in {names} for one in calls(name)['calls']]}}, 'Plotted.')")
+    (shown,) = kernel.run("%%agent\nPlot.").displays
+    images = re.findall(r"data:image/\w+;base64,([\w+/=]+)", shown["text/html"])
+    assert kernel.run("print(told())").stream == f"{digests(images)}\n"
+    assert kernel.value("plt.get_fignums()") == "[]"
+    return digests(images)
+
+
+@pytest.fixture
+def drawing(kernel):
+    """A kernel with a function that draws, and with settings of its own for the test."""
+    state = kernel.run(f"{DRAW}\ninline, before = InlineBackend.instance(), plt.rcParams.copy()")
+    assert state.ok, state.error
+    yield kernel
+    kernel.run("inline.print_figure_kwargs = {'bbox_inches': 'tight'}")
+    kernel.run("inline.figure_formats = {'png'}")
+    kernel.run("plt.rcParams.update(before)")
+
+
+@pytest.mark.parametrize("body", ONCE.values(), ids=ONCE.keys())
+def test_a_tools_figure_is_sent_once_as_a_plain_cell_shows_it(drawing, body):
+    assert drawn_by_a_tool(drawing, body) == plain(drawing, "draw()")
+
+
+@pytest.mark.parametrize(("body", "codes"), TIMES.values(), ids=TIMES.keys())
+def test_figures_are_sent_as_often_as_they_are_drawn(drawing, body, codes):
+    assert drawn_by_a_tool(drawing, body) == [image for code in codes for image in plain(drawing, code)]
+
+
+def test_two_tools_of_one_step_send_their_own_figures(drawing):
+    assert drawn_by_a_tool(drawing, "draw()", "return draw('Vik')") == plain(drawing, "draw()") + plain(
+        drawing, "draw('Vik')"
+    )
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "inline.figure_formats = {'retina'}",
+        "inline.figure_formats = {'jpeg'}",
+        "inline.print_figure_kwargs = {'bbox_inches': None, 'facecolor': 'yellow'}",
+        "plt.rcParams.update({'figure.dpi': 60, 'savefig.dpi': 300, 'savefig.transparent': True})",
+        "plt.style.use('dark_background')",
+    ],
+)
+def test_a_tools_figure_follows_the_settings_of_the_notebook(drawing, setting):
+    drawing.run(setting)
+    for body in ("draw()", "return draw()", "draw(); plt.show()"):
+        assert drawn_by_a_tool(drawing, body) == plain(drawing, "draw()")
+
+
+def test_a_figure_in_a_format_that_models_do_not_read_is_sent_as_png(drawing):
+    expected = plain(drawing, "draw()")
+    drawing.run("inline.figure_formats = {'svg'}")
+    for body in ("draw()", "return draw()", "draw(); plt.show()", "figure = draw(); display(figure); return figure"):
+        assert drawn_by_a_tool(drawing, body) == expected
+
+
+@pytest.mark.parametrize("body", ["draw()", "return draw()", "draw(); plt.show()"])
+def test_a_retina_figure_is_as_wide_in_its_card_as_below_a_cell(drawing, body):
+    drawing.run("inline.figure_formats = {'retina'}")
+    (shown,) = [one for one in drawing.run("draw();").messages if one["msg_type"] == "display_data"]
+    width = shown["content"]["metadata"]["image/png"]["width"]
+    drawn_by_a_tool(drawing, body)
+    assert f'width="{width}"' in drawing.run("agent").displays[0]["text/html"]
+
+
+@pytest.mark.parametrize("body", ["return Image('bergen.png', width=320)", "display(Image('bergen.png', width=320))"])
+def test_an_image_is_as_wide_in_its_card_as_its_tool_says(drawing, body):
+    drawing.run("draw().savefig('bergen.png'); plt.close()")
+    assert len(drawn_by_a_tool(drawing, body)) == 1
+    assert 'width="320"' in drawing.run("agent").displays[0]["text/html"]
+
+
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_a_figure_that_a_cell_draws_around_a_turn_stays_its_own(drawing, kind):
+    drawing.run(
+        f"@tool\n{kind}def plot():\n    'Plot.'\n    draw('Vik')\nplay(calls('plot'), 'Plotted.', tools=[plot])"
+    )
+    cell = drawing.run(
+        "figure, axes = plt.subplots(); axes.plot([1, 2])\n"
+        "result = agent.ask('Plot.')\n"
+        "axes.set_yticks([1, 2], ['Bergen by the sea', 'Oslo'])\n"
+    )
+    images = digests(data["image/png"] for data in cell.displays if "image/png" in data)
+    tools = plain(drawing, "draw('Vik')") if kind else []  # shown when the tool ends, or with the cell
+    assert sorted(images) == sorted([*tools, *plain(drawing, "draw()")])
+
+
+def test_an_empty_figure_is_text_as_in_a_plain_cell(drawing):
+    for body in ("plt.figure()", "return plt.figure()"):
+        assert drawn_by_a_tool(drawing, body) == []
+        assert "<Figure size 640x480 with 0 Axes>" in drawing.run(TOLD).stream
 
 
 def test_a_long_tool_tells_its_last_line_while_it_runs(kernel):

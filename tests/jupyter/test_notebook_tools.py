@@ -93,6 +93,31 @@ def test_figures_of_a_program_reach_the_model_as_images(notebook):
     assert told(notebook).startswith("[image/png")
 
 
+@pytest.mark.parametrize(
+    ("end", "images"),
+    [
+        ("", 1),
+        ("figure", 1),
+        ("plt.show()", 1),
+        ("plt.show()\nfigure", 1),
+        ("display(figure)", 1),
+        ("axes", 1),
+        ("plt.close()", 0),
+        ("plt.figure().subplots()", 2),
+    ],
+)
+def test_a_program_sends_each_figure_once_as_a_plain_cell_shows_it(notebook, end, images):
+    draw = "figure, axes = plt.subplots()\naxes.set_yticks([0, 1], ['Bergen by the sea', 'Oslo']);"
+    notebook.run("import matplotlib.pyplot as plt\nplt.close(plt.figure())")
+    plain = [data["image/png"] for data in notebook.run(draw).displays]
+    asks(notebook, f"{draw}\n{end}")
+    (shown,) = notebook.run("%%agent\nPlot.").displays
+    found = re.findall(r"data:image/png;base64,([\w+/=]+)", shown["text/html"])
+    assert (len(found), found[:1]) == (images, plain[:images])
+    assert told(notebook).count("[image/png") == images
+    assert notebook.value("plt.get_fignums()") == "[]"
+
+
 # -- permission --------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Figures and images for models that see, and in words for those that do not."""
 
+import base64
 import io
 import time
 
@@ -8,11 +9,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from IPython.display import Image as Display
 from matplotlib.figure import Figure
 from PIL import Image
 
 from agentmagic.tools import pictures
-from agentmagic.tools.pictures import EDGE, LARGEST, NoPicture, in_words, is_picture, picture
+from agentmagic.tools.pictures import EDGE, LARGEST, NoPicture, as_shown, in_words, is_picture, picture
 
 NOISE = np.random.default_rng(1).integers(0, 255, (4000, 4000, 3), dtype=np.uint8)
 FRAME = pd.DataFrame({"day": [1, 2], "sold": [3, 4]})
@@ -102,6 +104,95 @@ def test_a_figure_that_takes_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(pictures, "DRAWING", 0.1)
     with pytest.raises(NoPicture, match="longer than"):
         picture(Endless(), "fig")
+
+
+def label(axes):
+    axes.set_yticks([3, 5], ["Bergen by the sea in the rain", "Oslo"])
+
+
+BEYOND = {
+    "a long name on the left": label,
+    "a title above": lambda axes: axes.set_title("one\ntwo\nthree\nfour\nfive"),
+    "words below": lambda axes: axes.set_xlabel("one\ntwo\nthree\nfour"),
+    "a legend on the right": lambda axes: axes.legend(loc="upper left", bbox_to_anchor=(1.1, 1)),
+    "a note far away": lambda axes: axes.annotate("here", (1, 3), (1.3, 1.3), xycoords="axes fraction"),
+}
+"""What a figure has beyond its edges."""
+
+
+def is_whole(image):
+    """Whether nothing is cut off at an edge: the outermost pixels have the colour of the paper."""
+    pixels = np.asarray(image.convert("RGB"))
+    edges = (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])
+    return all((edge == 255).all() for edge in edges)
+
+
+@pytest.mark.parametrize("extend", BEYOND.values(), ids=BEYOND.keys())
+@pytest.mark.parametrize("inches", [(6, 4), (60, 40)])
+def test_a_figure_in_a_prompt_is_whole(extend, inches):
+    figure = matplotlib_figure(inches)
+    extend(figure.axes[0])
+    image = opened(figure)
+    assert is_whole(image)
+    assert max(image.size) <= EDGE
+
+
+@pytest.mark.parametrize("extend", BEYOND.values(), ids=BEYOND.keys())
+def test_a_figure_of_a_tool_is_whole_in_a_script_too(extend):
+    figure = matplotlib_figure()
+    extend(figure.axes[0])
+    media, html = as_shown(figure)
+    assert is_whole(Image.open(io.BytesIO(media.data)))
+    assert html == ""
+
+
+class Grid:
+    """Saves a figure as the grids of seaborn do."""
+
+    def __init__(self):
+        self.figure = matplotlib_figure()
+
+    def savefig(self, *_, **options):
+        raise AssertionError("the figure is drawn as Jupyter does it")
+
+
+PIXEL = png(Image.new("L", (9, 9)))
+ENCODED = base64.b64encode(PIXEL).decode("ascii")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Drawing(PIXEL), (PIXEL, "")),
+        (Drawing((PIXEL, {"width": 20, "height": 20})), (PIXEL, '<img width="20">')),
+        (Drawing((ENCODED, {"width": "20"})), (PIXEL, "")),
+        (Drawing(ENCODED), (PIXEL, "")),
+        (Display(PIXEL, width=30), (PIXEL, '<img width="30">')),
+        (Image.new("L", (9, 9)), (Image.new("L", (9, 9))._repr_png_(), "")),
+    ],
+)
+def test_an_image_is_shown_as_it_draws_itself(value, shown):
+    media, html = as_shown(value)
+    assert (media.data, html) == shown
+
+
+def test_an_image_as_jpeg_stays_one():
+    buffer = io.BytesIO()
+    Image.new("L", (9, 9)).save(buffer, "JPEG")
+    media, _ = as_shown(Display(buffer.getvalue(), format="jpeg"))
+    assert (media.media_type, media.data) == ("image/jpeg", buffer.getvalue())
+
+
+def test_a_grid_is_shown_by_its_figure():
+    assert as_shown(Grid()) == as_shown(matplotlib_figure())
+    assert opened(Grid()).size == (600, 400)
+
+
+@pytest.mark.parametrize(
+    "value", ["text", FRAME, pd.DataFrame({"savefig": [1]}), Drawing, Drawing(None), Figure(), 3, None]
+)
+def test_what_draws_nothing_is_shown_in_another_way(value):
+    assert as_shown(value) is None
 
 
 @pytest.mark.parametrize("value", ["text", FRAME, Drawing, np.zeros((4, 4)), [matplotlib_figure]])

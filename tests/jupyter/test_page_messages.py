@@ -1,0 +1,95 @@
+"""Messages of pages: IPython's hooks run for those of other extensions, and for none of ours, in no thread."""
+
+from contextlib import contextmanager
+
+import pytest
+
+HOOKS = """
+import ipywidgets, threading
+from comm import get_comm_manager
+from agentmagic.widgets.view import _library
+
+view, slider = View(None), ipywidgets.IntSlider()
+lab = next(one for one in get_comm_manager().comms.values() if one.target_name == "agentmagic.lab")
+hooks, events = [], get_ipython().events
+def heard(*_):
+    hooks.append((get_ipython().kernel.get_parent()["header"]["msg_type"], threading.current_thread().name))
+for hook in ("pre_execute", "post_execute"):
+    events.register(hook, heard)
+def of_pages():
+    return sorted({one for one in hooks if one[0] != "execute_request"})
+"""
+HELLO = {"method": "custom", "content": {"type": "hello", "view": "a", "seen": 0}}
+STATE = {"method": "request_state"}
+OURS = {
+    "a view says hello": ("view.comm", HELLO),
+    "a view sends what nobody knows": ("view.comm", {"method": "custom", "content": {"type": "?"}}),
+    "a page loads a view": ("view.comm", STATE),
+    "a page loads the layout of a view": ("view.layout.comm", STATE),
+    "a page loads the library": ("_library().comm", STATE),
+    "the extension says hello": ("lab", {"type": "hello"}),
+    "the extension docks the panel": ("lab", {"type": "dock"}),
+    "the extension sends what nobody knows": ("lab", {"type": "?"}),
+}
+CONTROL = "jupyter.widget.control"
+
+
+@pytest.fixture
+def watched(kernel):
+    state = kernel.run(HOOKS)
+    assert state.ok, state.error
+    yield kernel
+    assert kernel.run("for hook in ('pre_execute', 'post_execute'): events.unregister(hook, heard)").ok
+
+
+@pytest.fixture
+def subshell(watched):
+    """The id of a subshell."""
+    name = watched.subshell()
+    if name is None:
+        pytest.skip("this kernel has no subshells")
+    return name
+
+
+@contextmanager
+def running_cell(kernel):
+    """Have a cell block the main thread."""
+    cell = kernel.send("input()")
+    kernel.asked(cell)
+    yield
+    kernel.type("go on")
+    assert kernel.finish(cell).ok
+
+
+def comm_of(kernel, expression):
+    return kernel.value(f"{expression}.comm_id").strip("'")
+
+
+@pytest.mark.parametrize(("comm", "data"), OURS.values(), ids=OURS.keys())
+def test_a_message_of_ours_runs_no_hook_between_cells(watched, comm, data):
+    watched.tell(comm_of(watched, comm), data)
+    assert watched.value("of_pages()") == "[]"
+
+
+def test_no_message_of_ours_runs_a_hook_in_the_thread_of_a_subshell_while_a_cell_runs(watched, subshell):
+    sent = [(comm_of(watched, comm), data) for comm, data in OURS.values()]
+    with running_cell(watched):
+        for comm, data in sent:
+            watched.tell(comm, data, subshell=subshell)
+    assert watched.value("of_pages()") == "[]"
+    assert watched.value("view.mounted.is_set()") == "True"
+
+
+@pytest.mark.usefixtures("subshell")  # without subshells the message waits for the cell
+def test_a_page_that_loads_its_widgets_while_a_cell_runs_runs_no_hook(watched):
+    with running_cell(watched):
+        watched.tell("control", {}, opens=CONTROL)
+        watched.tell("control", {"method": "request_states"})
+    assert watched.value("of_pages()") == "[]"
+
+
+def test_a_message_of_another_widget_runs_the_hooks_as_before(watched):
+    comm = comm_of(watched, "slider.comm")
+    watched.tell(comm, {"method": "update", "state": {"value": 7}, "buffer_paths": []})
+    assert watched.value("slider.value") == "7"
+    assert watched.value("of_pages()") == "[('comm_msg', 'MainThread')]"
