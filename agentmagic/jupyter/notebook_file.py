@@ -18,7 +18,7 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.history.journal import FOLDER, in_use
-from agentmagic.jupyter.frontend import in_notebook, running_cell
+from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
 
 SERVER_SAYS = "JPY_SESSION_NAME"
 """The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
@@ -91,6 +91,8 @@ class KnownNotebook:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.folder: Path | None = None
+        self.attended = False
+        """Whether a person has the notebook open: one of its cells has run, or a page has found the kernel."""
         self._shell = shell
         self._file: Path | None = None
         self._identity = _Identity("", 0, ())
@@ -98,16 +100,25 @@ class KnownNotebook:
         self._searched = 0
 
     def place(self) -> SaveFolder:
-        """Return where the sessions that the running cell makes are saved."""
+        """Return where the sessions are saved that the running cell makes, or a click in the notebook's page."""
         running = running_cell(self._shell)
         running = running if _CELL_ID.fullmatch(running) else ""  # VS Code numbers its cells
         notebook = self._find(running)
-        if not in_notebook(self._shell):
+        if not self._is_attended():
             return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
         if notebook is None:
             return SaveFolder(None, UNKNOWN)
         self.folder = self.folder or _folder(notebook, self._identity.number, running)
         return SaveFolder(self.folder, notebook=notebook)
+
+    def _is_attended(self) -> bool:
+        """Whether what asks is a cell of a notebook that a person has open, or the page of such a notebook.
+
+        A cell says itself what it is, since programs run cells too. The message of a page does not.
+        """
+        is_cell = in_notebook(self._shell)
+        self.attended = self.attended or is_cell
+        return is_cell if carries_out_cell(self._shell) else self.attended
 
     def remember(self) -> None:
         """Note beside the conversations, if there are any, which notebook they belong to."""

@@ -78,7 +78,8 @@ export class Attention {
     this.#going = !place && this.#keys.size > 0
     if (this.#going) this.#plan()
     place?.scrollIntoView({ block: "nearest" })
-    const target = place?.closest(".am-block")?.querySelector("summary, textarea")
+    const block = place?.closest(".am-block")
+    const target = block?.querySelector(".am-pause button") ?? block?.querySelector("summary, textarea")
     if (target instanceof HTMLElement) target.focus({ preventScroll: true })
   }
 

@@ -1,5 +1,5 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
-/** @import { Action, Block, Desk, Message, Model, State, Waiting } from "./types.js" */
+/** @import { Action, Block, Desk, Early, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"
@@ -65,6 +65,23 @@ export class View {
   /** The view is in the page again, after a time without it. */
   back() {
     this.log.back()
+    this.takeEarly()
+  }
+
+  /** Whether the kernel has answered, and the view is seen: its state is on its way before that. */
+  get ready() {
+    return this.#known.state.actions !== undefined && this.element.getClientRects().length > 0
+  }
+
+  /** Takes over what was typed, and the keys, from the box that the JupyterLab extension has shown until now. */
+  takeEarly() {
+    const root = this.element?.getRootNode()
+    if (!this.composer || !(root instanceof ShadowRoot) || !this.ready) return
+    const early = /** @type {{early?: () => Early | null}} */ (/** @type {unknown} */ (root.host)).early?.()
+    if (!early) return
+    this.composer.takeOver(early)
+    if (early.focused && (early.text || early.sent.length)) this.composer.focus()
+    else if (early.focused) this.focus()
   }
 
   /** Whether a block waits for the person. */
@@ -74,8 +91,7 @@ export class View {
 
   /** The person comes to this view: to what waits, else to the box. */
   focus() {
-    // Before the kernel has answered nothing is seen of the view, and after that its state may be on its way.
-    this.#wanted = this.#known.state.actions === undefined || !this.element.getClientRects().length
+    this.#wanted = !this.ready
     if (this.#wanted) return
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()
@@ -207,6 +223,7 @@ export class View {
     this.#takeTyped()
     this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
     if (this.#wanted) this.focus()
+    this.takeEarly()
   }
 
   #drawRunning() {
@@ -263,6 +280,7 @@ export class View {
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)
     if (is && this.#wanted) this.focus()
+    if (is) this.takeEarly()
     if (is === this.#isLost && (is || stays)) this.#lose(!is)
     this.#unheard = ""
   }

@@ -159,6 +159,8 @@ export interface State {
   cleared?: number
   welcome?: string
   examples?: string[]
+  /** A saved conversation to go on with. */
+  offered?: Chat | null
   names?: [name: string, about: string][]
   commands?: [name: string, about: string][]
   chats?: Chat[]
@@ -299,6 +301,15 @@ export interface Desk {
   state(): State
   /** What the person asked, the last first. */
   asked(): string[]
+}
+
+/** What was typed before a view was there: messages that were sent, and the text that is being written. */
+export interface Early {
+  sent: string[]
+  text: string
+  selection: [start: number, end: number]
+  /** Whether the keys go there. */
+  focused: boolean
 }
 
 /** What waits for the person: the first block of those that do, and how many more. */

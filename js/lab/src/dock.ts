@@ -27,9 +27,10 @@ export const dock: JupyterFrontEndPlugin<void> = {
     if (!links) return
     const panel = new DockedPanel(links)
     app.shell.add(panel, 'right', { rank: 900 })
+    const open = () => app.shell.activateById(panel.id)
     const show = () => {
-      app.shell.activateById(panel.id)
-      panel.activate() // which Notebook 7 leaves to us
+      open()
+      panel.takeKeys()
     }
     /** Goes to the panel, or back to the notebook. */
     const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
@@ -54,14 +55,14 @@ export const dock: JupyterFrontEndPlugin<void> = {
     links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)
-    else void app.restored.then(() => remember(panel, show))
+    else void app.restored.then(() => remember(panel, open))
     hearKeys(app.commands)
   }
 }
 
 /** Shows the panel after a reload if it was open before: Notebook 7 does not remember what is in its right area. */
-function remember(panel: DockedPanel, show: () => void): void {
-  if (localStorage.getItem(panel.id)) show()
+function remember(panel: DockedPanel, open: () => void): void {
+  if (localStorage.getItem(panel.id)) open()
   panel.shown.connect((_, isOpen) => (isOpen ? localStorage.setItem(panel.id, 'open') : localStorage.removeItem(panel.id)))
 }
 
