@@ -10,8 +10,6 @@ import { askToLoad, load } from './loading'
 import { isTrusted } from './trust'
 
 export const WAITS = 'The agent waits for you'
-/** What the panel bears once its view has taken over what was typed before. */
-const READY = 'agentmagic-ready'
 
 /** The place of a view; js/src/place.js has the element, once a kernel has brought it. */
 type Place = HTMLElement & { ready?: boolean; takeEarly?: () => void; early?: () => Early | null }
@@ -69,8 +67,9 @@ export class DockedPanel extends Widget {
   /** Has the keys go to the view, or to a box until it is there. This is done at once: other keys are the notebook's. */
   takeKeys(): void {
     this.draw()
-    if (this.place?.ready) this.place.focus()
-    else this.box.focus()
+    if (this.place?.ready) return this.place.focus()
+    this.showBox()
+    this.box.focus()
   }
 
   private draw(): void {
@@ -93,13 +92,17 @@ export class DockedPanel extends Widget {
   private redraw(found: Found, view: string): void {
     const { box, node } = this
     const hadKeys = node.contains(document.activeElement)
-    node.classList.remove(READY)
     for (const child of [...node.children]) if (child !== box.node) child.remove()
-    if (!box.node.isConnected) node.append(box.node) // else it is not moved, for the sake of a word that is being written
+    this.showBox()
     box.hint = found.hint
     this.place = view ? this.placeOf(view, box) : null
     node.append(...(this.place ? [this.place] : []), this.note(found))
     if (hadKeys) this.takeKeys()
+  }
+
+  /** Shows the box, until a view takes over what is in it. A box that is shown is not moved: a word may be half written. */
+  private showBox(): void {
+    if (!this.box.node.isConnected) this.node.prepend(this.box.node)
   }
 
   /** The box of the notebook in front, in which there is what was typed before a notebook was opened. */
@@ -145,7 +148,7 @@ export class DockedPanel extends Widget {
     place.setAttribute('view', view)
     place.early = () => {
       const early = place === this.place ? box.take() : null
-      if (early) this.node.classList.add(READY)
+      if (early) box.node.remove()
       return early
     }
     // Where the view finds the tab to be marked while something waits.

@@ -25,7 +25,7 @@ export class EarlyBox {
   constructor() {
     this.node.className = 'agentmagic-early'
     this.list.setAttribute('aria-label', 'Sent when the panel is ready')
-    this.box.setAttribute('aria-label', 'Message')
+    this.box.setAttribute('aria-label', 'Message, before the panel is ready')
     this.box.rows = 2
     this.box.spellcheck = false
     this.box.addEventListener('keydown', event => this.hear(event))

@@ -26,9 +26,6 @@ body:not([data-notebook]) #jp-right-stack > .agentmagic-dock {
   left: 12px;
   z-index: 1;
 }
-.agentmagic-ready > .agentmagic-early {
-  display: none;
-}
 .agentmagic-early textarea {
   box-sizing: border-box;
   width: 100%;
