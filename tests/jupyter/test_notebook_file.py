@@ -54,7 +54,7 @@ def talk(known):
 
 
 class Requests(Shell):
-    """The shell of a kernel that carries out a cell, a line of a console, a program's cell, or the message of a page."""
+    """The shell of a kernel that carries out a cell, a line of a console, a program's cell, or a page's message."""
 
     request = "cell"
 

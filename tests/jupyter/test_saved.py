@@ -96,7 +96,7 @@ def test_a_conversation_goes_on_after_a_restart_with_one_command(notebook):
     assert notebook.saved == ["agent.jsonl"]
 
 
-BUTTON, CONSOLE, PROGRAM = {"cell": "button"}, {"cell": False}, {"cell": False, "allow_stdin": False}
+BUTTON = {"cell": "button"}
 RECIPE = COUNTING.replace("agent = Agent(", "agent.agent = Agent(")  # the session that loading has made stays
 
 
@@ -116,7 +116,7 @@ def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loading", [BUTTON, CONSOLE, PROGRAM, None], ids=["button", "console", "program", "profile"])
+@pytest.mark.parametrize("loading", [BUTTON, CONSOLE, BATCH, None], ids=["button", "console", "program", "profile"])
 def test_a_session_is_saved_however_agentmagic_was_loaded(notebook, loading):
     notebook.save("button", "a-cell")
     profile = notebook.file.parent / "ipython" / "profile_default"
@@ -140,11 +140,7 @@ def test_a_session_is_saved_however_agentmagic_was_loaded(notebook, loading):
 def test_a_session_that_code_has_made_is_not_saved_when_the_notebook_becomes_known(notebook):
     kernel = notebook.kernel()
     kernel.run(LOAD, **CONSOLE)
-    kernel.run(
-        COUNTING.replace(
-            "agent = Agent(Counting())", "mine = agent = __import__('agentmagic').Session(Agent(Counting()))"
-        )
-    )
+    kernel.run(f"{COUNTING}\nagent = Session(agent)")
     ask(kernel, "hello")
     assert notebook.saved == []
 

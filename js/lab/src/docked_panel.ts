@@ -11,6 +11,9 @@ import { isTrusted } from './trust'
 
 export const WAITS = 'The agent waits for you'
 
+/** Milliseconds in which the notebook may take the keys by itself after the panel was opened. */
+const HOLD = 1_000
+
 /** The place of a view; js/src/place.js has the element, once a kernel has brought it. */
 type Place = HTMLElement & { ready?: boolean; takeEarly?: () => void; early?: () => Early | null }
 
@@ -29,6 +32,7 @@ export class DockedPanel extends Widget {
   readonly shown = new Signal<this, boolean>(this)
   private drawn = ''
   private place: Place | null = null
+  private hold = new AbortController()
   /** What is typed before a view is there, by notebook; under null, what is typed without a notebook. */
   private boxes = new Map<KernelLink | null, EarlyBox>()
 
@@ -70,6 +74,25 @@ export class DockedPanel extends Widget {
     if (this.place?.ready) return this.place.focus()
     this.showBox()
     this.box.focus()
+  }
+
+  /**
+   * Takes the keys back for a moment if the notebook takes them by itself, as the command palette has it do when it
+   * closes. A click, or a key that is pressed elsewhere, ends that.
+   */
+  holdKeys(): void {
+    this.releaseKeys()
+    const { signal } = (this.hold = new AbortController())
+    const isOurs = ({ target }: Event) => target instanceof Node && this.node.contains(target)
+    const takeBack = ({ target }: Event) => target instanceof Element && target.closest('.jp-NotebookPanel') && this.takeKeys()
+    document.addEventListener('focusin', takeBack, { signal })
+    document.addEventListener('pointerdown', () => this.releaseKeys(), { signal, capture: true })
+    document.addEventListener('keydown', event => isOurs(event) || this.releaseKeys(), { signal, capture: true })
+    setTimeout(() => signal === this.hold.signal && this.releaseKeys(), HOLD)
+  }
+
+  releaseKeys(): void {
+    this.hold.abort()
   }
 
   private draw(): void {
