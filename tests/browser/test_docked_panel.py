@@ -189,7 +189,7 @@ def test_a_pause_of_step_mode_is_marked_and_reached_and_left_by_the_key_as_an_ap
     expect(output.locator(".am-card[data-state=waiting]")).to_be_visible()
     expect(output.get_by_role("button", name="Go on", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
-    output.get_by_text("tool: brew returned tea").wait_for()
+    output.get_by_role("group", name="Pause").get_by_text("tool: brew returned tea").wait_for()
     expect(output.get_by_role("button", name="Go on", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
     notebook.finish(3)
@@ -397,7 +397,8 @@ def test_after_a_restart_the_button_finds_the_notebook_offers_its_conversation_a
 
 
 def test_a_button_that_is_pressed_while_a_cell_runs_loads_when_it_is_over(lab):
-    notebook = lab.open(lab.write("busy.ipynb", ["input()", RECIPE]))
+    cell = "from agentmagic import Agent, ScriptedModel\nagent = Agent(ScriptedModel(['one']))\ninput()"
+    notebook = lab.open(lab.write("busy.ipynb", [cell]))
     page, dock = notebook.page, Dock(notebook.page)
     notebook.start(0)
     page.locator(".jp-Stdin-input").wait_for()
