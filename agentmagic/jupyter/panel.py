@@ -144,8 +144,9 @@ class ShellNotebook(Notebook):
         ]
 
     def offered(self, session: Session) -> Conversation | None:
-        """Return the saved conversation that was used last, if the session has no turns yet."""
-        return None if session.turns or session.running else next(self._saved(GLANCE), None)
+        """Return the saved conversation that was used last, until a session of the notebook has a turn."""
+        sessions = (session, *self._namespace.sessions().values())
+        return None if any(one.turns or one.running for one in sessions) else next(self._saved(GLANCE), None)
 
     def _saved(self, most: int | None = None) -> Iterator[Conversation]:
         """Yield the saved conversations that no session holds, the last used first."""

@@ -158,7 +158,7 @@ class Notebook:
         return ()
 
     def offered(self, session: Session) -> Conversation | None:  # noqa: ARG002
-        """Return the saved conversation to offer in a panel whose session has no turns."""
+        """Return the saved conversation to offer in the panel of a session, or None."""
         return None
 
     def new(self, session: Session) -> Session:  # noqa: ARG002

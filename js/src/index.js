@@ -232,17 +232,14 @@ export class View {
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** Says what waits, what was cleared, or what can be resumed. @param {State} state */
-  #drawNote({ note = "", cleared = 0, left = "" }) {
-    const cut = left && `The plan was cut off with ${left}.`
-    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : cut)
+  /** Says what waits, what was cleared, or what can be gone on with. @param {State} state */
+  #drawNote(state) {
+    const { said = "", label = "", action = null } = noteOf(state) ?? {}
     if (said === this.#noted) return
     this.#noted = said
     this.#note.hidden = !said
     const { act, can } = this.#desk()
-    /** @type {[string, "withdraw" | "undo" | "resume"]} */
-    const [label, type] = note ? ["Take back", "withdraw"] : cleared ? ["Undo", "undo"] : ["Resume", "resume"]
-    put(this.#note, said, can(type) && once(this.#noteButtons, type, () => button(label, () => act({ type }), "small")))
+    put(this.#note, said, action && can(action.type) && once(this.#noteButtons, JSON.stringify(action), () => button(label, () => act(action), "small")))
   }
 
   get #isLost() {
@@ -324,6 +321,19 @@ export class View {
     for (const line of this.running ?? []) line.tick()
     this.log.tick()
   }
+}
+
+/**
+ * Returns what is said above the box, and what can be done about it, or null.
+ * @param {State} state @returns {{said: string, label: string, action: Action} | null}
+ */
+function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
+  if (note) return { said: note, label: "Take back", action: { type: "withdraw" } }
+  if (cleared) return { said: `Cleared ${counted(cleared, "turn")}.`, label: "Undo", action: { type: "undo" } }
+  if (left) return { said: `The plan was cut off with ${left}.`, label: "Resume", action: { type: "resume" } }
+  if (!offered) return null
+  const { name, about, saved } = offered
+  return { said: `Saved conversation: ${name}, ${about}.`, label: "Go on with it", action: { type: "open", name, saved } }
 }
 
 /**

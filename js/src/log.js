@@ -1,8 +1,8 @@
 // The conversation: its blocks, each drawn for itself and only when it changed, in the time between two frames.
-/** @import { Block, CardBlock, Chat, Desk, Drawn, State } from "./types.js" */
+/** @import { Block, CardBlock, Desk, Drawn, State } from "./types.js" */
 import { drawing } from "./blocks.js"
 import { Group, pictures } from "./card.js"
-import { button, h, once, put } from "./dom.js"
+import { button, h, put } from "./dom.js"
 
 /** Milliseconds that drawing may take at once, where that was too short for all that has come, and for many blocks. */
 const SHARE = 16
@@ -28,8 +28,6 @@ export class Log {
   #groups = new WeakMap()
   #empty = h("div", { class: "am-empty-log" })
   #welcomed = ""
-  /** @type {Map<string, HTMLElement>} */
-  #offers = new Map()
   #planned = false
   #late = false
   /** Whether the end is shown as it grows. */
@@ -53,32 +51,25 @@ export class Log {
     const element = h("div", properties, this.log, this.#empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     element.addEventListener("pointerdown", () => this.#press())
-    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.#toEnd())
+    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.log.firstChild && this.#toEnd())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element
   }
 
-  /** Says in a conversation without turns what it is, offers the saved one, and proposes prompts. @param {State} state @param {(prompt: string) => void} propose */
-  welcome({ welcome = "", examples = [], offered = null }, propose) {
-    const said = JSON.stringify([welcome, examples, offered])
+  /** Says in a conversation without turns what it is, and proposes prompts. @param {State} state @param {(prompt: string) => void} propose */
+  welcome({ welcome = "", examples = [] }, propose) {
+    const said = JSON.stringify([welcome, examples])
     if (said === this.#welcomed) return
     this.#welcomed = said
     put(
       this.#empty,
-      ...(offered ? this.#offer(offered) : []),
       h("p", { class: "am-heading" }, "Nothing asked yet."),
       h("p", {}, "Ask about this notebook. The agent can call the functions that @tool marks and the tools of the Servers tab, and asks before it does what could hurt."),
       h("p", { class: "am-hint" }, welcome),
       ...examples.map((example) => button(example, () => propose(example), "example")),
       h("p", { class: "am-hint" }, "@ attaches a variable, / lists commands, the up key brings back what you asked."),
     )
-  }
-
-  /** @param {Chat} offered */
-  #offer({ name, about, saved }) {
-    const open = once(this.#offers, name, () => button("Go on with it", () => this.desk.act({ type: "open", name, saved }), "go"))
-    return [h("p", { class: "am-heading" }, "Saved conversation"), h("p", {}, `${name}, ${about}`), open]
   }
 
   #scrolled() {
