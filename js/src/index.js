@@ -308,8 +308,9 @@ export class View {
     const { kernel, model } = this
     const call = `start_again(${JSON.stringify(this.#known.state.title)}, ${JSON.stringify(model.get("name"))})`
     const code = `__import__("agentmagic.jupyter.panel", fromlist=["start_again"]).${call}`
+    const [cell] = model.widget_manager?.context?.model?.cells ?? [] // by which the kernel finds a notebook that was renamed
     try {
-      const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: "" }).done) ?? {}
+      const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: cell?.id ?? "" }).done) ?? {}
       if (content?.status !== "ok") say(this.#problem, content?.evalue ?? "")
     } catch {
       say(this.#problem, "There is no kernel to start again in. Start one from the Kernel menu, then try again.")

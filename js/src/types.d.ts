@@ -358,7 +358,7 @@ export interface Model {
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
   /** Of JupyterLab and Notebook 7. */
-  widget_manager?: { kernel?: Kernel | null; context?: { path: string } }
+  widget_manager?: { kernel?: Kernel | null; context?: { path: string; model?: { cells: Iterable<{ id: string }> } } }
 }
 
 /** The part of JupyterLab's connection to a kernel that a view uses. */

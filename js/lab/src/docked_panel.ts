@@ -150,7 +150,7 @@ export class DockedPanel extends Widget {
     const { link } = this
     const { enter } = this.found()
     if (enter === 'send') box.send()
-    else if (enter === 'load' && link) void this.load(link)
+    else if (enter === 'load' && link) void this.load(link, () => box.send())
   }
 
   private found(): Found {
@@ -198,12 +198,10 @@ export class DockedPanel extends Widget {
     return button
   }
 
-  /** Loads agentmagic if the user agrees; what is written in the box is sent then. */
-  private async load(link: KernelLink): Promise<void> {
-    const { box } = this
-    const cell = this.links.tracker.currentWidget?.content.activeCell?.model.id ?? ''
+  /** Loads agentmagic if the user agrees. */
+  private async load(link: KernelLink, agreed = () => {}): Promise<void> {
     if (!(await askToLoad(link))) return
-    box.send()
-    await load(link, cell)
+    agreed()
+    await load(link)
   }
 }

@@ -15,22 +15,22 @@ export async function askToLoad({ context }: KernelLink): Promise<boolean> {
   return button.accept
 }
 
-/**
- * Loads agentmagic, and says if that fails. `cell` is the id of a cell of the notebook, as a cell that runs bears it:
- * the kernel finds the notebook by it.
- */
-export async function load(link: KernelLink, cell: string): Promise<void> {
+/** Loads agentmagic, and says if that fails. */
+export async function load(link: KernelLink): Promise<void> {
   if (link.isLoading || link.isLoaded) return
   link.isLoading = true
-  const problem = await run(link, cell)
+  const problem = await run(link)
   link.isLoading = false
   if (problem) void showErrorMessage('agentmagic was not loaded', problem)
 }
 
 /** Returns what is wrong, or "". */
-async function run({ kernel }: KernelLink, cell: string): Promise<string> {
+async function run({ kernel, context }: KernelLink): Promise<string> {
+  // The line runs as one of the notebook's cells: by its id the kernel finds the notebook, if that was renamed. The first
+  // one is the most likely to be saved in the file.
+  const [cell] = context.model.cells
   try {
-    const reply = await kernel?.requestExecute({ code: LOAD, store_history: false }, false, { cellId: cell }).done
+    const reply = await kernel?.requestExecute({ code: LOAD, store_history: false }, false, { cellId: cell?.id ?? '' }).done
     if (reply?.content.status === 'error') return `${reply.content.ename}: ${reply.content.evalue}`
     return reply?.content.status === 'ok' ? '' : 'A cell that ran before has failed, and the line was left out. Load agentmagic again.'
   } catch {
