@@ -246,6 +246,7 @@ def test_what_is_typed_at_the_first_opening_is_in_the_panel_and_not_in_the_noteb
     page.keyboard.type("dd")
     page.keyboard.press("ArrowLeft")
     dock = Dock(page)
+    dock.message.wait_for()
     expect(dock.message).to_be_focused()
     page.keyboard.type("!")
     expect(dock.message).to_have_value("hello aa xx 00\nd!d")
@@ -314,6 +315,7 @@ def test_what_is_typed_without_a_notebook_is_kept_for_the_next_one(lab):
     path = lab.write("later.ipynb", ["%load_ext agentmagic"])
     notebook = lab.open(path)
     notebook.run(0)
+    dock.message.wait_for()
     expect(dock.message).to_have_value("hello")
     notebook.close()
 
@@ -339,6 +341,7 @@ def test_loading_is_offered_asked_about_and_done(lab):
         "This runs %load_ext agentmagic in the kernel of unloaded.ipynb."
     )
     page.keyboard.press("Enter")
+    dock.message.wait_for()
     expect(dock.message).to_be_focused()
     expect(dock.message).to_have_value("aa hello")  # the button alone sends nothing
     assert dock.box.locator(".am-problem, .am-block").filter(visible=True).count() == 0
@@ -355,6 +358,7 @@ def load_by_button(notebook):
     notebook.page.keyboard.press("Enter")
     notebook.page.locator(".jp-Dialog").wait_for()
     notebook.page.keyboard.press("Enter")
+    dock.message.wait_for()
     expect(dock.message).to_be_focused()
     return dock
 
