@@ -131,7 +131,7 @@ def test_a_session_is_saved_however_agentmagic_was_loaded(notebook, loading):
     kernel = notebook.kernel()
     if loading is not None:
         kernel.run(LOAD, **loading)
-    kernel.run(RECIPE)
+    kernel.run(f"{RECIPE}\n%cd -q /")  # the notebook is found from any folder
     ask(kernel, "the first conversation")
     assert notebook.saved == ["agent.jsonl"]
     kernel.restart()
