@@ -477,6 +477,11 @@ class Session:
         with self._between_turns():
             self.history.save(self._journal(path), self.in_doubt)
 
+    def save_from_now(self, path: str | Path) -> None:
+        """Go on as if the session had been made with this `path`, if it was kept in memory only."""
+        with self._between_turns():
+            self.history.keep_in(self._journal(path))
+
     def restore(self, path: str | Path | None = None) -> None:
         """Load the conversation saved at `path`, by default the session's own, and go on saving there.
 

@@ -187,14 +187,23 @@ class History:
 
     def record(self, event: Event) -> None:
         """Write an event to the journal; a file that cannot be written raises nothing."""
+        if self.journal is not None:
+            self._write_earlier(self.journal)
+            self.journal.write(event)
+
+    def keep_in(self, journal: Journal) -> None:
+        """Write to a journal from now on, the turns so far first, if there was none."""
         if self.journal is None:
-            return
+            self.journal = journal
+            if self.turns:
+                self._write_earlier(journal)
+
+    def _write_earlier(self, journal: Journal) -> None:
         if not self._saved:
             self._saved = True
             self.changes.saved()
             for earlier in self.events:
-                self.journal.write(earlier)
-        self.journal.write(event)
+                journal.write(earlier)
 
     def add(self, events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> None:
         """Append a finished turn; its messages are those of its result if they are not given."""

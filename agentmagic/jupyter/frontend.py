@@ -71,6 +71,11 @@ def in_notebook(shell: InteractiveShell) -> bool:
     return in_kernel(shell) and all(_request(shell))
 
 
+def carries_out_cell(shell: InteractiveShell) -> bool:
+    """Return whether the kernel's request is a cell or a line of a console, and not a message of a page."""
+    return in_kernel(shell) and _parent(shell).get("header", {}).get("msg_type") == "execute_request"
+
+
 def running_cell(shell: InteractiveShell) -> str:
     """Return the id of the running cell as the front end tells it, or an empty string."""
     return str(_parent(shell).get("metadata", {}).get("cellId", "")) if in_kernel(shell) else ""

@@ -117,8 +117,10 @@ class LabLink:
         return self._greeted
 
     def greet(self, _: GreetKernel) -> None:
-        """Tell a page the state."""
+        """Tell a page the state. Such a page shows a notebook, so its conversations are saved from now on."""
         self._greeted = True
+        self._namespace.notebook.attended = True
+        self._namespace.save_late()
         self._tell(anew=True)
 
     def draw(self, _: DockPanel) -> None:
@@ -165,6 +167,7 @@ class LabLink:
 
     def _look(self, _result: object) -> None:
         """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
+        self._namespace.save_late()  # the notebook may have been saved, and can be found
         if self._chat is not None:
             docked = self._chat.session
             bound = (name for name, one in self._namespace.sessions().items() if one is docked)

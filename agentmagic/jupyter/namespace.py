@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import sys
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from contextlib import suppress
 from itertools import count
 from keyword import iskeyword
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, WeakValueDictionary
 
 from agentmagic.agent import Agent
-from agentmagic.errors import UsageError
+from agentmagic.errors import SessionBusy, UsageError
 from agentmagic.events import Event, HistoryCut, TurnStarted
 from agentmagic.jupyter.attachments import UNKNOWN, Attachables, Attacher
 from agentmagic.jupyter.notebook_file import KnownNotebook
@@ -138,6 +139,8 @@ class Namespace:
         self._servers: McpServers | None = None
         # Sessions that have the notebook's cassette.
         self._joined: WeakSet[Session] = WeakSet()
+        # Sessions made here when the notebook was not known. They are saved once it is.
+        self._unsaved: WeakSet[Session] = WeakSet()
         self._numbers = count(1)
         self._deck = Deck()
         self._functions = MarkedFunctions(variables)
@@ -239,8 +242,24 @@ class Namespace:
             value = self._make(name, value)
         elif not isinstance(value, Session):
             raise UsageError(f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}")
+        self._save_if_known(value, name)
         self.equip(value, name)
         return value
+
+    def save_late(self) -> None:
+        """Save from now on the sessions that were made here when the notebook was not known, if it is known now."""
+        if self._unsaved:
+            for name, session in self.sessions().items():
+                self._save_if_known(session, name)
+
+    def _save_if_known(self, session: Session, name: str) -> None:
+        if session not in self._unsaved or (path := self.place().file(name)) is None:
+            return
+        with suppress(SessionBusy):  # then the next call saves it
+            session.save_from_now(path)
+            self._unsaved.discard(session)
+            self._saved[path] = session
+            self.notebook.remember()
 
     def bind(self, name: str, session: Session) -> None:
         """Make a session that `draft` has returned the variable of its name."""
@@ -367,7 +386,10 @@ class Namespace:
         if earlier is not None and not earlier.running:
             # The session has lost its variable, but other code may hold it: close its file, which the new one takes.
             earlier.history.close()
-        return Session(recipe, path=path)
+        made = Session(recipe, path=path)
+        if path is None:
+            self._unsaved.add(made)
+        return made
 
     def equip(self, session: Session, name: str | None = None) -> None:
         """Give a session the notebook's functions, servers and cassette, once."""

@@ -18,7 +18,7 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.history.journal import FOLDER, in_use
-from agentmagic.jupyter.frontend import in_notebook, running_cell
+from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
 
 SERVER_SAYS = "JPY_SESSION_NAME"
 """The environment variable in which jupyter_server names the notebook, see its `SessionManager.get_kernel_env`."""
@@ -91,23 +91,36 @@ class KnownNotebook:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self.folder: Path | None = None
+        self.attended = False
+        """Whether a person has the notebook open: one of its cells has run, or a page has found the kernel."""
         self._shell = shell
         self._file: Path | None = None
         self._identity = _Identity("", 0, ())
         self._written: _Identity | None = None
         self._searched = 0
+        self._ran = ""
 
     def place(self) -> SaveFolder:
-        """Return where the sessions that the running cell makes are saved."""
+        """Return where the sessions are saved that the running cell makes, or a click in the notebook's page."""
         running = running_cell(self._shell)
-        running = running if _CELL_ID.fullmatch(running) else ""  # VS Code numbers its cells
-        notebook = self._find(running)
-        if not in_notebook(self._shell):
+        if _CELL_ID.fullmatch(running):  # VS Code numbers its cells
+            self._ran = running
+        notebook = self._find(self._ran)  # the message of a page names no cell: the last one that ran is looked for
+        if not self._is_attended():
             return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
         if notebook is None:
             return SaveFolder(None, UNKNOWN)
-        self.folder = self.folder or _folder(notebook, self._identity.number, running)
+        self.folder = self.folder or _folder(notebook, self._identity.number, self._ran)
         return SaveFolder(self.folder, notebook=notebook)
+
+    def _is_attended(self) -> bool:
+        """Whether what asks is a cell of a notebook that a person has open, or the page of such a notebook.
+
+        A cell says itself what it is, since programs run cells too. The message of a page does not.
+        """
+        is_cell = in_notebook(self._shell)
+        self.attended = self.attended or is_cell
+        return is_cell if carries_out_cell(self._shell) else self.attended
 
     def remember(self) -> None:
         """Note beside the conversations, if there are any, which notebook they belong to."""
@@ -140,7 +153,7 @@ class KnownNotebook:
         if number and (not seen or not seen.isdisjoint(_cells(known))):
             return known
         first = self._file is None
-        changed = known.parent.stat().st_mtime_ns if known.parent.is_dir() else 0
+        changed = _last_change(known.parent)
         if changed != self._searched and not (first and not running):
             self._searched = changed
             looked_for = _Identity("", self._identity.number, tuple(seen))
@@ -247,6 +260,15 @@ def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
     best = max(found.values(), default=None)
     likely = [path for path, weight in found.items() if weight == best]
     return likely[0] if len(likely) == 1 else None
+
+
+def _last_change(folder: Path) -> int:
+    """Return when a folder or a notebook in it was changed last, in nanoseconds; 0 if there is no folder."""
+    times: list[int] = []
+    for path in (folder, *folder.glob("*.ipynb")):
+        with suppress(OSError):
+            times.append(path.stat().st_mtime_ns)
+    return max(times, default=0)
 
 
 def _beside(notebook: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -3,7 +3,7 @@
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,8 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import saved_in
-from agentmagic.jupyter.agent_commands import IN_A_CELL, AgentCommands
-from agentmagic.jupyter.formatting import ago
+from agentmagic.jupyter.agent_commands import GLANCE, IN_A_CELL, AgentCommands
+from agentmagic.jupyter.formatting import ago, length
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.namespace import DEFAULT_SESSION, Namespace, can_name_session
@@ -69,6 +69,7 @@ class ShellNotebook(Notebook):
 
     def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnOptions]:
         """Attach the resources of `@server:uri` and the values of `@name`; nothing of the text is evaluated."""
+        self._namespace.save_late()
         known = self._namespace.attachables(session, session.agent)
         typed = prompt_of(written, session.toolsets(), known, evaluate=False)
         return typed.prompt, {"values": typed.told, "notices": typed.problems}
@@ -136,17 +137,25 @@ class ShellNotebook(Notebook):
 
     def conversations(self) -> Sequence[Conversation]:
         """Return the sessions of the notebook, and the saved conversations that none of them holds."""
-        sessions, place = self._namespace.sessions(), self._namespace.place()
-        held = {path_of(one.path) for one in sessions.values() if one.path is not None and one.turns}
-        saved = saved_in(place.folder) if place.folder is not None else []
+        sessions = self._namespace.sessions()
         return [
             *(Conversation(name, counted(len(one.turns), "turn")) for name, one in sessions.items()),
-            *(
-                Conversation(one.name, f"{counted(one.turns, 'turn')}, {ago(time.time() - one.modified)}", saved=True)
-                for one in saved
-                if one.turns and path_of(one.path) not in held
-            ),
+            *self._saved(),
         ]
+
+    def offered(self, session: Session) -> Conversation | None:
+        """Return the saved conversation that was used last, until a session of the notebook has a turn."""
+        sessions = (session, *self._namespace.sessions().values())
+        return None if any(one.turns or one.running for one in sessions) else next(self._saved(GLANCE), None)
+
+    def _saved(self, most: int | None = None) -> Iterator[Conversation]:
+        """Yield the saved conversations that no session holds, the last used first."""
+        folder = self._namespace.place().folder
+        sessions = self._namespace.sessions().values()
+        held = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
+        for one in saved_in(folder, most) if folder is not None else ():
+            if one.turns != 0 and path_of(one.path) not in held:
+                yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
 
     def new(self, session: Session) -> Session:
         """Bind a session under the next free number of a session's name, with the same agent."""

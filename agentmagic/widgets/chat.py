@@ -30,7 +30,7 @@ from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.inspector import page_of
 from agentmagic.widgets.static_html import Publish, SessionHtml
-from agentmagic.widgets.sync import ServerRow, State
+from agentmagic.widgets.sync import Fields, ServerRow, State
 from agentmagic.widgets.turn_queue import SOON, QueuedTurn, TurnQueue
 from agentmagic.widgets.view import View
 
@@ -168,7 +168,7 @@ class Chat:
         self._models = {name: name for name in usable} | self._models
         if (chosen := self.session.agent.model) is not None:
             self._models[_name(chosen)] = chosen
-        self._around |= await engine().in_pool(partial(self._look_around, self._model))
+        self._around |= await self._aside(partial(self._look_around, self._model))
         self.refresh()
         address = settings.variable(BASE_URL)
         if address != self._served_by and (served := await engine().in_pool(_served_models)):
@@ -183,7 +183,9 @@ class Chat:
     def _look_around(self, model: str) -> State:
         """Return what the notebook and the keys offer, in a pool thread."""
         names = [(name, shown(about)) for name, about in self._notebook.names()]
+        offered = self._notebook.offered(self.session)
         return {
+            "offered": None if offered is None else _chat_row(offered),
             "welcome": shown(answerer(model)),
             "examples": _examples(names),
             "names": names,
@@ -257,7 +259,7 @@ class Chat:
                 return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
             case page.ListChats():
                 chats = await self._aside(self._notebook.conversations)
-                self._around["chats"] = [{**asdict(one), "name": shown(one.name)} for one in chats]
+                self._around["chats"] = list(map(_chat_row, chats))
                 return None
             case page.ClearSession():
                 return self.session.clear()
@@ -442,6 +444,10 @@ def _attached(events: Iterable[Event]) -> list[commands.Attachment]:
     told = [one for one in begun.values if one.written not in begun.prompt.text] if begun else []
     parts = begun.prompt.parts[-len(told) :] if begun and told else ()
     return [commands.Attachment(*pair) for pair in zip(told, cast("Sequence[Content]", parts), strict=False)]
+
+
+def _chat_row(conversation: commands.Conversation) -> Fields:
+    return {**asdict(conversation), "name": shown(conversation.name)}
 
 
 def _name(model: str | Model | None) -> str:

@@ -157,6 +157,10 @@ class Notebook:
         """Return the conversations of the notebook."""
         return ()
 
+    def offered(self, session: Session) -> Conversation | None:  # noqa: ARG002
+        """Return the saved conversation to offer in the panel of a session, or None."""
+        return None
+
     def new(self, session: Session) -> Session:  # noqa: ARG002
         """Bind a session without turns, with the agent of another."""
         raise UsageError(NEEDS_EXTENSION)

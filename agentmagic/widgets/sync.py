@@ -54,6 +54,7 @@ class State(TypedDict, total=False):
     `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says
     why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns
     can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns.
+    `offered` is a saved conversation to go on with.
     `names` and `commands` complete `@` and `/`, each with what it is; `chats` are the conversations, once the page has
     asked for them. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector.
     """
@@ -70,6 +71,7 @@ class State(TypedDict, total=False):
     running: Fields | None
     welcome: str
     examples: list[str]
+    offered: Fields | None
     names: list[tuple[str, str]]
     commands: list[tuple[str, str]]
     chats: list[Fields]

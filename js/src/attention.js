@@ -78,7 +78,10 @@ export class Attention {
     this.#going = !place && this.#keys.size > 0
     if (this.#going) this.#plan()
     place?.scrollIntoView({ block: "nearest" })
-    const target = place?.closest(".am-block")?.querySelector("summary, textarea")
+    // If nothing of it takes the keys now, the block itself does: else they would go to an editor.
+    const block = place?.closest(".am-block")
+    const targets = [block?.querySelector(".am-pause button"), block?.querySelector("summary, textarea"), block]
+    const target = targets.find((one) => one instanceof HTMLElement && one.getClientRects().length > 0)
     if (target instanceof HTMLElement) target.focus({ preventScroll: true })
   }
 

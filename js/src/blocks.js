@@ -277,9 +277,9 @@ function worded({ text, stretches, attached }) {
 /** What a tool asks the person. @implements {Drawn<QuestionBlock>} */
 class Question {
   #words = h("p", { class: "am-asked" })
-  #place = h("div")
+  #place = h("div", { class: "am-answering" })
   element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#place)
-  asking = this.element
+  asking = this.#place
   /** @type {string | null} */
   #shown = null
 

@@ -1,5 +1,5 @@
 // What stands around the conversation: in a cell a line below it, in the panel head, tabs and the box to write in.
-/** @import { Action, CardBlock, Chat, Desk, State, Waits } from "./types.js" */
+/** @import { Action, CardBlock, Chat, Desk, Early, State, Waits } from "./types.js" */
 import { said } from "./attention.js"
 import { figures } from "./blocks.js"
 import { elapsed } from "./card.js"
@@ -355,16 +355,32 @@ export class Composer {
     this.#box.dispatchEvent(new CustomEvent("input", { detail: "proposed" }))
   }
 
+  /** Sends and shows what was typed before this box was there. @param {Early} early */
+  takeOver({ sent, text, selection: [start, end] }) {
+    if (!sent.length && !text) return
+    const unsent = sent.filter((words) => !this.#submit(words))
+    const kept = [this.#box.value, ...unsent].filter(Boolean).join("\n\n")
+    const before = kept && text ? `${kept}\n\n` : kept
+    this.#box.value = before + text
+    this.#box.setSelectionRange(before.length + start, before.length + end)
+    this.#box.dispatchEvent(new Event("input"))
+  }
+
   #go() {
-    const text = this.#box.value
-    if (this.#send.disabled || !text.trim()) return
+    if (!this.#submit(this.#box.value)) return
+    this.#box.value = ""
+    this.#box.dispatchEvent(new Event("input"))
+    this.#box.focus()
+  }
+
+  /** Sends a message, or carries out a command; returns whether it could. @param {string} text */
+  #submit(text) {
+    if (!text.trim() || !this.desk.can("send")) return false
     const [, line = "", word] = /^\/((\w+).*)$/.exec(text.trim()) ?? []
     const attached = (this.desk.state().attached ?? []).map(([name]) => name)
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
     this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }), ...(attached.length && { attached }) })
-    this.#box.value = ""
-    this.#box.dispatchEvent(new Event("input"))
-    this.#box.focus()
+    return true
   }
 
   #weigh() {

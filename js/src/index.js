@@ -1,5 +1,5 @@
 // A view: follows the kernel, draws the conversation, sends back what a person does.
-/** @import { Action, Block, Desk, Message, Model, State, Waiting } from "./types.js" */
+/** @import { Action, Block, Desk, Early, Message, Model, State, Waiting } from "./types.js" */
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"
@@ -68,6 +68,7 @@ export class View {
   back() {
     this.log.back()
     if (this.#retried) this.#hold()
+    this.takeEarly()
   }
 
   /** Has the focus until the person takes it elsewhere: a button that had it goes, and the next key is not the notebook's. */
@@ -78,6 +79,22 @@ export class View {
     element.focus({ preventScroll: true })
   }
 
+  /** Whether the kernel has answered, and the view is seen: its state is on its way before that. */
+  get ready() {
+    return this.#known.state.actions !== undefined && this.element.getClientRects().length > 0
+  }
+
+  /** Takes over what was typed, and the keys, from the box that the JupyterLab extension has shown until now. */
+  takeEarly() {
+    const root = this.element?.getRootNode()
+    if (!this.composer || !(root instanceof ShadowRoot) || !this.ready) return
+    const early = /** @type {{early?: () => Early | null}} */ (/** @type {unknown} */ (root.host)).early?.()
+    if (!early) return
+    this.composer.takeOver(early)
+    if (early.focused && (early.text || early.sent.length)) this.composer.focus()
+    else if (early.focused) this.focus()
+  }
+
   /** Whether a block waits for the person. */
   get waits() {
     return this.attention.waits !== null
@@ -85,8 +102,7 @@ export class View {
 
   /** The person comes to this view: to what waits, else to the box. */
   focus() {
-    // Before the kernel has answered nothing is seen of the view, and after that its state may be on its way.
-    this.#wanted = this.#known.state.actions === undefined || !this.element.getClientRects().length
+    this.#wanted = !this.ready
     if (this.#wanted) return
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()
@@ -220,6 +236,7 @@ export class View {
     this.#takeTyped()
     this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
     if (this.#wanted) this.focus()
+    this.takeEarly()
   }
 
   #drawRunning() {
@@ -228,17 +245,14 @@ export class View {
     for (const line of this.running ?? []) line.update({ running }, waits)
   }
 
-  /** Says what waits, what was cleared, or what can be resumed. @param {State} state */
-  #drawNote({ note = "", cleared = 0, left = "" }) {
-    const cut = left && `The plan was cut off with ${left}.`
-    const said = note || (cleared ? `Cleared ${counted(cleared, "turn")}.` : cut)
+  /** Says what waits, what was cleared, or what can be gone on with. @param {State} state */
+  #drawNote(state) {
+    const { said = "", label = "", action = null } = noteOf(state) ?? {}
     if (said === this.#noted) return
     this.#noted = said
     this.#note.hidden = !said
     const { act, can } = this.#desk()
-    /** @type {[string, "withdraw" | "undo" | "resume"]} */
-    const [label, type] = note ? ["Take back", "withdraw"] : cleared ? ["Undo", "undo"] : ["Resume", "resume"]
-    put(this.#note, said, can(type) && once(this.#noteButtons, type, () => button(label, () => act({ type }), "small")))
+    put(this.#note, said, action && can(action.type) && once(this.#noteButtons, JSON.stringify(action), () => button(label, () => act(action), "small")))
   }
 
   get #isLost() {
@@ -276,6 +290,7 @@ export class View {
     const stays = Boolean(this.composer ?? this.#known.state.running)
     if (is || !stays) this.show(is)
     if (is && this.#wanted) this.focus()
+    if (is) this.takeEarly()
     if (is === this.#isLost && (is || stays)) this.#lose(!is)
     this.#unheard = ""
   }
@@ -306,8 +321,9 @@ export class View {
     const { kernel, model } = this
     const call = `start_again(${JSON.stringify(this.#known.state.title)}, ${JSON.stringify(model.get("name"))})`
     const code = `__import__("agentmagic.jupyter.panel", fromlist=["start_again"]).${call}`
+    const [cell] = model.widget_manager?.context?.model?.cells ?? [] // by which the kernel finds a notebook that was renamed
     try {
-      const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: "" }).done) ?? {}
+      const { content } = (await kernel?.requestExecute({ code, store_history: false }, true, { cellId: cell?.id ?? "" }).done) ?? {}
       if (content?.status !== "ok") say(this.#problem, content?.evalue ?? "")
     } catch {
       say(this.#problem, "There is no kernel to start again in. Start one from the Kernel menu, then try again.")
@@ -319,6 +335,19 @@ export class View {
     for (const line of this.running ?? []) line.tick()
     this.log.tick()
   }
+}
+
+/**
+ * Returns what is said above the box, and what can be done about it, or null.
+ * @param {State} state @returns {{said: string, label: string, action: Action} | null}
+ */
+function noteOf({ note = "", cleared = 0, left = "", offered = null }) {
+  if (note) return { said: note, label: "Take back", action: { type: "withdraw" } }
+  if (cleared) return { said: `Cleared ${counted(cleared, "turn")}.`, label: "Undo", action: { type: "undo" } }
+  if (left) return { said: `The plan was cut off with ${left}.`, label: "Resume", action: { type: "resume" } }
+  if (!offered) return null
+  const { name, about, saved } = offered
+  return { said: `Saved conversation: ${name}, ${about}.`, label: "Go on with it", action: { type: "open", name, saved } }
 }
 
 /**

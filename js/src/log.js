@@ -51,7 +51,7 @@ export class Log {
     const element = h("div", properties, this.log, this.#empty)
     element.addEventListener("scroll", () => this.#scrolled(), { passive: true })
     element.addEventListener("pointerdown", () => this.#press())
-    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.#toEnd())
+    const sizes = new ResizeObserver(() => this.following && !this.#pressed && this.log.firstChild && this.#toEnd())
     sizes.observe(this.log)
     sizes.observe(element) // a line below it may take some of its height
     return element

@@ -12,6 +12,8 @@ const STATIC = "agentmagic-static"
  * @property {HTMLElement} element
  * @property {CSSStyleSheet} sheet
  * @property {boolean} waits whether something in it waits for the person
+ * @property {boolean} ready whether it can be typed in, or answered
+ * @property {() => void} takeEarly called when there may be words that were typed before it was there
  * @property {() => void} back called when it is in the page again
  * @property {() => void} focus called when the person comes to it
  * @property {() => void} close
@@ -56,6 +58,16 @@ class Place extends HTMLElement {
   /** Whether something in the view waits for the person, also while JupyterLab has it out of the page. */
   get waits() {
     return Boolean((this.shown ?? idle.get(this.name))?.waits)
+  }
+
+  /** Whether the keys can go to the view. Until then the JupyterLab extension has a box of its own. */
+  get ready() {
+    return Boolean(this.shown?.ready)
+  }
+
+  /** Has the view take over what was typed in that box, which is what the extension's `early` of this element returns. */
+  takeEarly() {
+    this.shown?.takeEarly()
   }
 
   /** The JupyterLab extension calls this when the person comes to the view. @override */

@@ -161,6 +161,8 @@ export interface State {
   cleared?: number
   welcome?: string
   examples?: string[]
+  /** A saved conversation to go on with. */
+  offered?: Chat | null
   names?: [name: string, about: string][]
   commands?: [name: string, about: string][]
   chats?: Chat[]
@@ -303,6 +305,15 @@ export interface Desk {
   asked(): string[]
 }
 
+/** What was typed before a view was there: messages that were sent, and the text that is being written. */
+export interface Early {
+  sent: string[]
+  text: string
+  selection: [start: number, end: number]
+  /** Whether the keys go there. */
+  focused: boolean
+}
+
 /** What waits for the person: the first block of those that do, and how many more. */
 export interface Waits {
   block: CardBlock | QuestionBlock
@@ -349,7 +360,7 @@ export interface Model {
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
   /** Of JupyterLab and Notebook 7. */
-  widget_manager?: { kernel?: Kernel | null; context?: { path: string } }
+  widget_manager?: { kernel?: Kernel | null; context?: { path: string; model?: { cells: Iterable<{ id: string }> } } }
 }
 
 /** The part of JupyterLab's connection to a kernel that a view uses. */

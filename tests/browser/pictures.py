@@ -143,7 +143,7 @@ def _take_docked(lab: Lab) -> None:
     for index in range(3):
         notebook.run(index)
     page.evaluate(HIDE_FILES)
-    page.keyboard.press("ControlOrMeta+Shift+A")
+    page.keyboard.press("Alt+Shift+P")
     page.locator(".agentmagic-dock").get_by_label("Message", exact=True).wait_for()
     edge = page.locator("#jp-right-stack").bounding_box()
     assert edge is not None

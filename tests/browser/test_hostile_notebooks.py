@@ -122,7 +122,7 @@ def test_an_untrusted_notebook_shows_no_controls_until_its_cells_are_run(lab):
     path.write_text(writes(new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})), encoding="utf-8")
     notebook = lab.open(path)
     dock = notebook.page.locator(".agentmagic-dock")
-    notebook.page.keyboard.press("ControlOrMeta+Shift+A")
+    notebook.page.keyboard.press("Alt+Shift+P")
     dock.get_by_text("This notebook is not trusted").wait_for()
     assert dock.get_by_role("button").count() == 0
     notebook.run(0)

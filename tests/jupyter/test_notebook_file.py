@@ -53,6 +53,64 @@ def talk(known):
     return folder
 
 
+class Requests(Shell):
+    """The shell of a kernel that carries out a cell, a line of a console, a program's cell, or a page's message."""
+
+    request = "cell"
+
+    def get_parent(self):
+        kind = "comm_msg" if self.request == "page" else "execute_request"
+        metadata = {"cellId": self.cell} if self.request == "cell" else {}
+        return {
+            "header": {"msg_type": kind},
+            "content": {"allow_stdin": self.request in ("cell", "console")},
+            "metadata": metadata,
+        }
+
+
+@pytest.mark.parametrize(
+    ("requests", "saved"),
+    [
+        (["cell"], True),
+        (["cell", "page"], True),
+        (["cell", "console", "page"], True),
+        (["page"], False),  # no notebook was seen
+        (["console", "page"], False),
+        (["program", "page"], False),
+        (["cell", "console"], False),
+        (["cell", "program"], False),  # a program may run the cells of a kernel that a person has used
+    ],
+)
+def test_a_click_in_the_page_saves_as_the_cells_of_its_notebook_do(notebook, monkeypatch, requests, saved):
+    monkeypatch.setenv(SERVER_SAYS, str(write(notebook, "cell-1")))
+    shell = Requests()
+    known = KnownNotebook(shell)
+    for shell.request in requests:
+        place = known.place()
+    assert (place.folder is not None) is saved
+
+
+def test_a_page_that_has_found_the_kernel_shows_a_notebook(notebook, monkeypatch):
+    monkeypatch.setenv(SERVER_SAYS, str(write(notebook, "cell-1")))
+    shell = Requests()
+    shell.request = "page"
+    known = KnownNotebook(shell)
+    known.attended = True
+    assert known.place().notebook == notebook
+    shell.request = "program"
+    assert known.place().folder is None
+
+
+def test_a_click_finds_a_renamed_notebook_by_the_cell_that_ran_last(notebook, monkeypatch):
+    monkeypatch.setenv(SERVER_SAYS, str(notebook.with_name("Untitled.ipynb")))
+    shell = Requests()
+    known = KnownNotebook(shell)
+    assert known.place().folder is None  # the cell is not saved yet
+    shell.request = "page"
+    write(notebook, "cell-1")
+    assert known.place().notebook == notebook
+
+
 def test_the_server_names_the_notebook_in_the_environment(notebook, monkeypatch):
     monkeypatch.setenv(SERVER_SAYS, str(notebook))
     assert notebook_of({}) == notebook

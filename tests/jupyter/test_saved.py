@@ -96,6 +96,60 @@ def test_a_conversation_goes_on_after_a_restart_with_one_command(notebook):
     assert notebook.saved == ["agent.jsonl"]
 
 
+BUTTON = {"cell": "button"}
+RECIPE = COUNTING.replace("agent = Agent(", "agent.agent = Agent(")  # the session that loading has made stays
+
+
+def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell_on(notebook):
+    """As after the button of an older page, or in a notebook that was renamed and not saved yet."""
+    kernel = notebook.kernel()
+    kernel.run(LOAD, **CONSOLE)
+    kernel.run(RECIPE, **CONSOLE)
+    ask(kernel, "before", **CONSOLE)
+    assert notebook.saved == []
+    assert kernel.run("%reload_ext agentmagic").stream == ""
+    assert [line["type"] for line in notebook.lines()].count("turn_started") == 1  # at once, not with the next turn
+    ask(kernel, "after")
+    assert [line["type"] for line in notebook.lines()].count("turn_started") == 2
+    kernel.restart()
+    assert "agent, 2 turns, just now" in kernel.run(LOAD).stream
+    offered = "__import__('agentmagic.jupyter.panel').jupyter.panel._notebooks[id(get_ipython())].offered(agent)"
+    assert kernel.value(offered) == "Conversation(name='agent', about='2 turns, just now', saved=True)"
+    kernel.run(RECIPE)
+    ask(kernel, "without loading it")
+    assert kernel.run(offered).displays == []  # no more, once something was asked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loading", [BUTTON, CONSOLE, BATCH, None], ids=["button", "console", "program", "profile"])
+def test_a_session_is_saved_however_agentmagic_was_loaded(notebook, loading):
+    notebook.save("button", "a-cell")
+    profile = notebook.file.parent / "ipython" / "profile_default"
+    if loading is None:  # when the kernel starts, before any request
+        profile.mkdir(parents=True)
+        (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']")
+    kernel = notebook.kernel()
+    if loading is not None:
+        kernel.run(LOAD, **loading)
+    kernel.run(f"{RECIPE}\n%cd -q /")  # the notebook is found from any folder
+    ask(kernel, "the first conversation")
+    assert notebook.saved == ["agent.jsonl"]
+    kernel.restart()
+    if loading is not None:
+        kernel.run(LOAD, **loading)
+    kernel.run(RECIPE)
+    ask(kernel, "another one")
+    assert notebook.saved == ["agent.1.jsonl", "agent.jsonl"]  # as if the cell had loaded it
+
+
+def test_a_session_that_code_has_made_is_not_saved_when_the_notebook_becomes_known(notebook):
+    kernel = notebook.kernel()
+    kernel.run(LOAD, **CONSOLE)
+    kernel.run(f"{COUNTING}\nagent = Session(agent)")
+    ask(kernel, "hello")
+    assert notebook.saved == []
+
+
 @pytest.mark.slow
 def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_name(notebook):
     kernel = notebook.kernel()

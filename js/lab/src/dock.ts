@@ -27,12 +27,18 @@ export const dock: JupyterFrontEndPlugin<void> = {
     if (!links) return
     const panel = new DockedPanel(links)
     app.shell.add(panel, 'right', { rank: 900 })
+    const open = () => app.shell.activateById(panel.id)
     const show = () => {
-      app.shell.activateById(panel.id)
-      panel.activate() // which Notebook 7 leaves to us
+      open()
+      panel.takeKeys()
+      panel.holdKeys()
     }
     /** Goes to the panel, or back to the notebook. */
-    const turn = () => (panel.node.contains(document.activeElement) ? links.tracker.currentWidget?.activate() : show())
+    const turn = () => {
+      if (!panel.node.contains(document.activeElement)) return show()
+      panel.releaseKeys()
+      links.tracker.currentWidget?.activate()
+    }
     links.each(link => link.on('show', () => link === links.front && show()))
     const waits = () => Boolean(links.front?.state?.waits)
     /** Goes to the cell that waits for the user, or to the panel if what waits was asked there. */
@@ -54,25 +60,30 @@ export const dock: JupyterFrontEndPlugin<void> = {
     links.changed.connect(() => app.commands.notifyCommandChanged())
     for (const command of [PANEL, GO]) palette?.addItem({ command, category: 'Agent' })
     if (lab) restorer?.add(panel, panel.id)
-    else void app.restored.then(() => remember(panel, show))
+    else void app.restored.then(() => remember(panel, open))
     hearKeys(app.commands)
   }
 }
 
 /** Shows the panel after a reload if it was open before: Notebook 7 does not remember what is in its right area. */
-function remember(panel: DockedPanel, show: () => void): void {
-  if (localStorage.getItem(panel.id)) show()
+function remember(panel: DockedPanel, open: () => void): void {
+  if (localStorage.getItem(panel.id)) open()
   panel.shown.connect((_, isOpen) => (isOpen ? localStorage.setItem(panel.id, 'open') : localStorage.removeItem(panel.id)))
 }
 
-/** Has the keys of our commands work in views too, where JupyterLab's are kept out. */
+/** Where JupyterLab hears no keys: in a view, and in the box of `input()`, which keeps them to itself. */
+const UNHEARD = 'agentmagic-view, .jp-Stdin-input'
+
+/** Has the keys of our commands work there too. */
 function hearKeys(commands: CommandRegistry): void {
-  document.addEventListener('keydown', event => {
-    if (!(event.target instanceof Element && event.target.closest('agentmagic-view'))) return
+  const hear = (event: KeyboardEvent) => {
+    if (!(event.target instanceof Element && event.target.closest(UNHEARD))) return
     const pressed = CommandRegistry.keystrokeForKeydownEvent(event)
     const binding = commands.keyBindings.find(({ command, keys }) => [PANEL, GO].includes(command) && keys.length === 1 && keys[0] === pressed)
     if (!binding) return
     event.preventDefault()
+    event.stopPropagation()
     void commands.execute(binding.command)
-  })
+  }
+  document.addEventListener('keydown', hear, true)
 }

@@ -1,22 +1,40 @@
 // The panel beside the notebook: the view of the notebook in front, or a line that says why there is none.
-import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils'
-import { PathExt } from '@jupyterlab/coreutils'
 import { Message } from '@lumino/messaging'
 import { Signal } from '@lumino/signaling'
 import { Widget } from '@lumino/widgets'
+import { Early, EarlyBox } from './early_box'
 import { agentIcon } from './icon'
 import { KernelLink } from './kernel_link'
 import { KernelLinks } from './kernel_links'
+import { askToLoad, load } from './loading'
 import { isTrusted } from './trust'
 
 export const WAITS = 'The agent waits for you'
-const LOAD = '%load_ext agentmagic'
+
+/** Milliseconds in which the notebook may take the keys by itself after the panel was opened. */
+const HOLD = 1_000
+
+/** The place of a view; js/src/place.js has the element, once a kernel has brought it. */
+type Place = HTMLElement & { ready?: boolean; takeEarly?: () => void; early?: () => Early | null }
+
+/** What is said in place of the view, what becomes of what is typed meanwhile, and what Enter does. */
+interface Found {
+  words: string
+  hint: string
+  enter: 'keep' | 'send' | 'load'
+}
+
+const KEPT = 'What you type here is kept.'
+const COMING: Found = { words: 'The panel is on its way.', hint: 'Enter sends, as soon as the panel is ready', enter: 'send' }
 
 export class DockedPanel extends Widget {
   /** Emitted when the panel is opened or closed. */
   readonly shown = new Signal<this, boolean>(this)
   private drawn = ''
-  private wanted = false
+  private place: Place | null = null
+  private hold = new AbortController()
+  /** What is typed before a view is there, by notebook; under null, what is typed without a notebook. */
+  private boxes = new Map<KernelLink | null, EarlyBox>()
 
   constructor(private links: KernelLinks) {
     super()
@@ -43,84 +61,147 @@ export class DockedPanel extends Widget {
   }
 
   protected override onActivateRequest(_: Message): void {
-    this.draw()
-    this.goThere()
+    this.takeKeys()
   }
 
   protected override onUpdateRequest(_: Message): void {
     this.draw()
   }
 
+  /** Has the keys go to the view, or to a box until it is there. This is done at once: other keys are the notebook's. */
+  takeKeys(): void {
+    this.draw()
+    if (this.place?.ready) return this.place.focus()
+    this.showBox()
+    this.box.focus()
+  }
+
+  /**
+   * Takes the keys back for a moment if the notebook takes them by itself, as the command palette has it do when it
+   * closes. A click, or a key that is pressed elsewhere, ends that.
+   */
+  holdKeys(): void {
+    this.releaseKeys()
+    const { signal } = (this.hold = new AbortController())
+    const isOurs = ({ target }: Event) => target instanceof Node && this.node.contains(target)
+    const takeBack = ({ target }: Event) => target instanceof Element && target.closest('.jp-NotebookPanel') && this.takeKeys()
+    document.addEventListener('focusin', takeBack, { signal })
+    document.addEventListener('pointerdown', () => this.releaseKeys(), { signal, capture: true })
+    document.addEventListener('keydown', event => isOurs(event) || this.releaseKeys(), { signal, capture: true })
+    setTimeout(() => signal === this.hold.signal && this.releaseKeys(), HOLD)
+  }
+
+  releaseKeys(): void {
+    this.hold.abort()
+  }
+
   private draw(): void {
-    const waits = this.link?.state?.waits
+    const { link } = this
+    const waits = link?.state?.waits
     this.title.className = waits ? 'agentmagic-waits' : ''
     this.title.caption = waits ? WAITS : 'Agent'
     if (!this.isVisible) return
-    const { link } = this
-    const [words, view] = this.found()
-    if (!view && !words) link?.send({ type: 'dock' })
-    const wanted = `${link?.context.path} ${view} ${words}`
-    if (wanted === this.drawn) return
-    this.drawn = wanted
-    const hadKeys = this.node.contains(document.activeElement)
-    this.node.replaceChildren(...this.content(words, view))
-    if (this.wanted || hadKeys) this.goThere()
-  }
-
-  /** Has the keys go to what the panel shows, or to the view that is on its way. */
-  private goThere(): void {
-    const place = this.node.querySelector('agentmagic-view')
-    this.wanted = !place && this.found()[0] === ''
-    place?.setAttribute('data-wanted', '')
-    const target = place ?? this.node.querySelector('button')
-    if (target instanceof HTMLElement) target.focus()
-  }
-
-  /** Returns what is said in place of the view, and the view's name. */
-  private found(): [words: string, view: string] {
-    const { link } = this
-    if (!link) return ['Open a notebook to talk with its agent.', '']
-    if (!link.kernel) return ['This notebook has no kernel. Start one from the Kernel menu.', '']
-    if (!isTrusted(link.context.model)) {
-      return ['This notebook is not trusted, so nothing is offered for it. Run its cells, or choose “Trust Notebook” in the command palette.', '']
+    const found = this.found()
+    const view = found === COMING ? link?.state?.view : ''
+    if (found === COMING && !view) link?.send({ type: 'dock' })
+    const wanted = `${link?.context.path} ${view} ${found.words}`
+    if (wanted !== this.drawn) {
+      this.drawn = wanted
+      this.redraw(found, view ?? '')
     }
-    if (!link.isLoaded) return ['agentmagic is not loaded in the kernel of this notebook.', '']
-    return ['', link.state?.view ?? '']
+    this.place?.takeEarly?.() // of a view that was drawn while the panel was closed
   }
 
-  private content(words: string, view: string): HTMLElement[] {
+  private redraw(found: Found, view: string): void {
+    const { box, node } = this
+    const hadKeys = node.contains(document.activeElement)
+    for (const child of [...node.children]) if (child !== box.node) child.remove()
+    this.showBox()
+    box.hint = found.hint
+    this.place = view ? this.placeOf(view, box) : null
+    node.append(...(this.place ? [this.place] : []), this.note(found))
+    if (hadKeys) this.takeKeys()
+  }
+
+  /** Shows the box, until a view takes over what is in it. A box that is shown is not moved: a word may be half written. */
+  private showBox(): void {
+    if (!this.box.node.isConnected) this.node.prepend(this.box.node)
+  }
+
+  /** The box of the notebook in front, in which there is what was typed before a notebook was opened. */
+  private get box(): EarlyBox {
+    const { link } = this
+    const box = this.boxes.get(link) ?? this.newBox(link)
+    const homeless = link && this.boxes.get(null)?.take()
+    if (homeless) box.put(homeless)
+    return box
+  }
+
+  private newBox(link: KernelLink | null): EarlyBox {
+    const box = new EarlyBox()
+    this.boxes.set(link, box)
+    link?.context.disposed.connect(() => this.boxes.delete(link))
+    box.entered.connect(() => this.enter(box))
+    box.composed.connect(() => this.place?.takeEarly?.())
+    return box
+  }
+
+  private enter(box: EarlyBox): void {
+    const { link } = this
+    const { enter } = this.found()
+    if (enter === 'send') box.send()
+    else if (enter === 'load' && link) void this.load(link, () => box.send())
+  }
+
+  private found(): Found {
+    const { link } = this
+    if (!link) return { words: 'Open a notebook to talk with its agent.', hint: KEPT, enter: 'keep' }
+    if (!link.kernel) return { words: 'This notebook has no kernel. Start one from the Kernel menu.', hint: KEPT, enter: 'keep' }
+    if (!isTrusted(link.context.model)) {
+      const words = 'This notebook is not trusted, so nothing is offered for it. Run its cells, or choose “Trust Notebook” in the command palette.'
+      return { words, hint: KEPT, enter: 'keep' }
+    }
+    if (link.isLoaded) return COMING
+    if (link.isLoading) return { ...COMING, words: 'agentmagic is being loaded. A cell that runs is finished first.' }
+    return { words: 'agentmagic is not loaded in the kernel of this notebook.', hint: 'Enter loads agentmagic, then sends', enter: 'load' }
+  }
+
+  private placeOf(view: string, box: EarlyBox): Place {
+    const place: Place = document.createElement('agentmagic-view')
+    place.setAttribute('view', view)
+    place.early = () => {
+      const early = place === this.place ? box.take() : null
+      if (early) box.node.remove()
+      return early
+    }
+    // Where the view finds the tab to be marked while something waits.
+    this.node.dataset.tab = this.links.tracker.currentWidget?.id
+    return place
+  }
+
+  private note({ words, enter }: Found): HTMLElement {
     const note = document.createElement('div')
     note.className = 'agentmagic-dock-note'
     const line = document.createElement('p')
-    line.textContent = words || 'The panel is on its way.'
+    line.textContent = words
     note.append(line)
     const { link } = this
-    if (link?.kernel && isTrusted(link.context.model) && !link.isLoaded) note.append(this.loader(link))
-    if (!view) return [note]
-    const place = document.createElement('agentmagic-view')
-    place.setAttribute('view', view)
-    // Where the view finds the tab to be marked while something waits.
-    this.node.dataset.tab = this.links.tracker.currentWidget?.id
-    return [place, note]
+    if (enter === 'load' && link) note.append(this.loader(link))
+    return note
   }
 
   private loader(link: KernelLink): HTMLElement {
     const button = document.createElement('button')
     button.className = 'jp-mod-styled jp-mod-accept'
     button.textContent = 'Load agentmagic'
-    button.addEventListener('click', () => void load(link))
+    button.addEventListener('click', () => void this.load(link))
     return button
   }
-}
 
-/** Loads agentmagic in the kernel of a notebook, if the user agrees to the line that does so. */
-async function load({ kernel, context }: KernelLink): Promise<void> {
-  const { button } = await showDialog({
-    title: 'Load agentmagic?',
-    body: `This runs ${LOAD} in the kernel of ${PathExt.basename(context.path)}.`,
-    buttons: [Dialog.cancelButton(), Dialog.okButton({ label: 'Run it' })]
-  })
-  if (!button.accept || !kernel || kernel.isDisposed) return
-  const { content } = await kernel.requestExecute({ code: LOAD, store_history: false }).done
-  if (content.status === 'error') void showErrorMessage('agentmagic was not loaded', `${content.ename}: ${content.evalue}`)
+  /** Loads agentmagic if the user agrees. */
+  private async load(link: KernelLink, agreed = () => {}): Promise<void> {
+    if (!(await askToLoad(link))) return
+    agreed()
+    await load(link)
+  }
 }

@@ -21,6 +21,7 @@ export class KernelLink {
   private comm: Kernel.IComm | null = null
   private handlers = new Map<string, Set<Handler<never>>>()
   private looking = false
+  private loading = false
   private timer = 0
 
   constructor(readonly context: NotebookPanel['context']) {
@@ -37,6 +38,16 @@ export class KernelLink {
   /** Whether agentmagic is loaded in the kernel, whose state may still be on its way. */
   get isLoaded(): boolean {
     return this.comm !== null
+  }
+
+  /** Whether a click has agentmagic loaded, which a cell that runs holds back. */
+  get isLoading(): boolean {
+    return this.loading
+  }
+
+  set isLoading(is: boolean) {
+    this.loading = is
+    this.changed.emit()
   }
 
   get kernel(): Kernel.IKernelConnection | null {

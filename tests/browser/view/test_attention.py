@@ -102,6 +102,41 @@ def test_a_question_out_of_sight_is_told_in_the_bar(stage):
     assert stage.sent("cell") == [{"type": "reply", "id": "q1", "text": "Earl Grey"}]
 
 
+@HOMES
+@pytest.mark.parametrize("step", [True, False])
+def test_a_question_whose_beginning_alone_is_seen_is_told_in_the_bar(stage, home, step):
+    """What must be seen is the part in which it is answered."""
+    feed = Feed([*started(), *text("word\n\n" * 8)])
+    stage.show(feed, home)
+    if home == "panel":
+        stage.page.locator(".am-scroller").hover()
+    else:
+        stage.page.set_viewport_size({"width": 1280, "height": 720})
+    play(stage, feed, QuestionAsked("q1", "line\n" * 24, "hello" if step else "", step=step), home=home)
+    stage.page.evaluate(
+        "() => { scrollTo(0, 0); const log = document.querySelector('.am-scroller'); if (log) log.scrollTop = 0 }"
+    )
+    expect(bar(stage)).to_contain_text("Paused before a request" if step else "A question waits for your answer")
+    button(stage, "Show").press("Enter")
+    answered = button(stage, "Go on") if step else stage.page.get_by_label("Your answer")
+    expect(answered).to_be_focused()
+    expect(answered).to_be_in_viewport(ratio=0.9)
+    if not step:
+        stage.page.keyboard.type("tea")
+    stage.page.keyboard.press("Enter")
+    said = {"type": "approve", "id": "q1", "always": False} if step else {"type": "reply", "id": "q1", "text": "tea"}
+    assert stage.sent(home) == [said]
+
+
+def test_a_pause_before_a_call_is_left_by_the_key_that_goes_to_it(stage):
+    asked(stage, calls=[*asked_for(CALL, 1), *step_over(), ApprovalAsked("a1", CALL, "shop", step=True)])
+    expect(bar(stage)).to_contain_text("Paused before order")
+    button(stage, "Show").press("Enter")
+    expect(button(stage, "Go on")).to_be_focused()
+    stage.page.keyboard.press("Enter")
+    assert stage.sent("cell") == [{"type": "approve", "id": "a1", "always": False}]
+
+
 def test_the_bar_says_how_many_more_wait(stage):
     other = ToolCall("c2", "order", {"what": "milk", "cups": 1})
     calls = [*asked_for(CALL, 1), *asked_for(other, 2), *step_over()]
