@@ -147,7 +147,8 @@ class OutputCapture:
 
     def _add(self, part: Content, html: str, display_id: str | None, figure: Any) -> None:
         displays = [item for item in self._items if isinstance(item, _Display)]
-        if figure is not None and any(item.figure is figure and item.output[0] == part for item in displays):
+        shown_before = any(item.figure is figure and item.output[0] == part for item in displays)
+        if figure is not None and display_id is None and shown_before:
             return  # a figure that has not changed is sent once
         if len(displays) < MOST_DISPLAYS:
             self._items.append(_Display((part, html), display_id, figure))

@@ -106,6 +106,12 @@ def test_a_figure_that_takes_too_long_is_given_up(monkeypatch):
         picture(Endless(), "fig")
 
 
+def shown_of(value):
+    output = as_shown(value)
+    assert output is not None
+    return output
+
+
 def label(axes):
     axes.set_yticks([3, 5], ["Bergen by the sea in the rain", "Oslo"])
 
@@ -141,7 +147,7 @@ def test_a_figure_in_a_prompt_is_whole(extend, inches):
 def test_a_figure_of_a_tool_is_whole_in_a_script_too(extend):
     figure = matplotlib_figure()
     extend(figure.axes[0])
-    media, html = as_shown(figure)
+    media, html = shown_of(figure)
     assert is_whole(Image.open(io.BytesIO(media.data)))
     assert html == ""
 
@@ -172,14 +178,14 @@ ENCODED = base64.b64encode(PIXEL).decode("ascii")
     ],
 )
 def test_an_image_is_shown_as_it_draws_itself(value, shown):
-    media, html = as_shown(value)
+    media, html = shown_of(value)
     assert (media.data, html) == shown
 
 
 def test_an_image_as_jpeg_stays_one():
     buffer = io.BytesIO()
     Image.new("L", (9, 9)).save(buffer, "JPEG")
-    media, _ = as_shown(Display(buffer.getvalue(), format="jpeg"))
+    media, _ = shown_of(Display(buffer.getvalue(), format="jpeg"))
     assert (media.media_type, media.data) == ("image/jpeg", buffer.getvalue())
 
 
