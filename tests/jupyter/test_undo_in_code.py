@@ -19,6 +19,7 @@ def pictures(session):
 def waiting():
     "Calls for which something is kept that no turn has taken yet."
     return sum(map(len, engine().main.keeper._kept.values()))
+engine().main.keeper._kept.clear()  # of the tests before, in the same kernel
 total, rows = 1, [1]
 @tool
 def add() -> str:
