@@ -125,25 +125,17 @@ class Runner:
         typed = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed.problems:
             say(problem)
-
-        def options(recipe: Agent) -> TurnOptions:
-            toolsets = self._toolsets(session, recipe, command)
-            return {
-                **command.turn_options(),
-                "agent": recipe,
-                "values": typed.told,
-                "toolsets": toolsets,
-                "output": output,
-                "resume": resume,
-            }
-
+        kept: TurnOptions = {"values": typed.told, "output": output, "resume": resume}
+        options = partial(self._options, session, command, kept)
         if command.show:
             shown = session.fork(0) if command.new else session
             say(formatting.preview(shown.preview(typed.prompt, **options(recipe)), typed.told))
             return None
         view = CellView(front, session, replay=command.replay, step=command.step, large=command.large)
-        # A turn that runs again has the session's agent of then: the user has mended it.
-        renewed = lambda: options(_recipe(session, command))  # noqa: E731  (one line, and named for what it returns)
+
+        def renewed() -> TurnOptions:
+            return options(_recipe(session, command))  # of the session's present agent, which the user may have mended
+
         turn = _CellTurn(session, typed.prompt, options(recipe), renewed, front, view, answer)
         if command.bg and front.kind is not Kind.BATCH:  # a batch run would end before the turn
             turn.run_in_background()
@@ -154,6 +146,11 @@ class Runner:
             if not command.keep_going or error.result is None:  # without a result no turn has run
                 raise
             return error.result
+
+    def _options(self, session: Session, command: Ask, kept: TurnOptions, recipe: Agent) -> TurnOptions:
+        """Return the options of a turn; `kept` are those that stay the same if the turn runs again."""
+        toolsets = self._toolsets(session, recipe, command)
+        return {**command.turn_options(), **kept, "agent": recipe, "toolsets": toolsets}
 
     def _toolsets(self, session: Session, recipe: Agent, command: Ask) -> tuple[Toolset, ...]:
         if command.no_tools:
