@@ -234,14 +234,6 @@ class _Stream(_StandIn):
 class _Publisher(_StandIn):
     """Stands for a shell's publisher of displays; those of the tool go to the capture."""
 
-    def format(self, value: Any, *given: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Format a value that is displayed, and note which figure it is: the publisher gets no more than its image."""
-        assert self._format is not None  # noqa: S101  (set by `start`)
-        formatted = self._format(value, *given, **options)
-        if formatted[0] and self.takes():
-            self._formatted = figure_of(value)
-        return formatted
-
     def publish(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *given: Any, **options: Any
     ) -> None:
