@@ -50,7 +50,7 @@ def test_undo_with_pyarrow_on_a_hundred_programs_is_as_without():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kinds", "exact"), [(Notebook, 280), (FrameNotebook, 297)])
+@pytest.mark.parametrize(("kinds", "exact"), [(Notebook, 277), (FrameNotebook, 297)])
 def test_undo_with_pyarrow_on_three_hundred_programs_is_as_without(kinds: type[Notebook], exact: int):
     with_pyarrow, without = outcomes(range(300), kinds), outcomes_without_pyarrow(kinds, 0, 300)
     assert with_pyarrow["each"] == without["each"]
