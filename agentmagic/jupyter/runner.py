@@ -257,7 +257,7 @@ class _CellTurn:
         """Run the turn to its end, asking for a key if one is missing."""
         try:
             while (result := self._attempt()) is None:
-                self.session.undo()
+                self.session.step_back()
                 self.view.restart()
         except KeyboardInterrupt:
             raise TurnInterrupted(self._give_up()) from None

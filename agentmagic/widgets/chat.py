@@ -266,7 +266,7 @@ class Chat:
             case page.InspectTurn():
                 return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
             case page.UndoClear():
-                return None if self.session.turns else void(self.session.undo())
+                return None if self.session.turns else void(self.session.step_back())
             case page.UndoChange() | page.RedoChange():
                 return await self._undo(redo=isinstance(action, page.RedoChange))
             case page.ExportSession():

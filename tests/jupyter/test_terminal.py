@@ -115,6 +115,21 @@ def test_an_input_that_has_ended_declines_the_local_model(terminal):
     assert "Traceback" not in terminal.before
 
 
+def test_a_turn_goes_on_with_a_key_that_is_typed_and_says_nothing_of_the_turn_without_one(terminal):
+    terminal.sendline("from agentmagic.errors import AuthenticationMissing; from agentmagic.testing import Faulty")
+    terminal.expect(r"In \[\d+\]: ")
+    terminal.sendline("agent = Session(Agent(Faulty(AuthenticationMissing('No key.', variables=('TEST_KEY',)))))")
+    terminal.expect(r"In \[\d+\]: ")
+    ask(terminal, "hello")
+    terminal.expect_exact("TEST_KEY is not set. Type the key")
+    terminal.sendline("typed")
+    terminal.expect_exact("Here is the answer.")
+    assert "Forgotten" not in terminal.before
+    terminal.expect(r"In \[\d+\]: ")
+    terminal.sendline("len(agent.turns)")
+    terminal.expect_exact("1")
+
+
 def test_the_tasks_of_a_plan_are_printed_as_they_end_and_the_next_one_asks_below_them(terminal):
     ask(terminal, "Do both.", "planner --plan")
     printed = ["Plan: 0 of 2 done", "t1 step 1", "t2 step 2", "t1 step 1", "(It is spelt here)", "✓ t1 step 1", "seen"]
