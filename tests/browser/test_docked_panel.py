@@ -222,6 +222,8 @@ def by_button(page):
 
 def by_palette(page):
     page.keyboard.press("ControlOrMeta+Shift+C")
+    # Until the palette has the focus, keys are the notebook's.
+    expect(page.locator(".lm-CommandPalette-input").filter(visible=True)).to_be_focused()
     page.keyboard.type("Agent Panel")
     page.locator(".lm-CommandPalette-item.lm-mod-active", has_text="Agent Panel").wait_for()
     page.keyboard.press("Enter")
