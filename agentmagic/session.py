@@ -68,10 +68,9 @@ class Session:
     (`Session.load` goes on from it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, beside
     those of its agent on each turn. `in_doubt` names, by server and tool, the tools that were running when an
     earlier process was killed: the user is asked before such a tool runs again. `undone` says what the last undo or
-    redo came to. `traffic` has what the models of
-    the last turns were sent, for the inspector. `cassette` is the file of a recording, and `replay` says how it is
-    used: "record", "replay", "auto", "replay-model", "replay-tools", or "live", which does not use it. A `timed`
-    replay takes as long as the recording did.
+    redo came to. `traffic` has what the models of the last turns were sent, for the inspector. `cassette` is the file
+    of a recording, and `replay` says how it is used: "record", "replay", "auto", "replay-model", "replay-tools", or
+    "live", which does not use it. A `timed` replay takes as long as the recording did.
 
     Turns never interleave: starting one while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -254,8 +253,9 @@ class Session:
                 self._settle(settled)
         turns = self.turns[:keep]
         sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
-        events = [[event for turn in some for event in turn.events] for some in (turns, turns[sent:])]
-        return told(prompt, *events)
+        # All events are read only if there is something to tell: a turn must not take longer the more came before it.
+        since = [event for turn in turns[sent:] for event in turn.events]
+        return told(prompt, (event for turn in turns for event in turn.events), since)
 
     # -- turns ---------------------------------------------------------------------------------
 

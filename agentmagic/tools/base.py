@@ -78,10 +78,9 @@ class ToolContext:
     `deps` is the value that the Agent was given. `tools` are the tools that `call_tool` can call. `tell` shows the user
     notices, `propose` a cell. `left` is a sentence on work that goes on after its call was cancelled, else "".
     `error` is what the tool raised, `value` what its function returned, `exited` whether it ended by `exit` or
-    `sys.exit`. `capture` takes what the tool prints, displays
-    and plots; it is None if that cannot be told from other output. `reached` is the progress reported last, with its
-    total. `watch` is entered around a synchronous function. `rich` is the HTML that the user sees in place of each part
-    of the result, "" for none.
+    `sys.exit`. `capture` takes what the tool prints, displays and plots; it is None if that cannot be told from other
+    output. `reached` is the progress reported last, with its total. `watch` is entered around a synchronous function.
+    `rich` is the HTML that the user sees in place of each part of the result, "" for none.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
