@@ -37,8 +37,9 @@ PROCESSES = os.cpu_count() or 2
 class Field:
     """A copy of the checkout with seeded faults, and what is known of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, under: str) -> None:
         self.folder = folder
+        self.under = under
         self.known = folder.parent / f"{folder.name}.json"
         self.state: dict[str, Any] = json.loads(self.known.read_text()) if self.known.exists() else {}
 
@@ -46,7 +47,7 @@ class Field:
         self.state |= more
         self.known.write_text(json.dumps(self.state, indent=1), encoding="utf-8")
 
-    def plant(self, seed: int, count: int, under: str, tests: str | None) -> None:
+    def plant(self, seed: int, count: int, tests: str | None) -> None:
         """Copy the checkout, with the tests of another commit if one is named, and seed the faults."""
         listed = subprocess.run(
             ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
@@ -59,8 +60,7 @@ class Field:
             archive = subprocess.run(["git", "archive", tests, "tests"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
             subprocess.run(["tar", "x", "-C", str(self.folder)], input=archive.stdout, check=True)
         package = self.folder / "agentmagic"
-        files = [file for file in package.rglob("*.py") if file.relative_to(self.folder).as_posix().startswith(under)]
-        drawn = chosen(self.folder, files, seed, count)
+        drawn = chosen(self.folder, list(package.rglob("*.py")), seed, count)
         sow(self.folder, drawn)
         shutil.copy(HERE / "switches.py", package / "_switches.py")
         first = package / "__init__.py"
@@ -175,8 +175,11 @@ class Field:
             failed = [test for test, (good, _) in outcomes.items() if not good]
             self.state["caught"][str(number)] = failed[-1] if failed else f"exit {code}"
 
+    def numbers(self) -> list[int]:
+        return [number for number, seed in enumerate(self.state["seeds"]) if seed["path"].startswith(self.under)]
+
     def survivors(self) -> list[int]:
-        return [number for number in range(len(self.state["seeds"])) if str(number) not in self.state["caught"]]
+        return [number for number in self.numbers() if str(number) not in self.state["caught"]]
 
     def together(self, name: str, options: list[str]) -> None:
         """Put all survivors before all tests; then each alone before the tests that failed."""
@@ -196,12 +199,13 @@ class Field:
 
     def report(self) -> None:
         caught, reached = self.state["caught"], self.state["reached"]
-        for number, seed in enumerate(self.state["seeds"]):
+        for number in self.numbers():
+            seed = self.state["seeds"][number]
             fate = caught.get(str(number)) or ("SURVIVED" if reached[str(number)] else "SURVIVED, not reached")
             print(f"{number:4} {seed['path']}:{seed['line']} {seed['kind']}: {fate}")
             if str(number) not in caught:
                 print(f"       {' '.join(seed['pattern'].split())[:200]}")
-        total = len(self.state["seeds"])
+        total = len(self.numbers())
         print(f"seed {self.state['seed']}: {len(caught)} of {total} caught ({len(caught) / total:.1%})")
 
 
@@ -210,20 +214,20 @@ def main() -> None:
     parser.add_argument("seed", type=lambda text: int(text, 0))
     parser.add_argument("paths", nargs="*", help="tests to run, all if none is given")
     parser.add_argument("--count", type=int, default=200, help="how many faults (200)")
-    parser.add_argument("--under", default="agentmagic", help="the part of the package that gets them")
+    parser.add_argument("--under", default="agentmagic", help="the part of the package whose faults are switched on")
     parser.add_argument("--field", type=Path, required=True, help="the folder for the copy")
     parser.add_argument("--tests", help="the commit whose tests are run, in place of those of the checkout")
     parser.add_argument("--browser", action="store_true", help="put what survives before the tests in a browser, too")
     parser.add_argument("--quick", action="store_true", help="only put each fault before the nearest tests")
     given = parser.parse_args()
-    field = Field(given.field.resolve())
+    field = Field(given.field.resolve(), given.under)
     if "seeds" not in field.state:
-        field.plant(given.seed, given.count, given.under, given.tests)
+        field.plant(given.seed, given.count, given.tests)
     if "reached" not in field.state:
         field.record(given.paths)
     if "alone" not in field.state:
         with ThreadPoolExecutor(PROCESSES) as pool:
-            list(pool.map(field.alone, range(len(field.state["seeds"]))))
+            list(pool.map(field.alone, field.numbers()))
         field.keep(alone=True)
     every = ["-n", str(PROCESSES + 1), "--no-loadscope-reorder", "-m", "not browser and not local_model", *given.paths]
     if "together" not in field.state and not given.quick:
