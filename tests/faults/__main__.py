@@ -1,4 +1,4 @@
-"""How many seeded faults the tests catch: `python -m tests.faults SEED`; see docs/contributing.md.
+"""How many seeded faults the tests catch: `python -m tests.faults SEED --field FOLDER`.
 
 A copy of the checkout gets the faults as switches in its package, so that one copy serves all of them. Then:
 
@@ -7,234 +7,128 @@ A copy of the checkout gets the faults as switches in its package, so that one c
 3. What survives is on together, before all tests. Each test that fails is run again with each of those faults alone.
 4. The same with the tests in a browser, if `--browser` is given.
 
-The copy keeps what is known; the same command goes on from there.
+A file beside the copy keeps what is known; the same command goes on from there.
 """
 
 import argparse
-import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tests.faults.seeds import chosen, sow
+from tests.faults.field import Field
 
-ROOT = Path(__file__).parent.parent.parent
-HERE = Path(__file__).parent
 NEAREST = 20.0
 """Seconds of tests that a fault alone is put before."""
-HUNG = 60.0
-"""Seconds more than its tests need after which a run counts as hung, and its fault as caught."""
 PROCESSES = os.cpu_count() or 2
+IN_PARALLEL = ["-n", str(PROCESSES + 1), "--no-loadscope-reorder", "-m", "not browser and not local_model"]
+IN_A_BROWSER = ["-n0", "-m", "browser"]
 
 
-class Field:
-    """A copy of the checkout with seeded faults, and what is known of them."""
+class Judge:
+    """Finds which of the faults in a part of the package the tests catch."""
 
-    def __init__(self, folder: Path, under: str) -> None:
-        self.folder = folder
-        self.under = under
-        self.known = folder.parent / f"{folder.name}.json"
-        self.state: dict[str, Any] = json.loads(self.known.read_text()) if self.known.exists() else {}
+    def __init__(self, field: Field, under: str) -> None:
+        self.field = field
+        self.seeds = field.state["seeds"]
+        self.numbers = [number for number, seed in enumerate(self.seeds) if seed["path"].startswith(under)]
 
-    def keep(self, **more: Any) -> None:
-        self.state |= more
-        self.known.write_text(json.dumps(self.state, indent=1), encoding="utf-8")
-
-    def plant(self, seed: int, count: int, tests: str | None) -> None:
-        """Copy the checkout, with the tests of another commit if one is named, and seed the faults."""
-        listed = subprocess.run(
-            ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
-        )
-        for name in listed.stdout.splitlines():
-            if (ROOT / name).is_file() and not (tests and name.startswith("tests/")):
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, self.folder / name)
-        if tests:
-            archive = subprocess.run(["git", "archive", tests, "tests"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
-            subprocess.run(["tar", "x", "-C", str(self.folder)], input=archive.stdout, check=True)
-        package = self.folder / "agentmagic"
-        drawn = chosen(self.folder, list(package.rglob("*.py")), seed, count)
-        sow(self.folder, drawn)
-        shutil.copy(HERE / "switches.py", package / "_switches.py")
-        first = package / "__init__.py"
-        source = first.read_text(encoding="utf-8")
-        head, quotes, rest = source.partition('"""\n')
-        first.write_text(f"{head}{quotes}import agentmagic._switches\n{rest}", encoding="utf-8")
-        shutil.copy(HERE / "outcomes.py", self.folder / "outcomes.py")
-        for command in (["git", "init", "-q"], ["git", "add", "-A"]):
-            subprocess.run(command, cwd=self.folder, check=True)  # tests ask git which files are the project's
-        self.keep(seed=seed, seeds=[vars(one) for one in drawn], caught={}, survived=[])
-
-    def run(self, name: str, on: list[int], options: list[str], limit: float | None = None, *, note: bool = False):
-        """Run pytest; return its exit code, the outcomes of its tests, and (fault, test) pairs that were reached."""
-        work = self.folder.parent / f"{self.folder.name}-runs" / name
-        shutil.rmtree(work, ignore_errors=True)
-        (work / "reached").mkdir(parents=True)
-        outcomes = work / "outcomes"
-        outcomes.touch()
-        more = {"FAULTS_ON": ",".join(map(str, on)), "FAULTS_OUTCOMES": str(outcomes), "PYTHONPATH": str(self.folder)}
-        if note:
-            more["FAULTS_FOLDER"] = str(work / "reached")
-        if "browser" in name:
-            more["FAULTS_CURRENT"] = str(work / "current")
-            (work / "current").touch()
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "outcomes",
-            "-p",
-            "no:cacheprovider",
-            "--tb=no",
-            *options,
-        ]
-        with (work / "output").open("w") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=os.environ | more,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(limit)
-            except subprocess.TimeoutExpired:
-                code = -1
-            finally:
-                with suppress(ProcessLookupError):  # else a kernel that the tests left behind would go on
-                    os.killpg(process.pid, signal.SIGKILL)
-        tests: dict[str, tuple[bool, float]] = {}
-        for line in outcomes.read_text(encoding="utf-8").splitlines():
-            test, outcome, duration = json.loads(line)
-            good, before = tests.get(test, (True, 0.0))
-            tests[test] = good and outcome != "failed", before + duration
-        reached = {
-            (int(number), test)
-            for file in (work / "reached").iterdir()
-            for number, _, test in (line.partition("\t") for line in file.read_text(encoding="utf-8").splitlines())
-        }
-        return code, tests, reached
-
-    def select(self, tests: list[str]) -> list[str]:
-        file = self.folder.parent / f"{self.folder.name}-runs" / f"tests-{os.urandom(4).hex()}"
-        file.write_text("".join(f"{test}\n" for test in tests), encoding="utf-8")
-        return [f"@{file}"]
-
-    def record(self, paths: list[str]) -> None:
-        marks = "not browser and not local_model"
-        _, tests, reached = self.run(
-            "record", [], ["-n", str(PROCESSES + 1), "--no-loadscope-reorder", "-m", marks, *paths], note=True
-        )
-        by_fault: dict[int, list[str]] = defaultdict(list)
-        for number, test in sorted(reached):
-            by_fault[number].append(test)
-        failed = [test for test, (good, _) in tests.items() if not good]
-        self.keep(
-            tests={test: duration for test, (good, duration) in tests.items() if good},
-            failed=failed,
-            reached={str(number): by_fault.get(number, []) for number in range(len(self.state["seeds"]))},
-        )
-
-    def candidates(self, number: int) -> list[str]:
-        """The tests that reach a fault, the nearest first: of its own folder, of few faults, short."""
-        tests, reached = self.state["tests"], self.state["reached"]
-        often = Counter(test for of_one in reached.values() for test in of_one)
-        parts = self.state["seeds"][number]["path"].split("/")[1:]
-        homes = tuple(f"tests/{part}" for part in {"/".join(parts[:-1]), parts[0].removesuffix(".py")} if part)
-        at = reached[str(number)]
-        known = [test for test in at if test in tests]
-        if "" in at:  # when it was imported, so that every test may depend on it
-            name = parts[-1].removesuffix(".py")
-            known = [test for test in tests if test.startswith(homes) or f"test_{name}" in test]
-        return sorted(known, key=lambda test: (not test.startswith(homes), often[test] // 4, tests[test]))
-
-    def alone(self, number: int) -> None:
-        chosen_tests, seconds = [], 0.0
-        for test in self.candidates(number):
-            seconds += self.state["tests"][test]
-            if chosen_tests and seconds > NEAREST:
-                break
-            chosen_tests.append(test)
-        if chosen_tests:
-            self.put_before(number, f"alone-{number}", chosen_tests, seconds)
-
-    def put_before(self, number: int, name: str, tests: list[str], seconds: float) -> None:
-        code, outcomes, _ = self.run(name, [number], ["-x", "-n0", *self.select(tests)], HUNG + 3 * seconds)
-        if code not in {0, 5}:
-            failed = [test for test, (good, _) in outcomes.items() if not good]
-            self.state["caught"][str(number)] = failed[-1] if failed else f"exit {code}"
-
-    def numbers(self) -> list[int]:
-        return [number for number, seed in enumerate(self.state["seeds"]) if seed["path"].startswith(self.under)]
+    @property
+    def caught(self) -> dict[str, str]:
+        """The first test that caught each fault."""
+        return self.field.state["caught"]
 
     def survivors(self) -> list[int]:
-        return [number for number in self.numbers() if str(number) not in self.state["caught"]]
+        return [number for number in self.numbers if str(number) not in self.caught]
+
+    def record(self, options: list[str]) -> None:
+        outcome = self.field.run("record", [], options)
+        reached: dict[str, list[str]] = defaultdict(list)
+        for number, test in sorted(outcome.reached):
+            reached[str(number)].append(test)
+        durations = {test: seconds for test, (passed, seconds) in outcome.tests.items() if passed}
+        self.field.keep(tests=durations, failed=outcome.failed, reached=reached)
+
+    def nearest(self, number: int) -> dict[str, float]:
+        """The tests before which a fault is put alone: those of its own folder, of few faults, and short ones first."""
+        tests, reached = self.field.state["tests"], self.field.state["reached"]
+        faults = Counter(test for of_one in reached.values() for test in of_one)
+        folder, _, name = self.seeds[number]["path"].removesuffix(".py").partition("/")[2].rpartition("/")
+        home = f"tests/{folder}/" if folder else f"tests/test_{name}"
+        known = [test for test in reached.get(str(number), []) if test in tests]
+        if "" in reached.get(str(number), []):  # every test may depend on what an import did
+            known = [test for test in tests if test.startswith(home) or f"test_{name}" in test]
+        known.sort(key=lambda test: (not test.startswith(home), faults[test] // 4, tests[test]))
+        near: dict[str, float] = {}
+        for test in known:
+            if near and sum(near.values()) + tests[test] > NEAREST:
+                break
+            near[test] = tests[test]
+        return near
+
+    def alone(self, number: int) -> None:
+        if near := self.nearest(number):
+            self.put_before(number, f"alone-{number}", near)
+
+    def put_before(self, number: int, name: str, tests: dict[str, float]) -> None:
+        outcome = self.field.run(name, [number], ["-x", "-n0"], tests)
+        if outcome.code:
+            self.caught[str(number)] = next(iter(outcome.failed), f"exit {outcome.code}")
 
     def together(self, name: str, options: list[str]) -> None:
-        """Put all survivors before all tests; then each alone before the tests that failed."""
-        code, tests, reached = self.run(name, self.survivors(), options, note=True)
-        failed = [test for test, (good, _) in tests.items() if not good]
-        print(f"{name}: exit {code}, {len(tests)} tests, {len(failed)} failed with {len(self.survivors())} faults on")
-        if failed:
-            _, again, _ = self.run(f"{name}-without", [], ["-n0", *self.select(failed)])
-            failed = [test for test in failed if again.get(test, (False, 0))[0]]
-        self.keep(**{name: failed})
-        for number in self.survivors():
-            at = {test for one, test in reached if one == number} | set(self.state["reached"][str(number)])
-            mine = [test for test in failed if test in at or "" in at]
-            if mine:
-                self.put_before(number, f"{name}-{number}", mine, sum(tests[test][1] for test in mine))
-                self.keep()
+        """Put what survived before all tests together, and each fault before the tests that failed."""
+        faults = self.survivors()
+        outcome = self.field.run(name, faults, options)
+        failed = {test: seconds for test, (passed, seconds) in outcome.tests.items() if not passed}
+        print(f"{name}: {len(failed)} of {len(outcome.tests)} tests failed with {len(faults)} faults on")
+        if failed:  # without any fault, too?
+            again = self.field.run(f"{name}-again", [], ["-n0"], failed).tests
+            failed = {test: seconds for test, seconds in failed.items() if again.get(test, (False, 0))[0]}
+        for number in faults:
+            reached = {test for one, test in outcome.reached if one == number}
+            if mine := {test: seconds for test, seconds in failed.items() if test in reached or "" in reached}:
+                self.put_before(number, f"{name}-{number}", mine)
+                self.field.keep()
+        self.field.keep(**{name: list(failed)})
 
-    def report(self) -> None:
-        caught, reached = self.state["caught"], self.state["reached"]
-        for number in self.numbers():
-            seed = self.state["seeds"][number]
-            fate = caught.get(str(number)) or ("SURVIVED" if reached[str(number)] else "SURVIVED, not reached")
-            print(f"{number:4} {seed['path']}:{seed['line']} {seed['kind']}: {fate}")
-            if str(number) not in caught:
-                print(f"       {' '.join(seed['pattern'].split())[:200]}")
-        total = len(self.numbers())
-        print(f"seed {self.state['seed']}: {len(caught)} of {total} caught ({len(caught) / total:.1%})")
+    def report(self) -> Iterable[str]:
+        for number in self.numbers:
+            seed = self.seeds[number]
+            place = f"{number:3} {seed['path']}:{seed['line']} {seed['kind']}"
+            if test := self.caught.get(str(number)):
+                yield f"{place}: {test}"
+            else:
+                yield f"{place}: SURVIVED {' '.join(seed['pattern'].split())[:150]}"
+        yield f"{len(self.numbers) - len(self.survivors())} of {len(self.numbers)} faults of this seed are caught"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seed", type=lambda text: int(text, 0))
-    parser.add_argument("paths", nargs="*", help="tests to run, all if none is given")
+    parser.add_argument("paths", nargs="*", help="the tests to run, all if none is given")
     parser.add_argument("--count", type=int, default=200, help="how many faults (200)")
     parser.add_argument("--under", default="agentmagic", help="the part of the package whose faults are switched on")
     parser.add_argument("--field", type=Path, required=True, help="the folder for the copy")
     parser.add_argument("--tests", help="the commit whose tests are run, in place of those of the checkout")
     parser.add_argument("--browser", action="store_true", help="put what survives before the tests in a browser, too")
-    parser.add_argument("--quick", action="store_true", help="only put each fault before the nearest tests")
+    parser.add_argument("--quick", action="store_true", help="stop after step 2")
     given = parser.parse_args()
-    field = Field(given.field.resolve(), given.under)
-    if "seeds" not in field.state:
+    field = Field(given.field.resolve())
+    if not field.state:
         field.plant(given.seed, given.count, given.tests)
+    judge = Judge(field, given.under)
     if "reached" not in field.state:
-        field.record(given.paths)
+        judge.record([*IN_PARALLEL, *given.paths])
     if "alone" not in field.state:
         with ThreadPoolExecutor(PROCESSES) as pool:
-            list(pool.map(field.alone, field.numbers()))
+            list(pool.map(judge.alone, judge.numbers))
         field.keep(alone=True)
-    every = ["-n", str(PROCESSES + 1), "--no-loadscope-reorder", "-m", "not browser and not local_model", *given.paths]
     if "together" not in field.state and not given.quick:
-        field.together("together", every)
+        judge.together("together", [*IN_PARALLEL, *given.paths])
     if "browser" not in field.state and given.browser:
-        field.together("browser", ["-m", "browser", "-n0", "tests/browser"])
-    field.report()
+        judge.together("browser", IN_A_BROWSER)
+    print(*judge.report(), sep="\n")
 
 
 main()

@@ -13,7 +13,8 @@ CURRENT = os.environ.get("FAULTS_CURRENT", "")
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart(nodeid: str) -> None:
     if CURRENT:
-        Path(CURRENT).write_text(nodeid, encoding="utf-8")
+        Path(f"{CURRENT}-new").write_text(nodeid, encoding="utf-8")
+        Path(f"{CURRENT}-new").replace(CURRENT)  # kernels read it at any time
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -7,7 +7,7 @@ import builtins
 import os
 
 ON = {int(number) for number in os.environ.get("FAULTS_ON", "").split(",") if number}
-FOLDER = os.environ.get("FAULTS_FOLDER", "")  # where each process notes what it reached
+REACHED = os.environ.get("FAULTS_REACHED", "")  # where each process notes what it reached
 CURRENT = os.environ.get("FAULTS_CURRENT", "")  # a file with the test that runs, for kernels that several tests share
 seen: set[tuple[int, str]] = set()
 
@@ -21,9 +21,9 @@ def current_test() -> str:
 
 def fault(number: int) -> bool:
     """Note that the test that runs has reached the place, and say whether its fault is on."""
-    if FOLDER and (key := (number, current_test())) not in seen:
+    if REACHED and (key := (number, current_test())) not in seen:
         seen.add(key)
-        file = os.open(f"{FOLDER}/{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        file = os.open(f"{REACHED}/{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{number}\t{key[1]}\n".encode())
         os.close(file)
     return number in ON
