@@ -14,7 +14,7 @@ NOT_AT_RUN_TIME = {"cast", "TypeVar", "NewType", "isinstance", "issubclass"}
 
 @dataclass(frozen=True)
 class Seed:
-    """A place in a file where `_fault(number)` can switch a fault on."""
+    """A place in a file where `_seeded(number)` can switch a fault on."""
 
     path: str  # below the package's parent
     line: int
@@ -52,7 +52,7 @@ class _Finder(ast.NodeVisitor):
 
     def condition(self, test: ast.expr) -> None:
         if not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(test)):
-            self.add("negated", test, test, f"(bool({_plain(self.text(test))}) ^ _fault({{n}}))")
+            self.add("negated", test, test, f"(bool({_plain(self.text(test))}) ^ _seeded({{n}}))")
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.JoinedStr):  # Python 3.11 does not know the positions in it
@@ -74,14 +74,14 @@ class _Finder(ast.NodeVisitor):
                 for test in tests:
                     self.condition(test)
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
-                self.add("off by one", node, node, f"({self.text(node)} + _fault({{n}}))")
+                self.add("off by one", node, node, f"({self.text(node)} + _seeded({{n}}))")
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in LOOSE:
                 other = f"{self.text(left)} {LOOSE[type(op)]} {self.text(right)}"
-                self.add("off by one", node, node, f"({_plain(other)} if _fault({{n}}) else {_plain(self.text(node))})")
+                self.add("off by one", node, node, f"({_plain(other)} if _seeded({{n}}) else {_plain(self.text(node))})")
             case ast.Call(func=func, args=[a, b, *_]) if not any(isinstance(arg, ast.Starred) for arg in (a, b)):
                 if ast.unparse(func).rpartition(".")[2] not in NOT_AT_RUN_TIME:
                     one, two = _plain(self.text(a)), _plain(self.text(b))
-                    self.add("swapped", a, b, f"*(({two}, {one}) if _fault({{n}}) else ({one}, {two}))")
+                    self.add("swapped", a, b, f"*(({two}, {one}) if _seeded({{n}}) else ({one}, {two}))")
 
     def statement(self, node: ast.stmt) -> None:
         start, _ = self.span(node)
@@ -92,7 +92,7 @@ class _Finder(ast.NodeVisitor):
             return  # a docstring
         if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
             return  # the next line that reads the name would stop
-        self.add("dropped", node, node, f"if not _fault({{n}}): {_plain(self.text(node))}")
+        self.add("dropped", node, node, f"if not _seeded({{n}}): {_plain(self.text(node))}")
 
     @staticmethod
     def children(node: ast.AST) -> Iterator[ast.AST]:

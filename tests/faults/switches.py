@@ -29,4 +29,4 @@ def fault(number: int) -> bool:
     return number in ON
 
 
-builtins._fault = fault  # type: ignore[attr-defined]
+builtins._seeded = fault  # type: ignore[attr-defined]
