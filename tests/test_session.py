@@ -1,23 +1,25 @@
 import asyncio
 import contextlib
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
-from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
+from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UsageError
 from agentmagic.events import Approve, Deny, PartDelta, Reply, Stop
-from agentmagic.messages import Media, Usage, user
+from agentmagic.messages import Media, Message, Text, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
 from agentmagic.session import undo_tellers
-from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
+from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +59,8 @@ def test_a_session_remembers_its_turns():
     model = ScriptedModel(["Hello.", "Hello again."])
     session = Session(Agent(model))
     session.ask("Hi")
-    session.ask("Hi again")
+    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
+    assert session.ask("Hi again").history_delta == session.messages[2:]
     assert [message.text for message in session.messages] == ["Hi", "Hello.", "Hi again", "Hello again."]
     assert model.requests[1].messages == session.messages[:-1]
     assert [event.type for event in session.events if event.type.startswith("turn")] == [
@@ -66,16 +69,9 @@ def test_a_session_remembers_its_turns():
     ] * 2
 
 
-def test_history_delta_is_what_the_turn_added_the_prompt_first():
-    session = scripted("Hello.", "Hello again.")
-    session.ask("Hi")
-    delta = session.ask("Hi again").history_delta
-    assert delta == session.messages[2:]
-    assert delta[0] == user("Hi again")
-
-
-def test_the_totals_of_a_session():
+def test_the_tools_of_a_session_are_known_before_the_first_turn_and_its_totals_after():
     session = scripted(calls("look", "nothing"), "One.", "Two.", tools=[look])
+    assert [definition.name for definition in session.tools] == ["look"]
     turns = [session.ask("a prompt"), session.ask("a prompt")]
     assert session.usage == turns[0].usage + turns[1].usage
     assert session.usage.requests == 3
@@ -137,54 +133,42 @@ def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog):
     assert caplog.records == []
 
 
-def test_the_tools_of_a_session_are_known_before_the_first_turn():
-    session = scripted("Hello.", tools=[look])
-    assert [definition.name for definition in session.tools] == ["look"]
-    session.ask("a prompt")
-    assert [definition.name for definition in session.tools] == ["look"]
-
-
-def test_another_recipe_can_stand_in_for_one_turn():
+def test_another_recipe_can_stand_in_for_one_turn_with_its_own_servers():
     session = scripted("Never asked.")
     other = Agent(ScriptedModel(["From the other."]), instructions="Be another.")
     assert session.ask("a prompt", agent=other).final_text == "From the other."
     assert session.agent is not other
+    other = Agent(ScriptedModel(["y"]), mcp={"files": {"command": "no-such-program"}})
+    assert len(session.toolsets(other)) == 1
+    assert session.toolsets(other) == session.toolsets(other)
+    assert session.toolsets() == ()
 
 
-def test_a_session_says_what_it_is():
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("  \n ", r"The prompt is empty. Write what the agent should do"),
+        ([], r"The prompt is empty"),
+        (None, r"\w"),
+        (Message("assistant", (Text("I say"),)), r"\w"),
+        (Message("user", ("words",)), r"\w"),
+        (["words", 7], r"\w"),
+        ("x" * 10_000_000, r"The prompt has 10,000,000 characters.*give the agent a tool that reads it"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_prompt_that_cannot_be_is_refused_in_a_sentence(prompt, words):
     session = scripted("Hello.")
-    assert repr(session) == "<Session scripted:script: 0 turns, 0 messages>"
-    session.ask("Hi")
-    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
-
-
-@pytest.mark.parametrize("prompt", ["", "  \n ", []])
-def test_an_empty_prompt_is_refused(prompt):
-    with pytest.raises(UsageError, match=r"The prompt is empty. Write what the agent should do"):
-        scripted("Hello.").start(prompt)
-
-
-def test_a_prompt_may_be_a_picture_alone():
-    assert run(scripted("A cat."), [Media("image/png", b"\x89PNG")]).final_text == "A cat."
-
-
-def test_a_prompt_of_ten_megabytes_is_refused_in_a_sentence():
-    session = scripted("Hello.")
-    with pytest.raises(UsageError, match=r"The prompt has 10,000,000 characters.*give the agent a tool that reads it"):
-        session.ask("x" * 10_000_000)
+    with pytest.raises(UsageError, match=words):
+        session.start(prompt)
     assert session.messages == ()
-    assert session.ask("short").final_text == "Hello."
+    assert session.ask([Media("image/png", b"\x89PNG")]).final_text == "Hello."
 
 
 def test_no_model_and_no_key_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AuthenticationMissing, match=r'Set OPENAI_API_KEY or GEMINI_API_KEY.*"local:"'):
         Session().ask("a prompt")
-
-
-def test_an_unknown_model_is_told_at_the_start_of_the_turn():
-    with pytest.raises(UnknownModel):
-        Session("nobody:knows").ask("a prompt")
 
 
 def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp_path):
@@ -199,7 +183,7 @@ def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_can_be_awaited_and_iterated_over():
+def test_a_run_can_be_awaited_and_iterated_over_and_listened_to_however_late():
     async def main():
         async with scripted(calls("look"), "Done.", tools=[look]) as session:
             begun = session.start("a prompt")
@@ -208,15 +192,11 @@ def test_a_run_can_be_awaited_and_iterated_over():
             assert events[-1].type == "turn_finished"
             assert tuple(events[:-1]) == outcome.events
             assert events[-1].result == outcome
-
-    asyncio.run(main())
-
-
-def test_an_iterator_that_begins_late_sees_every_event():
-    async def main():
-        begun = scripted("Hello.").start("a prompt")
-        await begun
-        assert [event async for event in begun] == list(begun.events)
+            assert [event async for event in begun] == list(begun.events)
+            recorder = Recorder()
+            begun.listen(recorder)
+            recorder.wait_for("turn_finished")
+            assert tuple(recorder.events) == begun.events
 
     asyncio.run(main())
 
@@ -281,15 +261,6 @@ def test_events_that_come_together_wake_an_iterator_once(monkeypatch):
     assert len(wakes) < 20
 
 
-def test_a_listener_hears_every_event_however_late_it_comes():
-    begun = scripted("Hello.").start("a prompt")
-    begun.wait()
-    recorder = Recorder()
-    begun.listen(recorder)
-    recorder.wait_for("turn_finished")
-    assert tuple(recorder.events) == begun.events
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_listener_that_raises_does_not_break_the_run_and_hears_what_comes_next(caplog):
     heard = []
@@ -334,21 +305,15 @@ def test_an_approval_that_a_listener_could_not_show_is_denied_with_the_reason():
     )
 
 
-def test_the_result_of_a_run_that_is_not_over_is_refused():
-    begun = Session(Agent(Stalled())).start("a prompt")
-    with pytest.raises(UsageError, match="The turn is not over"):
-        begun.result()
-    begun.cancel()
-
-
-def test_a_second_turn_while_one_runs_is_refused():
-    model = Stalled()
-    session = Session(Agent(model))
+def test_while_a_turn_runs_another_is_refused_and_so_is_its_result():
+    session = Session(Agent(Stalled()))
     begun = session.start("a prompt")
     assert session.running is begun
     for refused in (lambda: session.start("another"), session.undo, session.clear):
         with pytest.raises(SessionBusy):
             refused()
+    with pytest.raises(UsageError, match="The turn is not over"):
+        begun.result()
     begun.cancel()
     begun.wait()
     assert session.running is None
@@ -391,19 +356,34 @@ def test_leaving_the_session_cancels_what_runs():
     asyncio.run(main())
 
 
-def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch):
+def test_a_session_closes_the_models_it_made_also_beside_one_that_cannot_be_closed(tmp_path, monkeypatch):
+    class Unclosable(Stalled):
+        async def aclose(self):
+            raise OSError("it does not close")
+
     closed = []
 
-    class Closing(ScriptedModel):
+    class Closing(Stalled):
         async def aclose(self):
-            closed.append(self)
+            closed.append(True)
 
-    monkeypatch.setattr("agentmagic.agent.resolve", lambda name: Closing(["Hello."]))
-    session = Session("scripted:any")
-    session.ask("a prompt")
-    session.close()
-    session.close()
-    assert len(closed) >= 1
+    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
+    monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
+    session = Session(path=tmp_path / "a.jsonl")
+    for name in models:
+        session.model(Agent(name))
+    with pytest.raises(OSError, match="it does not close"):
+        session.close()
+    assert closed == [True]
+
+
+def test_a_session_that_nobody_holds_goes_away():
+    session = Session(Agent(ScriptedModel(["hello"])))
+    session.ask("hi")
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
 
 
 # -- cancelling ----------------------------------------------------------------------------------
@@ -419,22 +399,28 @@ def cancelled_at_once(begun, cancel):
     return outcome
 
 
-@pytest.mark.parametrize("way", ["cancel", "stop"])
+@pytest.mark.parametrize("way", ["cancel", "stop", "abort"])
 def test_a_stream_that_stands_still_is_cancelled_at_once(way):
-    model = Stalled("Half an ans")
-    begun = Session(Agent(model)).start("a prompt")
+    model, abort = Stalled("Half an ans"), threading.Event()
+    begun = Session(Agent(model)).start("a prompt", abort=abort)
     model.stalled.wait(PATIENCE)
-    outcome = cancelled_at_once(begun, begun.cancel if way == "cancel" else lambda: begun.send(Stop()))
+    ways = {"cancel": begun.cancel, "stop": lambda: begun.send(Stop()), "abort": abort.set}
+    outcome = cancelled_at_once(begun, ways[way])
     assert outcome.final_text == "Half an ans"
     assert outcome.history_delta[-1].interrupted
     assert model.closed.is_set()
 
 
-def test_a_tool_is_cancelled_at_once():
-    begun, recorder = recorded(scripted(calls("look", "never"), tools=[look, never]))
+def test_a_tool_is_cancelled_at_once_and_the_next_turn_works():
+    session = scripted(calls("look", "never"), "Here.", tools=[look, never])
+    begun, recorder = recorded(session)
     recorder.wait_for("tool_finished")
     outcome = cancelled_at_once(begun, begun.cancel)
     assert [part.status for part in results(outcome)] == ["ok", "interrupted"]
+    assert session.ask("the next prompt").final_text == "Here."
+    session.close()
+    session.close()  # twice is once
+    assert invalid_history(session.messages) is None
 
 
 def test_a_thread_is_left_behind_and_said_to_be_possibly_still_running():
@@ -495,14 +481,6 @@ def test_a_turn_of_a_model_and_tools_that_never_wait_can_be_cancelled():
     assert texts(outcome) == ["cancelled"]
 
 
-def test_an_event_of_threading_aborts_the_run():
-    abort = threading.Event()
-    model = Stalled()
-    begun = Session(Agent(model)).start("a prompt", abort=abort)
-    model.stalled.wait(PATIENCE)
-    cancelled_at_once(begun, abort.set)
-
-
 def test_an_event_of_asyncio_aborts_the_run():
     async def main():
         abort = asyncio.Event()
@@ -515,25 +493,17 @@ def test_an_event_of_asyncio_aborts_the_run():
     asyncio.run(main())
 
 
-def test_cancelling_the_task_that_awaits_the_run_cancels_the_run():
+def test_cancelling_the_task_that_awaits_the_run_cancels_the_run_and_frees_the_session():
     async def main():
-        begun = Session(Agent(Stalled())).start("a prompt")
+        session = Session(Agent(Stalled()))
+        begun = session.start("a prompt")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await begun
+        assert session.running is None
         return begun
 
     assert asyncio.run(main()).wait().stop_reason == "cancelled"
-
-
-def test_after_a_cancelled_turn_the_next_one_works():
-    session = scripted(calls("never"), "Here.", tools=[never])
-    begun, recorder = recorded(session)
-    recorder.wait_for("tool_started")
-    begun.cancel()
-    begun.wait()
-    assert session.ask("the next prompt").final_text == "Here."
-    assert invalid_history(session.messages) is None
 
 
 INTERRUPTED = """
@@ -606,47 +576,38 @@ def test_a_tool_that_asks_is_denied_where_nobody_is_there():
     assert "tool_started" not in kinds(outcome.events)
 
 
-def test_an_approved_call_runs():
-    outcome = answered(scripted(ERASE, "Done.", tools=[erase]), Approve)
-    assert texts(outcome) == ["a.txt is gone"]
-    assert kinds(outcome.events)[3:7] == ["approval_asked", "approval_given", "tool_started", "tool_finished"]
-
-
-def test_always_holds_for_the_rest_of_the_session():
+def test_an_approved_call_runs_and_always_holds_for_the_rest_of_the_session():
     session = scripted(ERASE, ERASE, "Done.", ERASE, "Done again.", tools=[erase])
     outcome = answered(session, lambda asked: Approve(asked, always=True))
+    assert texts(outcome) == ["a.txt is gone"] * 2
+    assert kinds(outcome.events)[3:7] == ["approval_asked", "approval_given", "tool_started", "tool_finished"]
     assert kinds(outcome.events).count("approval_asked") == 1
     assert texts(session.ask("once more")) == ["a.txt is gone"]
 
 
-def test_a_denied_call_tells_the_model_why():
-    outcome = answered(scripted(ERASE, "Sorry.", tools=[erase]), lambda asked: Deny(asked, "not that file"))
-    (denied,) = results(outcome)
-    assert (denied.status, denied.text) == (
-        "denied",
-        "erase was not run: the user denied it and said: not that file.",
-    )
-    assert outcome.stop_reason == "answer"
-
-
-@pytest.mark.parametrize("intent", [lambda _: Approve("no such id"), lambda asked: Reply(asked, "yes")])
-def test_an_answer_to_another_question_approves_nothing(intent):
-    session = scripted(ERASE, "Sorry.", tools=[erase])
-    begun, recorder = recorded(session, attended=True)
+@pytest.mark.parametrize(
+    ("intent", "words"),
+    [
+        (lambda _: Approve("no such id"), "the user denied it and said: not that file."),
+        (lambda asked: Reply(asked, "yes"), "it needs a person's approval"),
+    ],
+)
+def test_a_denied_call_tells_the_model_why_and_an_answer_to_another_question_approves_nothing(intent, words):
+    begun, recorder = recorded(scripted(ERASE, "Sorry.", tools=[erase]), attended=True)
     asked = recorder.wait_for("approval_asked")
     begun.send(intent(asked.id))
-    begun.send(Deny(asked.id))
-    assert results(begun.wait())[0].status == "denied"
+    begun.send(Deny(asked.id, "not that file"))
+    outcome = begun.wait()
+    (denied,) = results(outcome)
+    assert (denied.status, outcome.stop_reason) == ("denied", "answer")
+    assert denied.text.startswith(f"erase was not run: {words}")
 
 
-def test_the_environment_can_allow_what_would_ask(monkeypatch):
+def test_the_environment_can_allow_what_would_ask_and_deny_everything(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
     outcome = play(ERASE, "Done.", tools=[erase])
     assert texts(outcome) == ["a.txt is gone"]
     assert notices(outcome) == ["AGENTMAGIC_PERMISSION=allow is set, and holds for this turn."]
-
-
-def test_the_environment_can_deny_everything(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
     outcome = play(calls("look"), "Sorry.", tools=[look], permission="allow")
     words = "the variable AGENTMAGIC_PERMISSION denies every tool call. %env AGENTMAGIC_PERMISSION=ask ends that."
@@ -681,18 +642,13 @@ ASKING = [asking, asking_in_a_thread, asking_on_the_loop_of_the_caller]
 
 
 @pytest.mark.parametrize("function", ASKING)
-def test_a_tool_can_ask_the_person(function):
+def test_a_tool_can_ask_the_person_and_is_told_if_nobody_is_there(function):
     session = scripted(calls(function.__name__), "Done.", tools=[function])
     outcome = answered(session, lambda asked: Reply(asked, "the first"))
     assert texts(outcome) == ["the first"]
     assert kinds(outcome.events)[3:7] == ["tool_started", "question_asked", "question_answered", "tool_finished"]
-
-
-@pytest.mark.parametrize("function", ASKING)
-def test_a_tool_that_asks_where_nobody_is_there_is_told_so(function):
-    assert texts(play(calls(function.__name__), "Sorry.", tools=[function])) == [
-        "No one is there to answer the question."
-    ]
+    alone = play(calls(function.__name__), "Sorry.", tools=[function])
+    assert texts(alone) == ["No one is there to answer the question."]
 
 
 def test_a_thread_that_waits_for_an_answer_is_let_go_when_the_turn_ends():
@@ -721,56 +677,24 @@ def test_a_tool_reads_the_dependencies_of_its_agent():
 # -- from everywhere -----------------------------------------------------------------------------
 
 
-def test_ask_works_in_a_thread():
-    outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(play("Hello.")))
-    thread.start()
-    thread.join(PATIENCE)
-    assert outcomes[0].final_text == "Hello."
+def test_asking_on_the_engine_is_refused_before_anything_begins():
+    inner = scripted("Never.")
+
+    async def nested() -> str:
+        return inner.ask("now").final_text
+
+    (result,) = results(play(calls("nested"), "done", tools=[nested]))
+    assert "await it instead" in result.text
+    assert not inner.turns
+    assert inner.running is None
 
 
-def test_ask_on_the_engine_is_refused_instead_of_standing_still():
-    session = scripted("Hello.")
-
-    async def blocking():
-        return session.ask("a prompt")
-
-    with pytest.raises(RuntimeError, match="await it instead"):
-        engine().call(blocking())
-
-
-def test_an_async_tool_may_run_another_agent():
+def test_an_async_and_a_synchronous_tool_may_run_another_agent():
     async def delegate(question: str) -> str:
         return (await scripted("From below.").start(question)).final_text
 
-    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
-    assert texts(outcome) == ["From below."]
-
-
-def test_a_synchronous_tool_may_run_another_agent():
-    def delegate(question: str) -> str:
+    def ask(question: str) -> str:
         return scripted("From below.").ask(question).final_text
 
-    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
-    assert texts(outcome) == ["From below."]
-
-
-def test_a_model_that_cannot_be_closed_keeps_nothing_else_open(tmp_path, monkeypatch):
-    class Unclosable(Stalled):
-        async def aclose(self):
-            raise OSError("it does not close")
-
-    closed = []
-
-    class Closing(Stalled):
-        async def aclose(self):
-            closed.append(True)
-
-    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
-    monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
-    session = Session(path=tmp_path / "a.jsonl")
-    for name in models:
-        session.model(Agent(name))
-    with pytest.raises(OSError, match="it does not close"):
-        session.close()
-    assert closed == [True]
+    asking = calls(("delegate", {"question": "what?"}), ("ask", {"question": "what?"}))
+    assert texts(play(asking, "From above.", tools=[delegate, ask])) == ["From below."] * 2
