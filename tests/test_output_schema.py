@@ -24,8 +24,9 @@ class Visit:
     on: date
 
 
-def test_a_model_is_asked_for_as_its_schema_and_read_as_an_instance():
+def test_a_model_is_asked_for_as_its_schema_and_in_words_and_read_as_an_instance():
     schema = output_schema(City)
+    assert '"people"' in schema.instructions
     assert schema.name == "City"
     assert schema.schema["required"] == ["name", "people"]
     assert schema.read('{"name": "Delft", "people": 106000}') == City(name="Delft", people=106000)
@@ -40,7 +41,6 @@ def test_a_dataclass_with_a_model_and_a_date_is_read():
     ("kind", "value"),
     [
         (list[City], [{"name": "Delft", "people": 1}]),
-        (int, 7),
         (Literal["yes", "no"], "yes"),
         (dict[str, int], {"a": 1}),
     ],
@@ -89,15 +89,16 @@ def test_a_typed_dict_that_names_what_is_not_defined_is_refused():
         output_schema(TypedDict("Lost", {"at": "Nowhere"}))  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  (the test's)
 
 
-def test_a_fenced_answer_is_read_too():
-    assert output_schema(City).read('```json\n{"name": "Delft", "people": 1}\n```').name == "Delft"
+@pytest.mark.parametrize("around", ["{}", "Here it is:\n{}\nDone."])
+def test_a_fenced_answer_is_read_too(around):
+    fenced = '```json\n{"name": "Delft", "people": 1}\n```'
+    assert output_schema(City).read(around.format(fenced)).name == "Delft"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("The city is Delft.", "it is not JSON"),
-        ("", "it is not JSON"),
         ("[" * 5000, "it is not JSON"),
         ('{"name": "Delft"}', '"people" is a required property'),
         ('{"name": "Delft", "people": "many"}', 'not of type "integer" (at people)'),
@@ -122,14 +123,10 @@ def test_a_validator_of_the_model_has_the_last_word():
         output_schema(Even).read('{"number": 3}')
 
 
-@pytest.mark.parametrize("output", [{"type": "no such type"}, print, "str", "no type"], ids=str)
+@pytest.mark.parametrize("output", [{"type": "no such type"}, print, "str"], ids=str)
 def test_what_has_no_schema_is_refused(output):
     with pytest.raises(UsageError):
         output_schema(output)
-
-
-def test_the_form_is_said_in_words_too():
-    assert '"people"' in output_schema(City).instructions
 
 
 class Node(BaseModel):
@@ -160,7 +157,3 @@ def test_references_of_a_wrapped_schema_still_lead_somewhere(schema, value):
     assert form.read(json.dumps({"value": value})) == value
     with pytest.raises(ValueError, match="value"):
         form.read('{"value": "no"}')
-
-
-def test_an_answer_fenced_among_words_is_read():
-    assert output_schema(City).read('Here it is:\n```json\n{"name": "Delft", "people": 1}\n```\nDone.').name == "Delft"
