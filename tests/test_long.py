@@ -1,6 +1,7 @@
 """Long conversations: compaction keeps the requests under the window, and the log whole."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -95,6 +96,9 @@ def test_thirty_turns_stay_under_a_small_window_with_all_pairs_intact_and_the_lo
     assert max(model.sizes) <= WINDOW
     assert model.summaries >= 2
     assert all(event.after < event.before for event in compactions(session))
+    asked = [request.messages for request in model.requests if request.tools]
+    kept = [later[: len(one)] == one for one, later in pairwise(asked)]  # a request begins as the one before
+    assert kept.count(False) == len(compactions(session))
     assert all(invalid_history(request.messages) is None for request in model.requests)
     assert len(session.messages) == 30 * 4
     assert fold(session.events) == session.messages

@@ -18,7 +18,6 @@ from agentmagic.messages import Media, Message, Text, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
-from agentmagic.session import undo_tellers
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
@@ -93,44 +92,29 @@ def test_undo_and_clear():
     assert session.undo() is None
 
 
-@pytest.mark.parametrize(
-    ("options", "warned"),
-    [({}, True), ({"variables": {"rows": []}}, True), (None, False)],
-    ids=["plain", "named", "none"],
-)
-def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, options, warned):
-    rows = []
-
-    def extend() -> str:
-        rows.append(1)
-        return "extended"
-
-    tools = [] if options is None else [tool(**options)(extend)]
-    session = scripted(*([calls("extend")] if tools else []), "Done.", tools=tools)
+@pytest.mark.parametrize("tools", [[look], [tool(variables={"rows": []})(look)], []], ids=["plain", "named", "none"])
+def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, tools):
+    session = scripted(*[calls("look")] * len(tools), "Done.", tools=tools)
     session.ask("a prompt")
     assert session.undo().text == "a prompt"
-    problem = "" if not warned else session.undone.problem
-    assert ("%load_ext agentmagic" in problem) == warned
-    assert [record.message for record in caplog.records] == ([problem] if warned else [])
+    problem = session.undone.problem if tools else ""
+    assert ("%load_ext agentmagic" in problem) == bool(tools)
+    assert [record.message for record in caplog.records] == ([problem] if tools else [])
 
 
-def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog):
+def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog, monkeypatch):
     session = scripted(calls("look"), "One.", tools=[look])
     assert session.step_back() is None
     session.ask("first")
     told = []
-    undo_tellers.append(lambda one, redo: told.append((one, redo)))
-    try:
-        outcome = session.step_back()
-        assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
-        assert session.step_back(redo=True).redone
-        assert told == []
-        session.undo()
-        session.redo()
-    finally:
-        undo_tellers.pop()
+    monkeypatch.setattr("agentmagic.session.undo_tellers", [lambda one, redo: told.append((one, redo))])
+    outcome = session.step_back()
+    assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
+    assert session.step_back(redo=True).redone
+    assert (told, caplog.records) == ([], [])
+    session.undo()
+    session.redo()
     assert told == [(session, False), (session, True)]
-    assert caplog.records == []
 
 
 def test_another_recipe_can_stand_in_for_one_turn_with_its_own_servers():
@@ -444,17 +428,13 @@ def test_a_thread_is_left_behind_and_said_to_be_possibly_still_running():
     assert "tool_progress" not in kinds(session.events)
 
 
-def test_a_retry_wait_is_cancelled_at_once():
-    begun, recorder = recorded(Session(Agent(Faulty(RateLimited("slow down", retry_after=100.0)))))
-    recorder.wait_for("step_retried")
-    cancelled_at_once(begun, begun.cancel)
-
-
-def test_an_approval_wait_is_cancelled_at_once():
-    begun, recorder = recorded(scripted(ERASE, tools=[erase]), attended=True)
-    recorder.wait_for("approval_asked")
-    outcome = cancelled_at_once(begun, begun.cancel)
-    assert results(outcome)[0].status == "interrupted"
+def test_a_retry_wait_and_an_approval_wait_are_cancelled_at_once():
+    slow = Session(Agent(Faulty(RateLimited("slow down", retry_after=100.0))))
+    for session, waits in ((slow, "step_retried"), (scripted(ERASE, tools=[erase]), "approval_asked")):
+        begun, recorder = recorded(session, attended=True)
+        recorder.wait_for(waits)
+        outcome = cancelled_at_once(begun, begun.cancel)
+        assert [part.status for part in results(outcome)] == ["interrupted"] * (session is not slow)
 
 
 def test_a_run_that_is_cancelled_before_it_began_asks_no_model():
@@ -481,21 +461,15 @@ def test_a_turn_of_a_model_and_tools_that_never_wait_can_be_cancelled():
     assert texts(outcome) == ["cancelled"]
 
 
-def test_an_event_of_asyncio_aborts_the_run():
+def test_an_event_of_asyncio_aborts_the_run_and_so_does_the_task_that_awaits_it():
     async def main():
         abort = asyncio.Event()
-        begun = Session(Agent(Stalled("Half"))).start("a prompt", abort=abort)
+        session = Session(Agent(Stalled("Half")))
+        begun = session.start("a prompt", abort=abort)
         async for event in begun:
             if event.type == "part_delta":
                 abort.set()
         assert (await begun).stop_reason == "cancelled"
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_task_that_awaits_the_run_cancels_the_run_and_frees_the_session():
-    async def main():
-        session = Session(Agent(Stalled()))
         begun = session.start("a prompt")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
@@ -512,7 +486,6 @@ from agentmagic import Agent, Session
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.run import _release
 
 async def never():
     await asyncio.Event().wait()
@@ -553,30 +526,19 @@ def test_ctrl_c_in_a_script_cancels_the_run_and_keeps_the_history():
 # -- permission and questions --------------------------------------------------------------------
 
 
-def answered(session, *intents, **options):
-    """The result of a run whose questions are answered one by one; each intent is made from the question's id."""
-
-    async def main():
-        begun = session.start("a prompt", attended=True, **options)
-        left = list(intents)
-        async for event in begun:
-            if event.type in ("approval_asked", "question_asked"):
-                begun.send(left.pop(0)(event.id))
-        return await begun
-
-    return asyncio.run(main())
+def answered(session, intent):
+    """The result of a run whose questions are answered with an intent that is made from the question's id."""
+    run = session.start("a prompt", attended=True)
+    run.listen(lambda event: run.send(intent(event.id)) if event.type in ("approval_asked", "question_asked") else None)
+    return run.wait()
 
 
-def test_a_tool_that_asks_is_denied_where_nobody_is_there():
-    outcome = play(ERASE, "Sorry.", tools=[erase])
-    (denied,) = results(outcome)
+def test_a_tool_that_asks_runs_if_a_person_approves_and_always_holds_for_the_session():
+    (denied,) = results(outcome := play(ERASE, "Sorry.", tools=[erase]))
     assert denied.status == "denied"
     assert denied.text.startswith("erase was not run: it needs a person's approval, and no one is there to give it.")
     assert "AGENTMAGIC_PERMISSION=allow" in denied.text
     assert "tool_started" not in kinds(outcome.events)
-
-
-def test_an_approved_call_runs_and_always_holds_for_the_rest_of_the_session():
     session = scripted(ERASE, ERASE, "Done.", ERASE, "Done again.", tools=[erase])
     outcome = answered(session, lambda asked: Approve(asked, always=True))
     assert texts(outcome) == ["a.txt is gone"] * 2
@@ -601,17 +563,6 @@ def test_a_denied_call_tells_the_model_why_and_an_answer_to_another_question_app
     (denied,) = results(outcome)
     assert (denied.status, outcome.stop_reason) == ("denied", "answer")
     assert denied.text.startswith(f"erase was not run: {words}")
-
-
-def test_the_environment_can_allow_what_would_ask_and_deny_everything(monkeypatch):
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
-    outcome = play(ERASE, "Done.", tools=[erase])
-    assert texts(outcome) == ["a.txt is gone"]
-    assert notices(outcome) == ["AGENTMAGIC_PERMISSION=allow is set, and holds for this turn."]
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
-    outcome = play(calls("look"), "Sorry.", tools=[look], permission="allow")
-    words = "the variable AGENTMAGIC_PERMISSION denies every tool call. %env AGENTMAGIC_PERMISSION=ask ends that."
-    assert texts(outcome) == [f"look was not run: {words}"]
 
 
 def test_time_spent_waiting_for_a_person_does_not_count():
