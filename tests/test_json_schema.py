@@ -332,9 +332,8 @@ def test_an_example_that_is_no_json_is_refused():
 def test_what_only_pydantic_can_see_is_said_in_one_sentence():
     def greet(person: Person): ...
 
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match=r"^The arguments of greet do not fit at person.age: Value error, nobody .*\.$"):
         json_schema.arguments_for(read(greet), {"person": {"title": "Dr", "age": 200}})
-    assert str(caught.value) == ("The arguments of greet do not fit at person.age: Value error, nobody is that old.")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from agentmagic import Agent, Done, Session, TaskComplete, secrets, tool
+from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, secrets, tool
 from agentmagic.errors import AgentMagicError, RateLimited, ServerError, UsageError
 from agentmagic.messages import Media, Message, Resource, Text, ToolDef, ToolResult
 from agentmagic.runtime.engine import engine
@@ -134,6 +134,13 @@ def test_a_tool_made_by_hand_that_returns_no_result_of_its_call_has_one_all_the_
 
 def test_an_answer_without_words_is_not_the_one_before_it():
     assert play({"text": "Let me look.", **calls("pay")}, {}, tools=[pay]).final_text == ""
+
+
+def test_progress_that_is_no_number_is_the_tool_s_mistake():
+    def work(ctx: ToolContext) -> None:
+        ctx.progress("half")  # type: ignore[arg-type]
+
+    assert "could not convert" in texts(play(calls("work"), "done", tools=[work]))[0]
 
 
 def test_a_call_that_waits_for_a_thread_is_not_yet_running():
@@ -325,3 +332,8 @@ def test_what_was_said_beside_a_last_call_is_the_closing_answer():
     both = {"text": "So far: nothing.", **calls("pay")}
     result = play(calls("pay"), both, tools=[pay], max_iterations=1)
     assert result.final_text == "So far: nothing."
+
+
+def test_an_unknown_tool_called_again_and_again_is_remarked_on():
+    result = play(*[calls("nowhere")] * 3, "Well.", tools=[pay])
+    assert "3 times in a row" in texts(result)[2]
