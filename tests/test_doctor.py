@@ -45,6 +45,7 @@ def test_a_machine_with_all_that_cells_need_passes(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith(("ok ", "note ")) for line in lines)
+    assert any("packages that it needs." in line or "runs from a folder" in line for line in lines)
     assert any(f"Python {sys.version_info[0]}.{sys.version_info[1]}" in line for line in lines)
 
 

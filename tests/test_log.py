@@ -35,6 +35,7 @@ class Heard(logging.Handler):
 
     def emit(self, record):
         self.lines.append(self.format(record))
+        assert record.exc_info is None  # of which another handler would write the exception itself
 
 
 @pytest.fixture
