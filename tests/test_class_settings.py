@@ -76,12 +76,6 @@ def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds
     assert run(scripted("hi", max_tokens=4), "hello").final_text == "hi"
 
 
-def test_a_cap_holds_that_the_notebook_does_not_name(bounds):
-    bounds("max-tokens = 8")
-    result = run(scripted(DELETES, "done", tools=[delete], permission="allow"), "a prompt of several words")
-    assert result.stop_reason == "budget"
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -108,7 +102,10 @@ def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class_and_are_never
     assert "The turn took longer than 0.2 s" in result.error
 
 
-def test_the_cap_of_a_session_counts_all_turns(bounds):
+def test_a_cap_holds_that_the_notebook_does_not_name_and_that_of_a_session_counts_all_turns(bounds):
+    bounds("max-tokens = 8")
+    result = run(scripted(DELETES, "done", tools=[delete], permission="allow"), "a prompt of several words")
+    assert result.stop_reason == "budget"
     bounds("session-max-tokens = 4")
     session = scripted("one two three", "two")
     run(session, "hello there")

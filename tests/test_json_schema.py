@@ -164,10 +164,8 @@ def property_of(function, name):
     return read(function).parameters["properties"][name]
 
 
-def words_of_a_field(a: Annotated[int, Field(description="how many", ge=1)]): ...
 def words_alone(a: Annotated[int, "how many"]): ...
 def words_of_a_doc(a: Annotated[int, Doc("how many")]): ...
-def words_of_a_default(a: int = Field(description="how many")): ...
 def words_beside_a_check(a: Annotated[int, "how", "many", Field(gt=0)]): ...
 
 
@@ -190,10 +188,8 @@ def words_of_the_docstring(a: Annotated[int, Field(ge=1)] = Field(2)):
 @pytest.mark.parametrize(
     ("function", "more"),
     [
-        (words_of_a_field, {"minimum": 1}),
         (words_alone, {}),
         (words_of_a_doc, {}),
-        (words_of_a_default, {}),
         (words_beside_a_check, {"exclusiveMinimum": 0}),
         (words_above_those_of_the_docstring, {}),
         (words_of_the_docstring, {"minimum": 1, "default": 2}),

@@ -198,32 +198,10 @@ def test_a_pyproject_that_says_nothing_of_secrets_does_no_harm(content, monkeypa
     settings.learn_secrets()
 
 
-SECRETS = [
-    f"sk-{LONG}",
-    "AKIA0123456789ABCDEF",
-    f"eyJhbGciOiJ.eyJ{LONG}.{LONG}",
-    "correct-horse\nbattery",
-    "horse-battery",
-]
-SECRETS += [f"Bearer {LONG}", "Basic dXNlcjpwYXNzd29yZA==", "mysql://me:x7-Quiet@db/x"]
-
-
-WORDS = [
-    "",
-    "\n",
-    "task",
-    "s",
-    "https://a.b:80/c",
-    ":",
-    "Bear",
-    "corr",
-    "é",
-    "\x1b[31mred",
-    "a\r\n",
-    "a\u202eb",
-    "\u200d",
-]
-WORDS += ["\U0001f469\u200d\U0001f680", "a\u200db", "\x1b]0;title\x07", "\x1b]0;no end"]
+SECRETS = f"sk-{LONG} AKIA0123456789ABCDEF eyJhbGciOiJ.eyJ{LONG}.{LONG} horse-battery mysql://me:x7-Quiet@db/x".split()
+SECRETS += ["correct-horse\nbattery", f"Bearer {LONG}", "Basic dXNlcjpwYXNzd29yZA=="]
+WORDS = ["", "\n", "task", "s", "https://a.b:80/c", ":", "Bear", "corr", "é", "a\r\n", "a\u202eb", "\u200d", "a\u200db"]
+WORDS += ["\x1b[31mred", "\U0001f469\u200d\U0001f680", "\x1b]0;title\x07", "\x1b]0;no end"]
 
 
 @given(

@@ -212,7 +212,7 @@ def test_a_model_and_a_hook_whose_errors_cannot_be_said_end_the_turn(step, hook)
     assert invalid_history(result.history_delta) is None
 
 
-def test_no_raised_error_says_a_secret():
+def test_no_raised_error_and_no_notice_of_a_server_that_is_gone_says_a_secret():
     secrets.register_secret(SECRET)
 
     def hook(_answer):
@@ -220,6 +220,13 @@ def test_no_raised_error_says_a_secret():
 
     async def gone(call, context):
         raise ServerError(f"no server at {SECRET}") from ExceptionGroup("many", [ValueError(SECRET)])
+
+    class Gone:
+        async def tools(self):
+            raise ServerError(f"no server at {SECRET}")
+
+        async def aclose(self):
+            pass
 
     for session in (
         scripted("Hello.", before_finish=hook),
@@ -230,18 +237,6 @@ def test_no_raised_error_says_a_secret():
             session.ask("a prompt")
         assert SECRET not in str(raised.value)
         assert raised.value.__cause__ is None
-
-
-def test_no_notice_of_a_server_that_is_gone_says_a_secret():
-    secrets.register_secret(SECRET)
-
-    class Gone:
-        async def tools(self):
-            raise ServerError(f"no server at {SECRET}")
-
-        async def aclose(self):
-            pass
-
     (notice,) = notices(scripted("Hello.", tools=[Gone()]).ask("a prompt"))
     assert notice == "This turn runs without a tool server. no server at [redacted]"
 
