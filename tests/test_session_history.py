@@ -11,7 +11,7 @@ from IPython.lib.pretty import pretty
 
 from agentmagic import Agent, Policy, Rule, Session, ToolContext, register_secret, tool
 from agentmagic.errors import JournalError, SessionBusy, UsageError
-from agentmagic.events import is_delta
+from agentmagic.events import TurnFinished, is_delta
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved
