@@ -79,15 +79,16 @@ def test_a_tool_needs_a_name_that_every_provider_takes(name):
         tool(name=name)(fine)
 
 
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_file_of_servers_is_read_at_the_first_turn_only(tmp_path, listed):
+def test_a_file_of_servers_is_read_at_the_first_turn_only(tmp_path):
     path = tmp_path / "mcp.json"
-    session = Session(Agent("scripted:x", mcp=[path] if listed else str(path)))
-    with pytest.raises(ConfigError, match=r"There is no file .*mcp\.json"):
-        session.start("Hello")
+    sessions = [Session(Agent("scripted:x", mcp=given)) for given in (str(path), [path])]
+    for session in sessions:
+        with pytest.raises(ConfigError, match=r"There is no file .*mcp\.json"):
+            session.start("Hello")
     path.write_text('{"mcpServers": {"clock": {"command": "no-such-program"}}}', encoding="utf-8")
-    (servers,) = session.toolsets()
-    assert [server.name for server in servers.servers] == ["clock"]
+    for session in sessions:
+        (servers,) = session.toolsets()
+        assert [server.name for server in servers.servers] == ["clock"]
 
 
 def test_a_server_that_cannot_be_is_refused_when_the_agent_is_made():

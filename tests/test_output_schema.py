@@ -72,18 +72,13 @@ class Place(Base, total=False):
     people: int
 
 
-@pytest.mark.parametrize(
-    ("kind", "written"),
-    [(Place, "{}"), (list[Place], '{{"value": [{}]}}'), (Place | None, '{{"value": {}}}')],
-    ids=str,
-)
-def test_a_typed_dict_of_any_python_is_asked_for_and_read(kind, written):
-    form = output_schema(kind)
+def test_a_typed_dict_of_any_python_is_asked_for_and_read():
+    form = output_schema(list[Place])
     assert "as its people call it" in form.instructions
     place = {"name": "Delft", "country": "NL"}
-    assert form.read(written.format(json.dumps(place))) == ([place] if kind == list[Place] else place)
-    with pytest.raises(ValueError, match=r"country|not valid under any"):
-        form.read(written.format('{"name": "Delft"}'))
+    assert form.read(json.dumps({"value": [place]})) == [place]
+    with pytest.raises(ValueError, match="country"):
+        form.read('{"value": [{"name": "Delft"}]}')
 
 
 def test_a_typed_dict_that_names_what_is_not_defined_is_refused():

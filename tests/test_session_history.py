@@ -213,28 +213,20 @@ def test_a_fork_and_a_copy_go_their_own_way(copied, tmp_path):
     assert other.path is None
 
 
-def test_a_turn_is_run_again_with_another_prompt_and_what_came_after_is_forgotten():
+def test_a_turn_is_run_again_with_another_prompt_or_as_it_was_and_what_came_after_is_forgotten():
     session = spoken("a", "b", "c")
-    session.agent = recipe("B")
-    result = session.edit(1, "prompt 1, better").wait()
-    assert result.final_text == "B"
+    session.agent = recipe("B", "better")
+    assert session.edit(1, "prompt 1, better").wait().final_text == "B"
     assert [turn.prompt.text for turn in session.turns] == ["prompt 0", "prompt 1, better"]
-    assert [message.text for message in session.agent.model.requests[0].messages] == [
-        "prompt 0",
-        "a",
-        "prompt 1, better",
-    ]
-
-
-@pytest.mark.parametrize("turn", [2, -3])
-def test_a_turn_that_is_not_there_cannot_be_edited_and_the_last_can_be_run_again_as_it_was(turn):
-    session = spoken("a", "b")
-    with pytest.raises(UsageError, match="There is no turn"):
-        session.edit(turn, "x")
-    assert len(session.turns) == 2
-    session.agent = recipe("better")
+    (request,) = session.agent.model.requests
+    assert [message.text for message in request.messages] == ["prompt 0", "a", "prompt 1, better"]
     session.edit(-1).wait()
-    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == [("prompt 0", "a"), ("prompt 1", "better")]
+    told = [("prompt 0", "a"), ("prompt 1, better", "better")]
+    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
+    for turn in (2, -3):
+        with pytest.raises(UsageError, match="There is no turn"):
+            session.edit(turn, "x")
+    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
 
 
 def test_an_edit_that_cannot_begin_forgets_nothing():
@@ -274,32 +266,30 @@ def test_what_was_spent_before_loading_counts(tmp_path):
 # -- one tool by hand ------------------------------------------------------------------------------
 
 
-def test_a_tool_can_be_called_by_hand():
-    asked = []
+PAID = []
 
-    @tool(ask=True)
-    def pay(amount: int, ctx: ToolContext) -> str:
-        """Pay."""
-        asked.append(threading.current_thread())
-        return f"paid {amount}, {ctx.deps}"
 
-    session = Session(Agent("scripted:x", tools=[pay], deps="cash"))
+@tool(ask=True)
+def pay(amount: int, ctx: ToolContext) -> str:
+    """Pay."""
+    PAID.append(amount)
+    return f"paid {amount}, {ctx.deps}"
+
+
+def test_a_tool_can_be_called_by_hand_without_being_asked_about_and_leaves_a_line_in_the_audit(caplog):
+    caplog.set_level(logging.INFO, "agentmagic.audit")
+    policy = Policy([Rule("ask", "pay", reason="It is money")])
+    session = Session(Agent("scripted:x", tools=[pay], deps="cash", permission=policy))
+    session.in_doubt.add(("notebook", "pay"))
     result = session.call("pay", amount=3)
     assert (result.text, result.status) == ("paid 3, cash", "ok")
-    assert session.messages == ()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "agentmagic.audit"]
+    assert 'tool="pay"' in line
+    assert 'decision="by hand" outcome="ok"' in line
+    assert (session.messages, session.in_doubt) == ((), {("notebook", "pay")})  # nothing of it is remembered
     assert session.call("pay", amount="much").is_error
     with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: pay\."):
         session.call("subtract", a=1)
-
-
-def pay_tool(paid):
-    @tool(ask=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        paid.append(amount)
-        return f"paid {amount}"
-
-    return pay
 
 
 @pytest.mark.parametrize(
@@ -311,24 +301,10 @@ def pay_tool(paid):
     ],
 )
 def test_a_call_by_hand_that_the_policy_denies_is_not_run(monkeypatch, permission, variable, words):
-    paid = []
-    if variable:
-        monkeypatch.setenv("AGENTMAGIC_PERMISSION", variable)
-    result = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=permission)).call("pay", amount=3)
-    assert (result.text.startswith(words), result.status, paid) == (True, "denied", [])
-
-
-def test_a_call_by_hand_that_would_be_asked_about_runs_and_leaves_a_line_in_the_audit(caplog):
-    caplog.set_level(logging.INFO, "agentmagic.audit")
-    paid = []
-    policy = Policy([Rule("ask", "pay", reason="It is money")])
-    session = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=policy))
-    session.in_doubt.add(("notebook", "pay"))
-    assert session.call("pay", amount=3).text == "paid 3"
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "agentmagic.audit"]
-    assert 'tool="pay"' in line
-    assert 'decision="by hand" outcome="ok"' in line
-    assert session.in_doubt == {("notebook", "pay")}  # nothing is remembered of a call by hand
+    PAID.clear()
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", variable)
+    result = Session(Agent("scripted:x", tools=[pay], permission=permission)).call("pay", amount=3)
+    assert (result.text.startswith(words), result.status, PAID) == (True, "denied", [])
 
 
 def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
@@ -345,7 +321,7 @@ def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
 
 def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
     model = ScriptedModel(["an answer"])
-    session = Session(Agent(model, instructions="Be brief.", tools=[pay_tool([])]))
+    session = Session(Agent(model, instructions="Be brief.", tools=[pay]))
     seen = session.preview("How much is it?")
     assert [message.text for message in seen.request.messages] == ["How much is it?"]
     assert (seen.request.instructions, [tool.name for tool in seen.request.tools]) == ("Be brief.", ["pay"])
