@@ -56,7 +56,7 @@ DELFT = {"name": "Delft", "people": 1}
     ],
     ids=str,
 )
-def test_what_is_no_object_is_wrapped_in_one(kind, written, read):
+def test_every_form_is_asked_for_as_an_object_and_read_as_what_it_is(kind, written, read):
     form = output_schema(kind)
     assert form.schema["type"] == "object"
     assert form.read(json.dumps(written)) == read

@@ -176,6 +176,11 @@ def test_most_of_a_secret_is_blanked_where_a_text_ends_in_it():
     assert secrets.redact("It is correct") == "It is correct"
 
 
+def test_of_a_growing_text_an_end_that_may_become_a_secret_is_held_back():
+    assert secrets.settled("It is sk-abcdef") == "It is "
+    assert secrets.settled("It is sk-") == "It is sk-"  # which tells nothing
+
+
 def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names_as_a_turn_begins(monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.agentmagic]\nsecrets = ["ACME_LOGIN", 7]\n')
     (tmp_path / "notebooks").mkdir()

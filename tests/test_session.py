@@ -280,7 +280,7 @@ def test_an_approval_that_a_listener_could_not_show_is_denied_with_the_reason():
 def test_while_a_turn_runs_another_is_refused_and_so_is_its_result():
     session = Session(Agent(Stalled()))
     begun = session.start("a prompt")
-    assert session.running is begun
+    assert (session.running, begun.over) == (begun, False)
     for refused in (lambda: session.start("another"), session.undo, session.clear):
         with pytest.raises(SessionBusy):
             refused()
@@ -288,7 +288,7 @@ def test_while_a_turn_runs_another_is_refused_and_so_is_its_result():
         begun.result()
     begun.cancel()
     begun.wait()
-    assert session.running is None
+    assert (session.running, begun.over) == (None, True)
 
 
 def test_of_two_turns_that_start_at_the_same_time_one_is_refused():
