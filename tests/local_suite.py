@@ -51,20 +51,12 @@ class Measured:
     answer: str
     seconds: float
 
-    @property
-    def tool_right(self) -> bool:
-        return (self.calls[0].name if self.calls else None) == self.case.tool
-
-    @property
-    def arguments_right(self) -> bool | None:
-        """None where no arguments were to be written."""
-        if self.case.arguments_fit is None:
-            return None
-        return self.tool_right and self.case.arguments_fit(dict(self.calls[0].arguments))
-
-    @property
-    def answer_right(self) -> bool:
-        return bool(re.search(self.case.answer, self.answer, re.IGNORECASE | re.DOTALL))
+    def right(self) -> tuple[bool, bool | None, bool]:
+        """Whether the tool, its arguments and the answer are right; None if no arguments were to be written."""
+        tool = (self.calls[0].name if self.calls else None) == self.case.tool
+        fit = self.case.arguments_fit
+        arguments = None if fit is None else tool and fit(dict(self.calls[0].arguments))
+        return tool, arguments, _matches(self.case.answer, self.answer)
 
 
 # What the suite's tools are called with, in words of our own.
@@ -262,69 +254,60 @@ def compare_plans() -> None:
     for prompts, expected in CHAINED:
         cells = [" / ".join(prompts)]
         for plan in (False, True):
-            said, seconds = _ask_chain(prompts, plan=plan)
-            fits_well = re.search(expected, said, re.IGNORECASE | re.DOTALL) is not None
-            right[plan] += fits_well
-            cells.append(f"{_mark(fits_well)} ({seconds:.0f} s) {' '.join(said.replace('|', '/').split())[:SHOWN]}")
+            _, said, seconds = _ask(CHAIN_TOOLS, prompts, plan=plan)
+            right[plan] += _matches(expected, said)
+            cells.append(f"{_mark(_matches(expected, said))} ({seconds:.0f} s) {_short(said)}")
         rows.append(f"| {' | '.join(cells)} |")
         print(rows[-1], file=sys.stderr)
     print("\n".join(["| prompts | plain loop | planned |", "|---|---|---|", *rows]))
     print(f"\nRight final answers: plain loop {right[False]}, planned {right[True]} of {len(CHAINED)}.")
 
 
-def _ask_chain(prompts: Sequence[str], *, plan: bool) -> tuple[str, float]:
-    session = Session(Agent(MODEL, tools=CHAIN_TOOLS, timeout=None))
+def _ask(tools: Sequence[Source], prompts: Sequence[str], *, plan: bool = False) -> tuple[list[ToolCall], str, float]:
+    """Return the calls and the answer of the last prompt, and its seconds."""
+    session = Session(Agent(MODEL, tools=tools, timeout=None))
     *before, last = prompts
     for prompt in before:
         session.ask(prompt)
     started = time.monotonic()
     outcome = session.ask(last, plan=plan)
-    session.close()
-    return outcome.final_text, time.monotonic() - started
-
-
-def measure(tools: Sequence[Source], cases: Iterable[Case]) -> list[Measured]:
-    return [_ask(tools, case) for case in cases]
-
-
-def _ask(tools: Sequence[Source], case: Case) -> Measured:
-    session = Session(Agent(MODEL, tools=tools, timeout=None))
-    started = time.monotonic()
-    outcome = session.ask(case.prompt)
     seconds = time.monotonic() - started
     session.close()
-    calls = tuple(call for message in outcome.history_delta for call in message.calls)
-    print(f"{seconds:6.1f} s  {case.prompt}", file=sys.stderr)
-    return Measured(case, calls, outcome.final_text, seconds)
+    return [call for message in outcome.history_delta for call in message.calls], outcome.final_text, seconds
 
 
-def table(title: str, measured: Sequence[Measured]) -> str:
+def measure(title: str, tools: Sequence[Source], cases: Iterable[Case]) -> None:
+    """Ask each prompt, and print a table of what came."""
     columns = ("prompt", "calls", "tool", "arguments", "answer", "seconds", "what it said")
-    head = [f"### {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    return "\n".join([*head, *map(_row, measured), "", _summary(measured)])
+    print("\n".join([f"### {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]))
+    measured: list[Measured] = []
+    for case in cases:
+        calls, answer, seconds = _ask(tools, (case.prompt,))
+        measured.append(one := Measured(case, tuple(calls), answer, seconds))
+        written = "; ".join(f"`{call.name}({json.dumps(dict(call.arguments))})`" for call in calls) or "none"
+        marks = " | ".join(map(_mark, one.right()))
+        row = f"| {case.prompt} | {written} | {marks} | {seconds:.1f} | {_short(answer)} |"
+        print(row.replace("\n", " "), flush=True)
+    tool, arguments, answers = zip(*(one.right() for one in measured), strict=True)
+    fitting = [right for right in arguments if right is not None]
+    seconds = sorted(one.seconds for one in measured)
+    print(
+        f"\nRight tool {sum(tool)} of {len(tool)}, right arguments {sum(fitting)} of {len(fitting)}, "
+        f"right final answer {sum(answers)} of {len(answers)}; median {seconds[len(seconds) // 2]:.1f} s a prompt.\n"
+    )
 
 
-def _row(one: Measured) -> str:
-    calls = "; ".join(f"`{call.name}({json.dumps(dict(call.arguments))})`" for call in one.calls) or "none"
-    said = " ".join(one.answer.replace("|", "\\|").split())
-    said = said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
-    marks = " | ".join(_mark(right) for right in (one.tool_right, one.arguments_right, one.answer_right))
-    return f"| {one.case.prompt} | {calls} | {marks} | {one.seconds:.1f} | {said} |".replace("\n", " ")
+def _matches(pattern: str, text: str) -> bool:
+    return re.search(pattern, text, re.IGNORECASE | re.DOTALL) is not None
+
+
+def _short(answer: str) -> str:
+    said = " ".join(answer.replace("|", "\\|").split())
+    return said if len(said) <= SHOWN else f"{said[:SHOWN]}..."
 
 
 def _mark(right: bool | None) -> str:
     return {True: "yes", False: "**no**", None: "-"}[right]
-
-
-def _summary(measured: Sequence[Measured]) -> str:
-    fitting = [one.arguments_right for one in measured if one.arguments_right is not None]
-    seconds = sorted(one.seconds for one in measured)
-    return (
-        f"Right tool {sum(one.tool_right for one in measured)} of {len(measured)}, "
-        f"right arguments {sum(fitting)} of {len(fitting)}, "
-        f"right final answer {sum(one.answer_right for one in measured)} of {len(measured)}; "
-        f"median {seconds[len(seconds) // 2]:.1f} s a prompt.\n"
-    )
 
 
 def load_suite(path: Path) -> Any:
@@ -353,9 +336,8 @@ def main(arguments: Sequence[str]) -> None:
     warm_up()
     if given:
         suite = load_suite(Path(given))
-        cases = [Case(*case) for case in suite.CASES]
-        print(table("The prompts of the suite", measure(suite_tools(suite), cases)), flush=True)
-    print(table("Ten prompts of our own", measure(OWN_TOOLS, OWN_CASES)))
+        measure("The prompts of the suite", suite_tools(suite), [Case(*case) for case in suite.CASES])
+    measure("Ten prompts of our own", OWN_TOOLS, OWN_CASES)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -41,45 +42,39 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-def modules_outside_the_kernel() -> list[str]:
-    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "agentmagic").rglob("*.py")]
-    names = [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
-    return sorted(name for name in names if not name.startswith(JUPYTERS_OWN))
-
-
 def test_importing_agentmagic_loads_nothing_heavy():
     assert loaded_by("import agentmagic") & (SDKS | HEAVY | JUPYTER) == set()
 
 
-def test_the_public_names_load_no_sdk_and_no_jupyter():
-    assert loaded_by("from agentmagic import *") & (SDKS | JUPYTER) == set()
-
-
 def test_no_module_outside_the_kernel_imports_an_sdk_or_jupyter_before_it_is_used():
-    assert loaded_by(f"import {', '.join(modules_outside_the_kernel())}") & (SDKS | JUPYTER) == set()
+    names = [module.replace("/", ".").removesuffix(".__init__") for module in modules()]
+    outside = [name for name in names if not name.startswith(JUPYTERS_OWN) and not name.endswith("__main__")]
+    assert loaded_by(f"import {', '.join(outside)}\nfrom agentmagic import *") & (SDKS | JUPYTER) == set()
 
 
 def test_the_kernel_imports_no_sdk_before_it_is_used():
     assert loaded_by("import agentmagic.jupyter.extension") & SDKS == set()
 
 
-def imports_of(file: Path) -> set[str]:
-    """The modules that a file imports from elsewhere, anywhere in it, also for the type checker only."""
-    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The code of each module of the package."""
+    return {module: ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8")) for module in modules()}
 
 
-@pytest.mark.parametrize("sdk", sorted(SDKS))
-def test_an_sdk_is_imported_in_one_package_only(sdk):
-    root = sdk.partition(".")[0]
-    files = [
-        file
-        for file in (ROOT / "agentmagic").rglob("*.py")
-        if any(name.partition(".")[0] == root for name in imports_of(file))
-    ]
-    home = ROOT / HOMES[sdk].replace(".", "/")
-    assert [file for file in files if home not in file.parents] == []
+def imported(tree: ast.Module) -> set[str]:
+    """The packages that a module imports from, anywhere in it, also for the type checker only."""
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_an_sdk_is_imported_in_one_package_only():
+    packages = {module: imported(tree) for module, tree in trees().items()}
+    for sdk, home in HOMES.items():
+        users = [module for module, found in packages.items() if sdk.partition(".")[0] in found]
+        assert [module for module in users if not module.startswith(home.replace(".", "/") + "/")] == []
 
 
 def test_the_public_names_are_these():
@@ -96,9 +91,6 @@ def test_the_public_names_are_these():
         info preview priced reader register_model register_secret result tool user
     """
     assert agentmagic.__all__ == names.split()
-
-
-def test_every_public_name_is_there_and_listed():
     assert [name for name in agentmagic.__all__ if not hasattr(agentmagic, name)] == []
     assert set(agentmagic.__all__) <= set(dir(agentmagic))
 
@@ -144,8 +136,7 @@ def test_the_tree_in_the_docs_names_every_module_and_no_other():
 
 
 def test_no_class_name_stands_twice_in_the_package():
-    trees = (ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8")) for module in modules())
-    names = (node.name.lstrip("_") for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    names = (node.name.lstrip("_") for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
     assert repeated(names) - MAY_REPEAT == set()
 
 

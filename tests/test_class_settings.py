@@ -54,35 +54,26 @@ def refused(session, **options):
     return str(caught.value)
 
 
-def test_a_model_that_is_not_of_the_class_is_refused_and_the_setting_named(bounds, tmp_path):
+def test_a_model_that_is_not_of_the_class_is_refused_and_the_setting_named(bounds, tmp_path, monkeypatch):
     bounds('models = ["local:*"]')
     said = refused(scripted("hi"))
     assert said.startswith("The model scripted:script is not among those of this class: models = ['local:*'] in ")
     assert str(tmp_path / "pyproject.toml") in said
-
-
-def test_the_variable_that_chooses_a_model_is_bound_too(bounds, monkeypatch):
     bounds('models = ["scripted:*"]')
     assert run(scripted("hi"), "hello").final_text == "hi"
     monkeypatch.setenv("AGENTMAGIC_MODEL", "openai:gpt-5.4")
     assert "The model openai:gpt-5.4 is not among" in refused(scripted("hi"))
 
 
-@pytest.mark.parametrize("asked", [{"max_tokens": 9}, {"max_cost": 2.5}])
-def test_a_wider_cap_is_refused_and_a_narrower_one_holds(bounds, asked):
+def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds(bounds):
     bounds("max-tokens = 8", "max-cost = 2")
-    (name, value) = next(iter(asked.items()))
-    assert refused(scripted("hi", **asked)) == (
-        f"{name} is {value:g}, which is more than this class allows: "
-        f"{name.replace('_', '-')} = {8 if name == 'max_tokens' else 2} in {class_settings().file}."
+    session = scripted("hi", max_cost=2.5)
+    assert refused(session, notices=["Look at this."]) == (
+        f"max_cost is 2.5, which is more than this class allows: max-cost = 2 in {class_settings().file}."
     )
+    assert session.take_notices() == ()
+    assert "max_tokens is 9, which is more than this class allows: max-tokens = 8" in refused(scripted(max_tokens=9))
     assert run(scripted("hi", max_tokens=4), "hello").final_text == "hi"
-
-
-def test_a_cap_holds_that_the_notebook_does_not_name(bounds):
-    bounds("max-tokens = 8")
-    result = run(scripted(DELETES, "done", tools=[delete], permission="allow"), "a prompt of several words")
-    assert result.stop_reason == "budget"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +92,9 @@ def test_a_wider_limit_of_steps_or_seconds_is_refused(bounds, asked, words):
     assert run(scripted("hi", max_iterations=1, timeout=9), "hello").final_text == "hi"
 
 
-def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class(bounds):
+def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class_and_are_never_widened(bounds):
+    bounds("max-iterations = 99")
+    assert run(scripted(*[calls("pause")] * 11, "done", tools=[pause]), "go").iterations_used == 10
     bounds("max-iterations = 2", "timeout = 0.2")
     result = run(scripted(*[calls("pause")] * 3, "done", tools=[pause]), "go")
     assert (result.stop_reason, result.iterations_used) == ("limit", 2)
@@ -109,12 +102,10 @@ def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class(bounds):
     assert "The turn took longer than 0.2 s" in result.error
 
 
-def test_a_limit_of_the_class_above_the_usual_one_widens_nothing(bounds):
-    bounds("max-iterations = 99")
-    assert run(scripted(*[calls("pause")] * 11, "done", tools=[pause]), "go").iterations_used == 10
-
-
-def test_the_cap_of_a_session_counts_all_turns(bounds):
+def test_a_cap_holds_that_the_notebook_does_not_name_and_that_of_a_session_counts_all_turns(bounds):
+    bounds("max-tokens = 8")
+    result = run(scripted(DELETES, "done", tools=[delete], permission="allow"), "a prompt of several words")
+    assert result.stop_reason == "budget"
     bounds("session-max-tokens = 4")
     session = scripted("one two three", "two")
     run(session, "hello there")
@@ -123,10 +114,11 @@ def test_the_cap_of_a_session_counts_all_turns(bounds):
 
 
 @pytest.mark.parametrize("permission", ["allow", Policy([Rule("allow", "delete")]), lambda _call, _tool: "allow"])
-def test_nothing_of_a_notebook_lets_a_tool_run_that_the_class_denies(bounds, permission):
+def test_nothing_of_a_notebook_lets_a_tool_run_that_the_class_denies_and_the_others_run_as_ever(bounds, permission):
     bounds('permission = "deny"')
-    result = run(scripted(DELETES, "done", tools=[delete], permission=permission), "go")
-    assert texts(result) == ['delete was not run: the settings of this class have permission = "deny".']
+    asked = calls(("delete", {"name": "a"}), "pause")
+    result = run(scripted(asked, "done", tools=[delete, pause], permission=permission), "go")
+    assert texts(result) == ['delete was not run: the settings of this class have permission = "deny".', "waited"]
 
 
 def test_what_the_class_has_asked_is_asked_whatever_the_notebook_says(bounds, monkeypatch):
@@ -141,16 +133,6 @@ def test_no_rule_of_a_notebook_lets_code_run_unasked_in_a_class(bounds, line, ve
     bounds(line)
     gate = Gate(Policy([Rule("allow", "python")]))
     assert gate.decide(ToolDef("python", ""), {}, asks=True, code=True).verdict == verdict
-
-
-def test_functions_that_do_not_ask_run_as_ever(bounds):
-    bounds('permission = "deny"')
-
-    def clock() -> str:
-        """Tell the time."""
-        return "noon"
-
-    assert texts(run(scripted(calls("clock"), "done", tools=[clock]), "go")) == ["noon"]
 
 
 def test_a_server_that_is_not_of_the_class_is_not_started(bounds):
@@ -188,8 +170,9 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
     [
         ('modles = ["x"]', "'modles' is no setting of a class"),
         ('models = "x"', 'Write a list of patterns, as in ["local:*"].'),
-        ("max-cost = -1", "Write a number above 0."),
+        ("max-cost = 0", "Write a number above 0."),
         ("max-iterations = 2.5", "Write a whole number above 0."),
+        ("max-iterations = 0", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
         ('replay = "often"', "Write one of live, record,"),
     ],
@@ -199,10 +182,3 @@ def test_a_setting_that_cannot_be_is_said_and_not_ignored(bounds, line, words):
     with pytest.raises(UsageError) as caught:
         scripted("hi")
     assert words in str(caught.value)
-
-
-def test_a_turn_that_is_refused_for_its_cap_leaves_no_notice_behind(bounds):
-    bounds("max-cost = 0.5")
-    session = scripted("hi", max_cost=1.0)
-    assert "max_cost is 1, which is more than this class allows" in refused(session, notices=["Look at this."])
-    assert session.take_notices() == ()

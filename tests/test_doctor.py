@@ -45,21 +45,17 @@ def test_a_machine_with_all_that_cells_need_passes(capsys):
     assert main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(line.startswith(("ok ", "note ")) for line in lines)
+    assert any("packages that it needs." in line or "runs from a folder" in line for line in lines)
     assert any(f"Python {sys.version_info[0]}.{sys.version_info[1]}" in line for line in lines)
 
 
-def test_a_kernel_that_is_missing_fails_with_the_command(monkeypatch, capsys):
-    without(monkeypatch, "ipykernel")
+def test_packages_that_are_missing_fail_with_the_command(monkeypatch, capsys):
+    without(monkeypatch, "ipykernel", "tenacity", "nh3")
     assert main(["doctor"]) == 1
-    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("missing")]
-    assert line.endswith("python -m pip install ipykernel")
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch):
-    without(monkeypatch, "tenacity", "nh3")
-    (finding,) = [one for one in doctor.examine() if one.health == "missing"]
-    assert "nh3, tenacity" in finding.about
-    assert finding.command == f"{sys.executable} -m pip install nh3 tenacity"  # of this Python, whatever `python` is
+    lines = [one for one in capsys.readouterr().out.splitlines() if one.startswith("missing")]
+    pip = f"{sys.executable} -m pip install"  # of this Python, whatever `python` is
+    assert "nh3, tenacity" in lines[0]
+    assert [line.partition("To mend it: ")[2] for line in lines] == [f"{pip} nh3 tenacity", f"{pip} ipykernel"]
 
 
 def test_a_key_is_found_and_never_shown(monkeypatch, capsys):
@@ -71,7 +67,7 @@ def test_a_key_is_found_and_never_shown(monkeypatch, capsys):
     assert "The model of a cell that names none: openai:" in shown
 
 
-def test_an_extra_that_is_missing_comes_with_its_command(monkeypatch):
+def test_an_extra_and_weights_that_are_missing_come_with_their_command(monkeypatch):
     def require():
         raise MissingExtra("The local model", "local")
 
@@ -81,6 +77,9 @@ def test_an_extra_that_is_missing_comes_with_its_command(monkeypatch):
         "note     local: the package xllamacpp is not installed. "
         f"To mend it: {sys.executable} -m pip install 'agentmagic[local]'"
     )
+    monkeypatch.setattr("agentmagic.providers.local.llama.require", lambda: None)
+    (finding,) = said("its weights")
+    assert (finding.health, doctor.FETCH in finding.command) == ("note", True)
 
 
 def test_an_agentmagic_that_is_not_installed_is_installed_from_its_folder(monkeypatch):
@@ -95,31 +94,16 @@ def test_an_agentmagic_that_is_not_installed_is_installed_from_its_folder(monkey
     assert f"pip install '{folder}[mcp]'" in str(MissingExtra("MCP servers", "mcp"))
 
 
-def test_weights_that_are_not_there_come_with_the_command(monkeypatch):
-    monkeypatch.setattr("agentmagic.providers.local.llama.require", lambda: None)
-    (finding,) = said("its weights")
-    assert finding.health == "note"
-    assert doctor.FETCH in finding.command
-
-
 def test_servers_of_the_project_are_read_and_not_started(place):
     servers = {"files": {"command": "no-such-program"}, "clock": {"command": sys.executable}, "odd": {"command": 5}}
-    (place / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    health = {name: said(f"server {name!r} in " if name == "odd" else f"The server {name} ")[0] for name in servers}
-    assert [one.health for one in health.values()] == ["note", "ok", "note"]
-    assert "no program 'no-such-program'" in health["files"].about
-
-
-def test_a_broken_file_of_servers_is_named(place):
-    (place / ".mcp.json").write_text("{")
-    assert said("this is not JSON")
-
-
-def test_a_file_of_servers_in_a_folder_is_named_as_it_has_to_be_typed(place):
     (place / ".vscode").mkdir()
-    (place / ".vscode" / "mcp.json").write_text(json.dumps({"servers": {"clock": {"command": sys.executable}}}))
-    (finding,) = said("The server clock ")
-    assert str(Path(".vscode/mcp.json")) in finding.about.partition("%mcp load ")[2]
+    (place / ".vscode" / "mcp.json").write_text(json.dumps({"servers": servers}))
+    (place / ".mcp.json").write_text("{")
+    files, clock, odd = (said(words)[0] for words in ("The server files ", "The server clock ", "server 'odd' in "))
+    assert [one.health for one in (files, clock, odd)] == ["note", "ok", "note"]
+    assert "no program 'no-such-program'" in files.about
+    assert str(Path(".vscode/mcp.json")) in clock.about.partition("%mcp load ")[2]
+    assert said("this is not JSON")
 
 
 def test_the_command_for_a_folder_that_cannot_be_written_is_quoted(place, monkeypatch):

@@ -1,8 +1,6 @@
 import inspect
 import re
 
-import pytest
-
 from agentmagic import errors
 from agentmagic.errors import AgentMagicError
 
@@ -24,8 +22,3 @@ def test_the_tree_is_drawn_as_it_is():
     for name, parent, also in drawn():
         bases = [base.__name__ for base in getattr(errors, name).__bases__]
         assert bases == [base for base in (parent or "Exception", also) if base]
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_can_carry_a_partial_result(kind):
-    assert kind.result is None

@@ -2,7 +2,6 @@ import enum
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Annotated, Any, Generic, Literal, NotRequired, Optional, Required, TypedDict, TypeVar
 
 import pytest
@@ -74,15 +73,11 @@ def test_hints_and_docstring_make_the_schema():
 @pytest.mark.parametrize(
     ("hint", "written", "value"),
     [
-        (int, 3, 3),
         (Literal["a", "b"], "b", "b"),
         (Colour, "red", Colour.RED),
-        (date, "2026-01-31", date(2026, 1, 31)),
         (Point, {"x": 1.5}, Point(1.5)),
         (Person, {"title": "Dr", "age": 40}, Person(title="Dr", age=40)),
         (Optional[int], None, None),  # noqa: UP045  (people write it)
-        (dict[str, list[int]], {"a": [1]}, {"a": [1]}),
-        (Annotated[int, Field(ge=1, le=9)], 9, 9),
         (Any, {"what": "ever"}, {"what": "ever"}),
     ],
 )
@@ -95,21 +90,16 @@ def test_arguments_become_what_the_hints_ask_for(hint, written, value):
     assert json_schema.arguments_for(told, {"given": written}) == {"given": value}
 
 
-def test_a_property_named_title_is_kept_and_made_up_titles_are_dropped():
-    def greet(title: str, person: Person): ...
+def test_a_property_may_have_the_name_of_a_keyword_and_made_up_titles_are_dropped():
+    def greet(title: str, properties: dict, person: Person): ...
 
     told = read(greet).parameters
+    assert set(told["properties"]) == {"title", "properties", "person"}
     assert told["properties"]["title"] == {"type": "string"}
     assert told["$defs"]["Person"]["properties"]["title"] == {"type": "string"}
 
 
-def test_defaults_are_left_to_the_function():
-    def function(a: int, b: int = 2): ...
-
-    assert json_schema.arguments_for(read(function), {"a": 1}) == {"a": 1}
-
-
-@pytest.mark.parametrize("name", ["model_config", "_hidden", "json", "self", "copy"])
+@pytest.mark.parametrize("name", ["model_config", "_hidden", "json", "self"])
 def test_names_that_pydantic_reserves_can_be_parameters(name):
     namespace = {}
     exec(f"def function({name}: int): ...", namespace)  # noqa: S102  (the name is the parameter of the test)
@@ -118,12 +108,13 @@ def test_names_that_pydantic_reserves_can_be_parameters(name):
     assert json_schema.arguments_for(told, {name: 1}) == {name: 1}
 
 
-def test_the_context_is_no_parameter_of_the_model():
-    def function(a: int, ctx: ToolContext): ...
+def test_the_context_is_no_parameter_of_the_model_and_defaults_are_left_to_the_function():
+    def function(a: int, ctx: ToolContext, b: int = 2): ...
 
     told = read(function)
     assert told.context == "ctx"
-    assert list(told.parameters["properties"]) == ["a"]
+    assert list(told.parameters["properties"]) == ["a", "b"]
+    assert json_schema.arguments_for(told, {"a": 1}) == {"a": 1}
 
 
 def starred(*numbers: int): ...
@@ -152,7 +143,6 @@ class Table:
     [
         (Table, "tests.test_json_schema.Table"),
         (io.BytesIO | None, "_io.BytesIO | None"),
-        (list[io.StringIO], "list[_io.StringIO]"),
         (Callable[[int], int], "collections.abc.Callable[[int], int]"),
     ],
 )
@@ -174,11 +164,8 @@ def property_of(function, name):
     return read(function).parameters["properties"][name]
 
 
-def words_of_a_field(a: Annotated[int, Field(description="how many", ge=1)]): ...
 def words_alone(a: Annotated[int, "how many"]): ...
 def words_of_a_doc(a: Annotated[int, Doc("how many")]): ...
-def words_of_a_default(a: int = Field(description="how many")): ...
-def words_of_an_optional(a: Annotated[int, "how many"] | None = None): ...
 def words_beside_a_check(a: Annotated[int, "how", "many", Field(gt=0)]): ...
 
 
@@ -201,10 +188,8 @@ def words_of_the_docstring(a: Annotated[int, Field(ge=1)] = Field(2)):
 @pytest.mark.parametrize(
     ("function", "more"),
     [
-        (words_of_a_field, {"minimum": 1}),
         (words_alone, {}),
         (words_of_a_doc, {}),
-        (words_of_a_default, {}),
         (words_beside_a_check, {"exclusiveMinimum": 0}),
         (words_above_those_of_the_docstring, {}),
         (words_of_the_docstring, {"minimum": 1, "default": 2}),
@@ -215,17 +200,16 @@ def test_words_reach_the_schema_wherever_they_stand(function, more):
     assert property_of(function, "a") == {"type": "integer", "description": words, **more}
 
 
-def test_words_inside_a_type_stay_where_they_stand():
-    def function(a: list[Annotated[str, "a city"]], b: Annotated[int, "a year"] | None = None): ...
+def test_words_inside_a_type_stay_where_they_stand_and_those_of_a_default_count_more():
+    def function(
+        a: list[Annotated[str, "a city"]],
+        b: Annotated[int, "a year"] | None = None,
+        c: Annotated[int, Field(description="far")] = Field(description="near", title="A year"),
+    ): ...
 
     assert property_of(function, "a") == {"type": "array", "items": {"type": "string", "description": "a city"}}
     assert {"type": "integer", "description": "a year"} in property_of(function, "b")["anyOf"]
-
-
-def test_words_of_a_default_count_more_than_those_of_the_hint():
-    def function(a: Annotated[int, Field(description="far")] = Field(description="near", title="A year")): ...
-
-    assert property_of(function, "a") == {"type": "integer", "description": "near", "title": "A year"}
+    assert property_of(function, "c") == {"type": "integer", "description": "near", "title": "A year"}
 
 
 def even(value):
@@ -248,13 +232,10 @@ def test_what_a_field_asks_for_is_asked_of_the_model(function):
     (name,) = told.parameters["required"]
     assert name == ("count" if function in (aliased, renamed) else "a")
     assert json_schema.arguments_for(told, {name: 8}) == {"a": 8}
-    with pytest.raises(ToolError, match="do not fit"):
-        json_schema.arguments_for(told, {"other": 8})
-
-
-def test_a_validator_in_a_hint_has_the_last_word():
-    with pytest.raises(ToolError, match=r"checked do not fit at a: .*it is odd"):
-        json_schema.arguments_for(read(checked), {"a": 3})
+    with pytest.raises(
+        ToolError, match=r"checked do not fit at a: .*it is odd" if function is checked else "do not fit"
+    ):
+        json_schema.arguments_for(told, {"a": 3} if function is checked else {"other": 8})
 
 
 def a_default(a: int = Field(3)): ...
@@ -308,7 +289,6 @@ class Page(TypedDict, Generic[T]):
 @pytest.mark.parametrize(
     ("hint", "fits", "misfits"),
     [
-        (Entry, {"name": "a"}, {"size": 1}),
         (list[Entry], [{"name": "a"}], [{"name": 7}]),
         (dict[str, Entry] | None, {"x": {"name": "a"}}, {"x": {}}),
         (Sized, {"name": "a", "unit": "m"}, {"name": "a", "size": 1}),
@@ -325,13 +305,9 @@ def test_a_typed_dict_of_any_python_is_taken(hint, fits, misfits):
     assert json_schema.problem("load", told.parameters, {"entry": fits}) is None
     assert json_schema.arguments_for(told, {"entry": fits}) == {"entry": fits}
     assert json_schema.problem("load", told.parameters, {"entry": misfits})
-
-
-def test_the_words_of_a_key_are_kept():
-    def load(entry: Entry): ...
-
-    entry = read(load).parameters["$defs"]["Entry"]
-    assert entry["properties"]["name"] == {"type": "string", "description": "what it is called"}
+    if hint == list[Entry]:
+        name = told.parameters["$defs"]["Entry"]["properties"]["name"]
+        assert name == {"type": "string", "description": "what it is called"}
 
 
 @pytest.mark.parametrize("default", [float("nan"), object(), b"\xff"])
@@ -343,10 +319,7 @@ def test_a_default_that_json_cannot_hold_is_left_to_the_function(default):
 
 def test_an_example_that_is_no_json_is_refused():
     def function(a: int):
-        """Do it.
-
-        Example: do it -> {a: 1}
-        """
+        """Example: do it -> {a: 1}"""
 
     with pytest.raises(UsageError, match="Example line of function does not end in JSON"):
         read(function)
@@ -355,9 +328,8 @@ def test_an_example_that_is_no_json_is_refused():
 def test_what_only_pydantic_can_see_is_said_in_one_sentence():
     def greet(person: Person): ...
 
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError, match=r"^The arguments of greet do not fit at person.age: Value error, nobody .*\.$"):
         json_schema.arguments_for(read(greet), {"person": {"title": "Dr", "age": 200}})
-    assert str(caught.value) == ("The arguments of greet do not fit at person.age: Value error, nobody is that old.")
 
 
 @pytest.mark.parametrize(
@@ -393,20 +365,11 @@ def test_a_schema_that_cannot_be_used_is_described_in_a_sentence(parameters):
     assert said is not None
     assert said.startswith("The schema of odd cannot be used: ")
     assert "\n" not in said
-
-
-def test_an_ordinary_schema_has_no_fault():
-    assert (
-        json_schema.check_schema("add", {"type": "object", "properties": {"a": {"type": ["integer", "null"]}}}) is None
-    )
+    assert json_schema.check_schema("even", {"properties": {"a": {"type": ["integer", "null"]}}}) is None
+    assert json_schema.misfit(parameters, {}).startswith("it cannot be used: ")
 
 
 @pytest.mark.parametrize("arguments", [{"size": "\ud800"}, {"\ud800": 1}])
 def test_a_lone_surrogate_does_not_fit(arguments):
     schema = {"additionalProperties": {"type": "integer", "minimum": 2}}
     assert json_schema.misfit(schema, arguments) == "it holds a lone surrogate, half of a character"
-
-
-def test_nothing_fits_a_schema_that_cannot_be_used_and_that_is_said():
-    problem = json_schema.problem("take", {"type": "any"}, {})
-    assert problem.startswith('The arguments of take do not fit its schema: it cannot be used: "any" is not valid')

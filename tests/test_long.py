@@ -1,19 +1,21 @@
 """Long conversations: compaction keeps the requests under the window, and the log whole."""
 
-import itertools
 import json
+from itertools import pairwise
 
 import pytest
 
-from agentmagic import Agent, Session
+from agentmagic import Agent, Session, tool
 from agentmagic.errors import ContextTooLong, Unavailable
 from agentmagic.events import Compacted, PartFinished, PartStarted, fold
 from agentmagic.messages import Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.registry import register_model
+from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.serialization import to_json
 from agentmagic.testing import invalid_history
 from agentmagic.tools.output_cache import READER
+from tests.turns import calls
 
 WINDOW = 2_000
 """Tokens of the small model's window."""
@@ -94,20 +96,14 @@ def test_thirty_turns_stay_under_a_small_window_with_all_pairs_intact_and_the_lo
     assert max(model.sizes) <= WINDOW
     assert model.summaries >= 2
     assert all(event.after < event.before for event in compactions(session))
+    asked = [request.messages for request in model.requests if request.tools]
+    kept = [later[: len(one)] == one for one, later in pairwise(asked)]  # a request begins as the one before
+    assert kept.count(False) == len(compactions(session))
     assert all(invalid_history(request.messages) is None for request in model.requests)
     assert len(session.messages) == 30 * 4
     assert fold(session.events) == session.messages
     assert [turn.prompt.text for turn in session.turns] == [f"Look up page number {number}" for number in range(30)]
     assert all(PAGE.strip() in result.text for turn in session.turns for result in turn.messages[2].parts)
-
-
-def test_between_compactions_a_request_begins_as_the_one_before():
-    model = Small()
-    session = Session(Agent(model, tools=[look]))
-    converse(session, 12)
-    asked = [request for request in model.requests if request.tools]
-    kept = [later.messages[: len(one.messages)] == one.messages for one, later in itertools.pairwise(asked)]
-    assert kept.count(False) == len(compactions(session))
 
 
 def test_what_was_compacted_is_compacted_again_after_loading(tmp_path):
@@ -143,16 +139,12 @@ def test_a_model_that_refuses_a_window_nobody_knew_is_asked_again_with_less():
     assert any("do not fit" in event.error for event in session.events if event.type == "step_retried")
 
 
-def test_a_summary_that_cannot_be_had_is_stood_in_for():
+def test_a_summary_that_cannot_be_had_is_stood_in_for_and_a_prompt_that_fits_no_window_refused():
     model = Small(summaries=False)
     session = Session(Agent(model, tools=[look]))
     converse(session, 12)
     assert max(model.sizes) <= WINDOW
     assert compactions(session)
-
-
-def test_a_prompt_that_fits_no_window_is_refused_and_the_next_turn_goes_on():
-    session = Session(Agent(Small(), tools=[look]))
     with pytest.raises(ContextTooLong, match="do not fit a window"):
         session.ask("word " * 4 * WINDOW)
     assert session.ask("Look up page number 1").stop_reason == "answer"
@@ -169,49 +161,16 @@ def test_with_compaction_off_the_refusal_is_told_and_nothing_is_lost():
 # -- the output cache ------------------------------------------------------------------------------
 
 
-class Reader:
-    """A model that calls for a long result, and then reads on in it."""
-
-    name = "testing:reader"
-
-    def __init__(self):
-        self.requests = []
-
-    async def stream(self, request):
-        self.requests.append(request)
-        part = self._next(request.messages[-1])
-        yield PartStarted(0, part.type)
-        yield PartFinished(0, part)
-        yield ModelFinished(Usage(1, 0, 1), "stop")
-
-    def _next(self, last):
-        if last.role == "user":
-            return ToolCall("log", "log", {})
-        if last.parts[0].call_id == "log":
-            return ToolCall("found", READER, {"id": "log", "search": "needle"})
-        return Text(last.text or last.parts[0].text)
-
-    async def aclose(self):
-        pass
-
-
 def test_a_long_result_is_sent_as_a_preview_and_can_be_searched():
     whole = "hay " * 20_000 + "the needle " + "hay " * 20_000
-    model = Reader()
-    session = Session(Agent(model, tools=[lambda_tool(whole)], max_result=2_000))
+    reading = {"calls": [{"name": READER, "arguments": {"id": "call_1", "search": "needle"}}]}
+    model = ScriptedModel([calls("log"), reading, "Found."])
+    session = Session(Agent(model, tools=[tool(name="log")(lambda: whole)], max_result=2_000))
     result = session.ask("Find it.")
     first, second, third = model.requests
     assert [tool.name for tool in first.tools] == ["log"]
     assert [tool.name for tool in second.tools] == ["log", READER]
     assert third.tools == second.tools
     assert len(second.messages[-1].parts[0].text) <= 2_000
-    assert "the needle" in result.final_text
+    assert "the needle" in third.messages[-1].parts[0].text
     assert result.history_delta[2].parts[0].text == whole  # the log and the card show all of it
-
-
-def lambda_tool(text):
-    def log() -> str:
-        """Return the log."""
-        return text
-
-    return log

@@ -1,10 +1,12 @@
-"""The notebooks we ship: each runs without a key, and can be read where neither scripts nor styles work."""
+"""The notebooks we ship: each runs without a key, and can be read where neither scripts nor styles work.
+
+The lessons are run by tests/test_lessons.py, and every notebook from its cassette by tests/replay.
+"""
 
 import json
 import os
 import re
 import subprocess
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ def shipped() -> list[Path]:
 
 
 NOTEBOOKS = shipped()
+WALKTHROUGHS = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 HISTORY = """
 import json
 from agentmagic import Session
@@ -40,17 +43,6 @@ print(json.dumps({
     "results": [one.text for part in results for one in part.content if one.type == "text"],
 }))
 """
-
-
-@dataclass(frozen=True)
-class Executed:
-    """A notebook that was executed: its prompts, what its sessions hold at the end, and its page without styles."""
-
-    prompts: list[str]
-    answers: list[str]
-    arguments: list[str]
-    results: list[str]
-    page: str
 
 
 class _Words(HTMLParser):
@@ -93,38 +85,21 @@ def execute(path: Path) -> Any:
     return notebook
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS, ids=lambda path: path.stem)
-def executed(request):
-    notebook = execute(request.param)
+def test_every_notebook_has_a_script_or_a_cassette():
+    assert [
+        path for path in NOTEBOOKS if not script_of(path).is_file() and not path.with_suffix(".cassette.yaml").is_file()
+    ] == []
+
+
+@pytest.mark.parametrize("path", WALKTHROUGHS, ids=lambda path: path.stem)
+def test_a_page_of_an_executed_notebook_has_prompts_answers_arguments_results_and_usage(path):
+    notebook = execute(path)
     history = json.loads(notebook.cells.pop().outputs[0]["text"])
-    page, _ = nbconvert.HTMLExporter().from_notebook_node(notebook)
+    page = read(nbconvert.HTMLExporter().from_notebook_node(notebook)[0])
     prompts = [cell.source.partition("\n")[2] for cell in notebook.cells if cell.source.startswith("%%agent")]
-    return Executed(prompts, **history, page=read(page))
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_notebook_has_a_script_or_a_cassette(notebook):
-    assert script_of(notebook).is_file() or notebook.with_suffix(".cassette.yaml").is_file()
-
-
-def test_a_page_of_an_executed_notebook_has_its_prompts_and_answers(executed):
-    assert executed.prompts
-    for prompt in executed.prompts:
-        assert " ".join(prompt.split()) in executed.page
-    assert executed.answers
-    for answer in executed.answers:
-        for word in re.findall(r"[^\W\d_]+", answer):
-            assert word in executed.page
-
-
-def test_a_page_of_an_executed_notebook_has_the_arguments_and_results_of_its_calls(executed):
-    assert executed.results
-    for value in executed.arguments:
-        assert " ".join(value.split()) in executed.page
-    for result in executed.results:
-        for word in re.findall(r"\w+", result):
-            assert word in executed.page
-
-
-def test_a_page_of_an_executed_notebook_has_the_usage_of_every_turn(executed):
-    assert len(re.findall(r"\d requests? · [\d,]+ tokens in", executed.page)) >= len(executed.prompts)
+    assert all([prompts, history["answers"], history["results"]])
+    assert [value for value in (*prompts, *history["arguments"]) if " ".join(value.split()) not in page] == []
+    said = [word for answer in history["answers"] for word in re.findall(r"[^\W\d_]+", answer)]
+    said += [word for result in history["results"] for word in re.findall(r"\w+", result)]
+    assert [word for word in said if word not in page] == []
+    assert len(re.findall(r"\d requests? · [\d,]+ tokens in", page)) >= len(prompts)

@@ -18,47 +18,49 @@ class City(BaseModel):
     people: int
 
 
+class Node(BaseModel):
+    v: int
+    children: list["Node"] = []
+
+
 @dataclass
 class Visit:
     city: City
     on: date
 
 
-def test_a_model_is_asked_for_as_its_schema_and_read_as_an_instance():
+def test_a_model_is_asked_for_as_its_schema_and_in_words_and_read_as_an_instance():
     schema = output_schema(City)
+    assert '"people"' in schema.instructions
     assert schema.name == "City"
     assert schema.schema["required"] == ["name", "people"]
     assert schema.read('{"name": "Delft", "people": 106000}') == City(name="Delft", people=106000)
 
 
-def test_a_dataclass_with_a_model_and_a_date_is_read():
-    visit = output_schema(Visit).read('{"city": {"name": "Delft", "people": 1}, "on": "2026-11-22"}')
-    assert visit == Visit(City(name="Delft", people=1), date(2026, 11, 22))
+DELFT = {"name": "Delft", "people": 1}
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
+    ("kind", "written", "read"),
     [
-        (list[City], [{"name": "Delft", "people": 1}]),
-        (int, 7),
-        (Literal["yes", "no"], "yes"),
-        (dict[str, int], {"a": 1}),
+        (Visit, {"city": DELFT, "on": "2026-11-22"}, Visit(City(**DELFT), date(2026, 11, 22))),
+        (list[City], {"value": [DELFT]}, [City(**DELFT)]),
+        (Literal["yes", "no"], {"value": "yes"}, "yes"),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        (
+            {"title": "a city", "type": "object", "properties": {"name": {"type": "string"}}},
+            {"name": "x"},
+            {"name": "x"},
+        ),
+        (Node, {"v": 1, "children": [{"v": 2}]}, Node(v=1, children=[Node(v=2)])),
     ],
     ids=str,
 )
-def test_what_is_no_object_is_wrapped_in_one(kind, value):
-    schema = output_schema(kind)
-    assert schema.schema["type"] == "object"
-    wrapped = value if kind == dict[str, int] else {"value": value}
-    read = schema.read(json.dumps(wrapped))
-    assert read == ([City(name="Delft", people=1)] if kind == list[City] else value)
-
-
-def test_a_json_schema_gives_plain_data():
-    schema = {"title": "a city", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    form = output_schema(schema)
-    assert form.name == "a_city"
-    assert form.read('{"name": "Delft"}') == {"name": "Delft"}
+def test_every_form_is_asked_for_as_an_object_and_read_as_what_it_is(kind, written, read):
+    form = output_schema(kind)
+    assert form.schema["type"] == "object"
+    assert form.read(json.dumps(written)) == read
+    assert re.fullmatch(r"\w+", form.name)
 
 
 class Base(TypedDict):
@@ -70,18 +72,13 @@ class Place(Base, total=False):
     people: int
 
 
-@pytest.mark.parametrize(
-    ("kind", "written"),
-    [(Place, "{}"), (list[Place], '{{"value": [{}]}}'), (Place | None, '{{"value": {}}}')],
-    ids=str,
-)
-def test_a_typed_dict_of_any_python_is_asked_for_and_read(kind, written):
-    form = output_schema(kind)
+def test_a_typed_dict_of_any_python_is_asked_for_and_read():
+    form = output_schema(list[Place])
     assert "as its people call it" in form.instructions
     place = {"name": "Delft", "country": "NL"}
-    assert form.read(written.format(json.dumps(place))) == ([place] if kind == list[Place] else place)
-    with pytest.raises(ValueError, match=r"country|not valid under any"):
-        form.read(written.format('{"name": "Delft"}'))
+    assert form.read(json.dumps({"value": [place]})) == [place]
+    with pytest.raises(ValueError, match="country"):
+        form.read('{"value": [{"name": "Delft"}]}')
 
 
 def test_a_typed_dict_that_names_what_is_not_defined_is_refused():
@@ -89,15 +86,16 @@ def test_a_typed_dict_that_names_what_is_not_defined_is_refused():
         output_schema(TypedDict("Lost", {"at": "Nowhere"}))  # noqa: F821  # pyright: ignore[reportUndefinedVariable]  (the test's)
 
 
-def test_a_fenced_answer_is_read_too():
-    assert output_schema(City).read('```json\n{"name": "Delft", "people": 1}\n```').name == "Delft"
+@pytest.mark.parametrize("around", ["{}", "Here it is:\n{}\nDone."])
+def test_a_fenced_answer_is_read_too(around):
+    fenced = '```json\n{"name": "Delft", "people": 1}\n```'
+    assert output_schema(City).read(around.format(fenced)).name == "Delft"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("The city is Delft.", "it is not JSON"),
-        ("", "it is not JSON"),
         ("[" * 5000, "it is not JSON"),
         ('{"name": "Delft"}', '"people" is a required property'),
         ('{"name": "Delft", "people": "many"}', 'not of type "integer" (at people)'),
@@ -122,25 +120,10 @@ def test_a_validator_of_the_model_has_the_last_word():
         output_schema(Even).read('{"number": 3}')
 
 
-@pytest.mark.parametrize("output", [{"type": "no such type"}, print, "str", "no type"], ids=str)
+@pytest.mark.parametrize("output", [{"type": "no such type"}, print, "str"], ids=str)
 def test_what_has_no_schema_is_refused(output):
     with pytest.raises(UsageError):
         output_schema(output)
-
-
-def test_the_form_is_said_in_words_too():
-    assert '"people"' in output_schema(City).instructions
-
-
-class Node(BaseModel):
-    v: int
-    children: list["Node"] = []
-
-
-def test_a_recursive_model_is_asked_for_as_the_object_it_is():
-    schema = output_schema(Node)
-    assert schema.schema["type"] == "object"
-    assert schema.read('{"v": 1, "children": [{"v": 2}]}') == Node(v=1, children=[Node(v=2)])
 
 
 @pytest.mark.parametrize(
@@ -160,7 +143,3 @@ def test_references_of_a_wrapped_schema_still_lead_somewhere(schema, value):
     assert form.read(json.dumps({"value": value})) == value
     with pytest.raises(ValueError, match="value"):
         form.read('{"value": "no"}')
-
-
-def test_an_answer_fenced_among_words_is_read():
-    assert output_schema(City).read('Here it is:\n```json\n{"name": "Delft", "people": 1}\n```\nDone.').name == "Delft"

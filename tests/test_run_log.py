@@ -66,7 +66,6 @@ def test_a_run_has_turns_calls_results_and_checks_without_secrets(file):
     ("damage", "where"),
     [
         (lambda text: text.replace("It is noon.", "It is one."), "document 2 of 8 was changed"),
-        (lambda text: text.replace("passed: false", "passed: true"), "document 7 of 8 was changed"),
         (lambda text: "\n---\n".join(text.split("\n---\n")[:-1]) + "\n", "its end is missing"),
         (lambda text: text[: len(text) // 2], "was changed, or one before it is missing"),
         (lambda text: "\n---\n".join(text.split("\n---\n")[:2] + text.split("\n---\n")[3:]), "document 3 of 7"),
@@ -86,13 +85,10 @@ def test_a_whole_file_passes_also_with_other_ends_of_lines(file, capsys):
     assert capsys.readouterr().out == f"{file}: 3 turns, 2 calls, 2 checks passed, 1 failed.\n"
 
 
-def test_another_file_is_no_run(tmp_path, capsys):
+def test_another_file_is_no_run_and_nothing_is_handed_in_before_the_first_turn(tmp_path, capsys):
     other = tmp_path / "x.yaml"
     other.write_text("--- hello")
     assert main(["handed-in", str(other)]) == 2
     assert "is no run that was handed in" in capsys.readouterr().err
-
-
-def test_nothing_is_handed_in_before_the_first_turn(tmp_path):
     with pytest.raises(UsageError, match="There are no turns to hand in"):
-        hand_in(tmp_path / "x.yaml", {"agent": scripted("x")}, "")
+        hand_in(tmp_path / "y.yaml", {"agent": scripted("x")}, "")

@@ -1,5 +1,6 @@
 import json
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from agentmagic import secrets, settings
 from agentmagic.errors import UsageError
 from agentmagic.text import ShownStream
 from agentmagic.text import shown as shown_whole
+from tests.turns import play
 
 PROSE = [
     "Bearer responsibilities",
@@ -45,13 +47,20 @@ def test_what_is_shaped_like_a_key_is_blanked(key):
     assert secrets.redact(f"The key {key} is wrong.") == f"The key {secrets.BLANK} is wrong."
 
 
-def test_a_bearer_token_is_blanked_and_its_header_stays():
-    assert secrets.redact(f"Authorization: Bearer {LONG}") == f"Authorization: Bearer {secrets.BLANK}"
-
-
-@pytest.mark.parametrize("token", [f"sk-{LONG}.{LONG}", f"{LONG}/sk-{LONG}", f"{LONG}~AKIA0123456789ABCDEF"])
-def test_a_bearer_token_that_holds_a_key_s_shape_is_blanked_whole(token):
-    assert secrets.redact(f"authorization: bearer {token}") == f"authorization: bearer {secrets.BLANK}"
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (f"Authorization: Bearer {LONG}", LONG),
+        (f"authorization: bearer sk-{LONG}.{LONG}", f"sk-{LONG}.{LONG}"),  # blanked whole, not a key in it
+        (f"Bearer {LONG}/sk-{LONG}", f"{LONG}/sk-{LONG}"),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
+        ("authorization: basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA=="),
+        ("postgresql+psycopg://reader:x7-Quiet.Sea@db.example.org:5432/sales?sslmode=require", "x7-Quiet.Sea"),
+        *((f"{before}sk-{LONG}", f"sk-{LONG}") for before in ("", "=", '"', "/", ":", "\n", "ключ:")),
+    ],
+)
+def test_a_token_and_a_password_are_blanked_and_what_stands_before_them_stays(text, secret):
+    assert secrets.redact(text) == text.replace(secret, secrets.BLANK)
 
 
 def test_english_is_looked_through_without_trying_the_shapes():
@@ -59,9 +68,11 @@ def test_english_is_looked_through_without_trying_the_shapes():
     assert tried == []
 
 
-def test_a_registered_secret_is_blanked_wherever_it_stands():
+def test_a_registered_secret_is_blanked_wherever_it_stands_and_leaves_no_tail_of_a_longer_one():
     secrets.register_secret("correct-horse")
+    secrets.register_secret("correct-horse-and-more")
     assert secrets.redact("url?key=correct-horse&x=1") == f"url?key={secrets.BLANK}&x=1"
+    assert secrets.redact("it is correct-horse-and-more") == f"it is {secrets.BLANK}"
 
 
 def test_secrets_that_two_threads_register_at_once_are_both_blanked():
@@ -88,44 +99,30 @@ def test_a_short_secret_does_not_ruin_every_text():
     assert secrets.redact("abcdef") == "abcdef"
 
 
-@pytest.mark.parametrize("text", ["", "ask-me-anything", "a risk-free rate", "skating", "Bearer of bad news", *PROSE])
+@pytest.mark.parametrize("text", ["", "ask-me-anything", "Bearer of bad news", *PROSE])
 def test_ordinary_words_stay(text):
     assert secrets.redact(text) == text
 
 
-@pytest.mark.parametrize("before", ["x", "7", "_", "-", "gAAAAABk-"])
-@pytest.mark.parametrize("key", [f"sk-{LONG}", f"AIza{LONG}", f"hf_{LONG}", "AKIA0123456789ABCDEF"])
+@pytest.mark.parametrize("before", ["x", "_", "gAAAAABk-"])
+@pytest.mark.parametrize("key", [f"sk-{LONG}", "AKIA0123456789ABCDEF"])
 def test_opaque_data_that_holds_a_key_s_shape_by_chance_stays(before, key):
     assert secrets.redact(before + key) == before + key
 
 
-@pytest.mark.parametrize("before", ["", " ", "=", '"', "/", ":", "(", "\n", "ключ:"])
-def test_a_key_after_anything_else_is_blanked(before):
-    assert secrets.redact(f"{before}sk-{LONG}") == before + secrets.BLANK
-
-
-@pytest.mark.parametrize("scheme", ["Basic", "basic"])
-def test_the_credentials_of_basic_authorization_are_blanked(scheme):
-    assert secrets.redact(f"Authorization: {scheme} dXNlcjpwYXNzd29yZA==") == f"Authorization: {scheme} {secrets.BLANK}"
-
-
-def test_the_password_of_a_database_is_blanked_and_its_address_stays():
-    text = "postgresql+psycopg://reader:x7-Quiet.Sea@db.example.org:5432/sales?sslmode=require"
-    assert secrets.redact(text) == text.replace("x7-Quiet.Sea", secrets.BLANK)
-
-
-@pytest.mark.parametrize("name", ["API_KEY", "GITHUB_TOKEN", "client-secret", "PGPASSWORD", "dbPassword", "X-Api-Key"])
-def test_a_variable_that_is_named_like_a_secret_is_one(name):
-    secrets.learn(name, "correct-horse")
-    assert secrets.redact("a correct-horse") == f"a {secrets.BLANK}"
-
-
 @pytest.mark.parametrize(
-    "name", ["KEYCLOAK_REALM", "MONKEY", "TOKENIZERS_PARALLELISM", "MAX_TOKENS", "SECRETARY", "PATH"]
+    ("names", "learnt"),
+    [
+        ("API_KEY GITHUB_TOKEN client-secret PGPASSWORD dbPassword X-Api-Key", True),
+        ("KEYCLOAK_REALM MONKEY TOKENIZERS_PARALLELISM MAX_TOKENS SECRETARY PATH", False),
+    ],
 )
-def test_a_name_that_only_holds_the_letters_of_such_a_word_is_none(name):
-    secrets.learn(name, "correct-horse")
-    assert secrets.redact("a correct-horse") == "a correct-horse"
+def test_a_variable_is_a_secret_if_a_whole_word_of_its_name_says_so(names, learnt):
+    for number, name in enumerate(names.split()):
+        secrets.learn(name, f"correct-horse-{number}")
+        assert (
+            secrets.redact(f"a correct-horse-{number}") == f"a {secrets.BLANK if learnt else f'correct-horse-{number}'}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -133,11 +130,9 @@ def test_a_name_that_only_holds_the_letters_of_such_a_word_is_none(name):
     [
         "production",
         "Development",
-        "true",
         "12345678.9",
         "2026-11-22",
         "/run/secrets/db",
-        "~/keys",
         "C:\\keys\\db",
         "keys/db.pem",
         "https://example.org/token",
@@ -151,19 +146,15 @@ def test_a_word_a_number_and_a_path_are_no_secrets_whatever_their_name(value):
     assert secrets.redact(f"It is {value}.") == f"It is {value}."
 
 
-def test_a_guess_is_blanked_on_a_screen_and_never_in_what_is_stored():
+def test_a_guess_is_blanked_on_a_screen_and_only_what_is_certain_in_what_is_stored():
     secrets.learn("SORT_KEY", "created-at-descending")
     assert secrets.redact("by created-at-descending") == f"by {secrets.BLANK}"
-    assert secrets.redact("by created-at-descending", stored=True) == "by created-at-descending"
-
-
-def test_what_is_certain_is_blanked_in_what_is_stored():
     secrets.learn("SOME_TOKEN", "4f9a0c27d1b3e86a5c70")
     secrets.register_names(["KEYCLOAK_REALM"])
     secrets.learn("KEYCLOAK_REALM", "horse-and-cart")
     secrets.register_secret("swordfish")
-    text = f"4f9a0c27d1b3e86a5c70 horse-and-cart swordfish sk-{LONG}"
-    assert secrets.redact(text, stored=True) == " ".join([secrets.BLANK] * 4)
+    text = f"created-at-descending 4f9a0c27d1b3e86a5c70 horse-and-cart swordfish sk-{LONG}"
+    assert secrets.redact(text, stored=True) == " ".join(["created-at-descending", *[secrets.BLANK] * 4])
 
 
 def test_a_secret_is_blanked_in_json_in_source_and_in_an_address():
@@ -185,60 +176,37 @@ def test_most_of_a_secret_is_blanked_where_a_text_ends_in_it():
     assert secrets.redact("It is correct") == "It is correct"
 
 
-def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KEYCLOAK_REALM", "our-realm-7")
-    monkeypatch.setenv("SOME_API_KEY", "horse-battery-1")
-    (tmp_path / ".env").write_text("DB_PASSWORD=horse-battery-2\nDB_NAME=horse-battery-3\n")
-    settings.learn_secrets()
-    text = "our-realm-7 horse-battery-1 horse-battery-2 horse-battery-3"
-    assert secrets.redact(text) == f"our-realm-7 {secrets.BLANK} {secrets.BLANK} horse-battery-3"
+def test_of_a_growing_text_an_end_that_may_become_a_secret_is_held_back():
+    assert secrets.settled("It is sk-abcdef") == "It is "
+    assert secrets.settled("It is sk-") == "It is sk-"  # which tells nothing
 
 
-def test_names_in_the_environment_and_in_pyproject_make_variables_secret(monkeypatch, tmp_path):
+def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names_as_a_turn_begins(monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.agentmagic]\nsecrets = ["ACME_LOGIN", 7]\n')
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
+    names = ("KEYCLOAK_REALM", "SOME_API_KEY", "OUR_DSN", "ACME_LOGIN")
+    for number, name in enumerate(names):
+        monkeypatch.setenv(name, f"horse-battery-{number}")
     monkeypatch.setenv("AGENTMAGIC_SECRETS", "OUR_DSN, OTHER")
-    monkeypatch.setenv("OUR_DSN", "horse-battery-1")
-    monkeypatch.setenv("ACME_LOGIN", "horse-battery-2")
-    settings.learn_secrets()
-    assert secrets.redact("horse-battery-1 horse-battery-2", stored=True) == f"{secrets.BLANK} {secrets.BLANK}"
+    Path(".env").write_text("DB_PASSWORD=horse-battery-8\nDB_NAME=horse-battery-9\n")
+    play("hello")
+    text = " ".join(f"horse-battery-{number}" for number in (0, 1, 2, 3, 8, 9))
+    assert secrets.redact(text) == " ".join(["horse-battery-0", *[secrets.BLANK] * 4, "horse-battery-9"])
+    assert secrets.redact("horse-battery-2 horse-battery-3", stored=True) == f"{secrets.BLANK} {secrets.BLANK}"
 
 
-@pytest.mark.parametrize("content", ["[tool", "tool = 1", "[tool]\nagentmagic = 2", '[tool.agentmagic]\nsecrets = "A"'])
+@pytest.mark.parametrize("content", ["[tool", "[tool]\nagentmagic = 2", '[tool.agentmagic]\nsecrets = "A"'])
 def test_a_pyproject_that_says_nothing_of_secrets_does_no_harm(content, monkeypatch, tmp_path):
     (tmp_path / "pyproject.toml").write_text(content)
     monkeypatch.chdir(tmp_path)
     settings.learn_secrets()
 
 
-SECRETS = [
-    f"sk-{LONG}",
-    "AKIA0123456789ABCDEF",
-    f"eyJhbGciOiJ.eyJ{LONG}.{LONG}",
-    "correct-horse\nbattery",
-    "horse-battery",
-]
-SECRETS += [f"Bearer {LONG}", "Basic dXNlcjpwYXNzd29yZA==", "mysql://me:x7-Quiet@db/x"]
-
-
-WORDS = [
-    "",
-    "\n",
-    "task",
-    "s",
-    "https://a.b:80/c",
-    ":",
-    "Bear",
-    "corr",
-    "é",
-    "\x1b[31mred",
-    "a\r\n",
-    "a\u202eb",
-    "\u200d",
-]
-WORDS += ["\U0001f469\u200d\U0001f680", "a\u200db", "\x1b]0;title\x07", "\x1b]0;no end"]
+SECRETS = f"sk-{LONG} AKIA0123456789ABCDEF eyJhbGciOiJ.eyJ{LONG}.{LONG} horse-battery mysql://me:x7-Quiet@db/x".split()
+SECRETS += ["correct-horse\nbattery", f"Bearer {LONG}", "Basic dXNlcjpwYXNzd29yZA=="]
+WORDS = ["", "\n", "task", "s", "https://a.b:80/c", ":", "Bear", "corr", "é", "a\r\n", "a\u202eb", "\u200d", "a\u200db"]
+WORDS += ["\x1b[31mred", "\U0001f469\u200d\U0001f680", "\x1b]0;title\x07", "\x1b]0;no end"]
 
 
 @given(

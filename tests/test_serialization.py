@@ -8,11 +8,8 @@ from hypothesis import strategies as st
 from agentmagic import secrets, serialization
 from agentmagic.errors import JournalError, UsageError
 from agentmagic.events import (
-    HistoryCut,
     Notice,
-    PartDelta,
     PartFinished,
-    PartStarted,
     PromptAdded,
     RunResult,
     StepFinished,
@@ -46,13 +43,10 @@ def finished(log):
 
 
 @given(parts | whole_messages | some_events)
-def test_whatever_is_written_is_read_back_the_same(value):
-    assert serialization.decode(serialization.encode(value)) == value
-
-
-@given(whole_messages)
-def test_a_value_is_written_as_one_line(value):
-    assert "\n" not in serialization.encode(value)
+def test_whatever_is_written_is_one_line_and_read_back_the_same(value):
+    line = serialization.encode(value)
+    assert "\n" not in line
+    assert serialization.decode(line) == value
 
 
 def test_a_log_is_read_back_with_its_results_whole():
@@ -60,28 +54,13 @@ def test_a_log_is_read_back_with_its_results_whole():
     assert serialization.decode_log(serialization.encode(event) for event in log) == log
 
 
-def test_a_log_without_deltas_gives_the_same_messages():
-    kept = [event for event in WHOLE if not isinstance(event, (PartDelta, PartStarted))]
-    read = serialization.decode_log([serialization.encode(event) for event in (*kept, finished(WHOLE))])
-    assert read[-1].result.history_delta == fold(WHOLE)
-    assert read[-1].result.events == tuple(kept)
-
-
-def test_a_result_is_written_without_the_log_around_it():
+def test_a_result_is_written_without_the_log_around_it_and_without_what_stands_at_its_default():
     line = json.loads(serialization.encode(finished(WHOLE)))
     assert set(line["result"]) == {"type", "final_text", "iterations_used", "timed_out", "stop_reason", "usage"}
-
-
-def test_what_stands_at_its_default_is_left_out():
-    assert (
-        serialization.encode(StepFinished(1, Usage())) == '{"type":"step_finished","step":1,"usage":{"type":"usage"}}'
-    )
-
-
-def test_bytes_are_written_as_base64():
-    assert serialization.encode(Media("image/png", b"\x89PNG")) == (
-        '{"type":"media","media_type":"image/png","data":{"$bytes":"iVBORw=="}}'
-    )
+    step = '{"type":"step_finished","step":1,"usage":{"type":"usage"}}'
+    assert serialization.encode(StepFinished(1, Usage())) == step
+    media = '{"type":"media","media_type":"image/png","data":{"$bytes":"iVBORw=="}}'
+    assert serialization.encode(Media("image/png", b"\x89PNG")) == media
 
 
 @pytest.mark.parametrize("foreign", [{"type": "text", "text": "mine"}, {"$bytes": "eA=="}, {"type": "no such thing"}])
@@ -95,13 +74,10 @@ def test_somebody_else_s_json_is_never_read_as_values(foreign):
 @pytest.mark.parametrize(
     "line",
     [
-        "",
         "not json",
-        "[1",
         '{"type":"no_such_type"}',
         '{"text":"no type"}',
         '{"type":"text","wrong":1}',
-        '"\\ud800"x',
         "[" * 100_000,
     ],
 )
@@ -120,7 +96,6 @@ class City:
     ("value", "read"),
     [
         ({"a": [1, 2.5, None, True]}, {"a": [1, 2.5, None, True]}),
-        ("words", "words"),
         (City("Delft", 106_000), {"name": "Delft", "people": 106_000}),
         (object(), None),
         ("x" * 2**20, None),
@@ -155,13 +130,9 @@ def test_what_is_written_is_read_back_and_what_is_refused_is_none(event):
     assert record == (event if prompt and not is_delta(event) else None)
 
 
-def test_doubts_are_written_and_read_back():
-    doubt = InDoubt((("bank", "pay"), ("notebook", "save")))
-    assert decode_record(encode_record(doubt)) == doubt
-
-
-def test_a_lone_surrogate_does_not_keep_a_line_from_being_written():
-    assert decode_record(encode_record(Notice("info", "\ud83d"))) == Notice("info", "\ud83d")
+def test_doubts_and_a_lone_surrogate_are_written_and_read_back():
+    for record in (InDoubt((("bank", "pay"), ("notebook", "save"))), Notice("info", "\ud83d")):
+        assert decode_record(encode_record(record)) == record
 
 
 def test_the_validated_value_does_not_take_its_record_along():
@@ -170,25 +141,16 @@ def test_the_validated_value_does_not_take_its_record_along():
     assert decode_record(encode_record(ended({"a": KEY}))) == ended({"a": BLANK})
 
 
-def test_secrets_are_blanked_wherever_they_stand():
-    call = ToolCall("1", "get", {"url": f"https://host/?key={KEY}", "more": [{"line": f"a\n{KEY}"}]})
-    result = ToolResult("1", "get", (Text(KEY),), structured={"$bytes": KEY})
-    lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result)) + encode_record(HistoryCut(1))
-    assert KEY.encode() not in lines
-    assert lines.count(BLANK.encode()) == 4
-
-
-def test_a_key_that_names_something_is_blanked_too():
-    call = ToolCall("1", "get", {KEY: 1, f"{KEY}0": 2, "more": [{KEY: "x"}]})
-    result = ToolResult("1", "get", (), structured={KEY: 1})
+def test_secrets_are_blanked_wherever_they_stand_keys_too():
+    call = ToolCall("1", "get", {"url": f"https://host/?key={KEY}", KEY: 1, f"{KEY}0": 2, "more": [{KEY: f"a\n{KEY}"}]})
+    result = ToolResult("1", "get", (Text(KEY),), structured={"$bytes": KEY, KEY: 1})
     lines = encode_record(PartFinished(0, call)) + encode_record(ToolFinished(result))
     assert KEY.encode() not in lines
-    assert decode_record(encode_record(PartFinished(0, call))).part.arguments == {BLANK: 2, "more": [{BLANK: "x"}]}
-
-
-@given(some_events)
-def test_what_is_small_is_written_as_it_is(event):
-    assert fitting(event) == (event, ())
+    blank = {"url": f"https://host/?key={BLANK}", BLANK: 2, "more": [{BLANK: f"a\n{BLANK}"}]}
+    assert decode_record(encode_record(PartFinished(0, call))).part.arguments == blank
+    secrets.learn("SORT_KEY", "created-at-descending")  # which only may be a secret
+    prompt = TurnStarted(user("sort by created-at-descending"), "m")
+    assert decode_record(encode_record(prompt)) == prompt
 
 
 def a_ring():
@@ -199,18 +161,8 @@ def a_ring():
 
 @pytest.mark.parametrize(
     "value",
-    [
-        deep(DEEPEST),
-        deep(100_000),
-        {"a": object()},
-        Text,
-        10**5_000,
-        "x" * LARGEST_VALUE,
-        [0] * LARGEST_VALUE,
-        a_ring(),
-        {b"a": 1},
-    ],
-    ids=["deep", "deeper", "object", "class", "number", "words", "numbers", "ring", "key"],
+    [deep(DEEPEST), deep(100_000), object(), 10**5_000, "x" * LARGEST_VALUE, [0] * LARGEST_VALUE, a_ring(), {b"a": 1}],
+    ids=["deep", "deeper", "object", "number", "words", "numbers", "ring", "key"],
 )
 def test_a_value_that_cannot_be_written_does_not_take_its_record_along(value):
     result = ToolResult("1", "get", (Text("ok"),), structured=value)
@@ -225,7 +177,7 @@ def test_a_value_that_cannot_be_written_does_not_take_its_record_along(value):
     assert all(decode_record(encode_record(record)) == record for record in (fit, call, thought))
 
 
-def test_words_that_are_too_many_are_cut_and_say_so():
+def test_words_and_media_that_are_too_large_are_cut_and_named():
     contents = (Text("a" * LONGEST_TEXT), Text("b" * 1_000), Media("text/plain", b"c"))
     fit, lost = fitting(ToolFinished(ToolResult("1", "get", contents, done="d" * 20)))
     assert fit.result.content[0] == contents[0]
@@ -233,17 +185,12 @@ def test_words_that_are_too_many_are_cut_and_say_so():
     assert fit.result.content[2] == contents[2]
     assert fit.result.done == "\n[20 more characters were too many to be saved]"
     assert lost == ("a text of 1,000 characters", "a text of 20 characters")
-
-
-def test_media_that_are_too_large_are_named():
     large, small = Media("image/png", b"x" * LARGEST_MEDIA, "plot"), Media("image/png", b"x")
+    small_event = TurnStarted(user("Look.", large), "m")
+    assert fitting(small_event) == (small_event, ())
     fit, lost = fitting(TurnStarted(user("Look.", large, small), "m"))
     assert fit.prompt == user("Look.", large, "[image/png, 1 bytes, too large to be saved]")
     assert lost == ("image/png, 1 bytes",)
-    assert fitting(TurnStarted(user(Media("image/png", b"x" * (LARGEST_MEDIA + 1))), "m"))[0].prompt.text
-
-
-def test_the_answer_of_a_turn_is_cut_and_the_rest_of_its_result_stays():
     record = TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
     fit, _ = fitting(record)
     assert fit.result.final_text.endswith("[1 more characters were too many to be saved]")
@@ -259,22 +206,11 @@ def test_opaque_data_and_blobs_are_written_as_they_are():
     assert decode_record(encode_record(TurnStarted(image, "m"))).prompt == image
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
-        (deep(DEEPEST), "deeper than 100"),
-        (deep(2_000), "deeper than 100"),
-        ({"a": object()}, "not JSON"),
-        (Text, "JSON"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_with_the_reason(value, why):
-    with pytest.raises(ValueError, match=why):
-        encode_record(ToolFinished(ToolResult("1", "get", (), structured=value)))
-
-
-def test_a_line_that_no_reader_takes_is_not_written(monkeypatch):
-    monkeypatch.setattr("agentmagic.serialization.LONGEST_LINE", 50)
+def test_what_cannot_be_written_is_refused_with_the_reason(monkeypatch):
+    for value, why in ((deep(DEEPEST), "deeper than 100"), (deep(2_000), "deeper than 100"), (Text, "JSON")):
+        with pytest.raises(ValueError, match=why):
+            encode_record(ToolFinished(ToolResult("1", "get", (), structured=value)))
+    monkeypatch.setattr("agentmagic.serialization.LONGEST_LINE", 50)  # a longer line is not read
     with pytest.raises(ValueError, match="it has 63 bytes, and 50 is the most"):
         encode_record(Notice("info", "x" * 20))
 
@@ -288,47 +224,34 @@ RESULT = '"type":"run_result","final_text":"","iterations_used":0,"timed_out":fa
     "line",
     [
         b"",
-        b"\n",
         b"\xff\xfe" + NOTICE.encode("utf-16"),
         b'"text"',
-        b"[]",
-        b"1",
         b"[" * 100_000,
-        b'{"type":' * 500,
+        encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))).encode(),
         NOTICE[:-1].encode(),
         *(
             line.encode()
             for line in (
                 '{"type":"notice","level":"loud","text":"x"}',
-                '{"type":"notice","level":["info"],"text":"x"}',
                 '{"type":"notice","level":"info","text":5}',
                 '{"type":"notice","level":"info"}',
-                '{"type":["notice"],"level":"info","text":"x"}',
                 '{"type":"journal","version":1}',
                 '{"type":"text","text":"a part, no event"}',
-                '{"type":"usage"}',
                 '{"type":"stop"}',
                 '{"type":"part_delta","index":0,"text":"x"}',
                 '{"type":"history_cut","turns":-1}',
                 '{"type":"history_cut","turns":true}',
-                '{"type":"history_cut","turns":1.5}',
                 '{"type":"history_cut","turns":1' + "0" * 400 + "}",
                 '{"type":"in_doubt","tools":[["bank"]]}',
-                '{"type":"in_doubt","tools":[["bank",1]]}',
                 '{"type":"in_doubt","tools":["ab",5]}',
-                '{"type":"in_doubt"}',
                 '{"type":"step_started","step":"1","model":"m"}',
-                '{"type":"step_finished","step":1,"usage":null}',
                 '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":NaN}}',
-                '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":1e999}}',
                 '{"type":"step_finished","step":1,"usage":{"type":"usage","input_tokens":-5}}',
                 '{"type":"part_finished","index":0,"part":{"type":"usage"}}',
                 '{"type":"part_finished","index":0,"part":{"type":"tool_call","id":"1","name":"x","arguments":[]}}',
-                '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":"text"}}',
                 '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":{"$bytes":7}}}',
                 '{"type":"tool_finished","result":{"type":"tool_result","call_id":"1","name":"x","content":"abc"}}',
                 '{"type":"turn_started","prompt":{"type":"message","role":"tool","parts":[]},"model":"m"}',
-                '{"type":"turn_started","prompt":{"type":"message","role":"user","parts":["x"]},"model":"m"}',
                 '{"type":"turn_started","prompt":' * 300 + "1" + "}" * 300,
                 f'{{"type":"turn_finished","result":{{{RESULT},"usage":{{"type":"text","text":""}}}}}}',
             )
@@ -339,21 +262,12 @@ def test_a_line_of_the_wrong_shape_is_no_record(line):
     assert decode_record(line) is None
 
 
-def test_a_line_of_the_right_shape_is_one():
+def test_a_line_of_the_right_shape_is_one_also_with_a_field_that_this_version_does_not_know():
     assert decode_record(NOTICE.encode()) == Notice("info", "x")
-    assert decode_record(f'{{"type":"turn_finished","result":{{{RESULT},{USAGE}}}}}'.encode()) is not None
-
-
-def test_a_field_that_this_version_does_not_know_is_ignored():
     assert decode_record(b'{"type":"notice","level":"info","text":"x","more":{"type":"text"}}') == Notice("info", "x")
     forged = f'{{"type":"turn_finished","result":{{{RESULT},{USAGE},"events":[1],"history_delta":7,"value":{{}}}}}}'
     result = decode_record(forged.encode()).result
     assert (result.events, result.history_delta, result.value) == ((), (), {})
-
-
-def test_a_value_that_is_too_deep_is_not_read():
-    line = encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))).encode()
-    assert decode_record(line) is None
 
 
 @given(st.binary(max_size=40) | json_values.map(lambda value: json.dumps(value).encode()))
@@ -361,22 +275,16 @@ def test_no_line_of_somebody_else_raises(line):
     assert decode_record(line) is None
 
 
-def test_a_journal_begins_with_its_format(tmp_path):
+def test_a_journal_begins_with_its_format_and_with_nothing_less(tmp_path):
     assert json.loads(header())["version"] == VERSION
     assert begins_journal(tmp_path, header())
-
-
-@pytest.mark.parametrize("length", range(len(header())))
-def test_a_header_that_was_cut_off_begins_no_journal(tmp_path, length):
-    assert not begins_journal(tmp_path, header()[:length])
+    assert not any(begins_journal(tmp_path, header()[:length]) for length in range(len(header())))
 
 
 @pytest.mark.parametrize(
     "line",
     [
         b"# Notes\n",
-        b"\x00\x01\x02",
-        b"{}\n",
         b'{"type":"journal"}\n',
         b'{"type":"journal","version":"1"}\n',
         b'{"type":"journal","version":true}\n',
@@ -398,9 +306,3 @@ def test_prompts_are_the_users():
     line = encode(PromptAdded(Message("assistant", (Text("me"),))))
     assert decode_record(line.encode()) is None
     assert decode_record(encode_record(PromptAdded(user("And?")))) == PromptAdded(user("And?"))
-
-
-def test_a_value_that_is_only_guessed_to_be_a_secret_is_saved_as_it_is():
-    secrets.learn("SORT_KEY", "created-at-descending")
-    prompt = TurnStarted(user("sort by created-at-descending"), "m")
-    assert decode_record(encode_record(prompt)) == prompt

@@ -1,23 +1,25 @@
 import asyncio
 import contextlib
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agentmagic import Agent, Session, ToolContext, tool
-from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UnknownModel, UsageError
+from agentmagic.errors import AuthenticationMissing, RateLimited, SessionBusy, UsageError
 from agentmagic.events import Approve, Deny, PartDelta, Reply, Stop
-from agentmagic.messages import Media, Usage, user
+from agentmagic.messages import Media, Message, Text, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.run import _release
 from agentmagic.runtime.engine import engine
-from agentmagic.session import undo_tellers
-from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history, run
+from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +59,8 @@ def test_a_session_remembers_its_turns():
     model = ScriptedModel(["Hello.", "Hello again."])
     session = Session(Agent(model))
     session.ask("Hi")
-    session.ask("Hi again")
+    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
+    assert session.ask("Hi again").history_delta == session.messages[2:]
     assert [message.text for message in session.messages] == ["Hi", "Hello.", "Hi again", "Hello again."]
     assert model.requests[1].messages == session.messages[:-1]
     assert [event.type for event in session.events if event.type.startswith("turn")] == [
@@ -66,16 +69,9 @@ def test_a_session_remembers_its_turns():
     ] * 2
 
 
-def test_history_delta_is_what_the_turn_added_the_prompt_first():
-    session = scripted("Hello.", "Hello again.")
-    session.ask("Hi")
-    delta = session.ask("Hi again").history_delta
-    assert delta == session.messages[2:]
-    assert delta[0] == user("Hi again")
-
-
-def test_the_totals_of_a_session():
+def test_the_tools_of_a_session_are_known_before_the_first_turn_and_its_totals_after():
     session = scripted(calls("look", "nothing"), "One.", "Two.", tools=[look])
+    assert [definition.name for definition in session.tools] == ["look"]
     turns = [session.ask("a prompt"), session.ask("a prompt")]
     assert session.usage == turns[0].usage + turns[1].usage
     assert session.usage.requests == 3
@@ -97,94 +93,67 @@ def test_undo_and_clear():
     assert session.undo() is None
 
 
-@pytest.mark.parametrize(
-    ("options", "warned"),
-    [({}, True), ({"variables": {"rows": []}}, True), (None, False)],
-    ids=["plain", "named", "none"],
-)
-def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, options, warned):
-    rows = []
-
-    def extend() -> str:
-        rows.append(1)
-        return "extended"
-
-    tools = [] if options is None else [tool(**options)(extend)]
-    session = scripted(*([calls("extend")] if tools else []), "Done.", tools=tools)
+@pytest.mark.parametrize("tools", [[look], [tool(variables={"rows": []})(look)], []], ids=["plain", "named", "none"])
+def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, tools):
+    session = scripted(*[calls("look")] * len(tools), "Done.", tools=tools)
     session.ask("a prompt")
     assert session.undo().text == "a prompt"
-    problem = "" if not warned else session.undone.problem
-    assert ("%load_ext agentmagic" in problem) == warned
-    assert [record.message for record in caplog.records] == ([problem] if warned else [])
+    problem = session.undone.problem if tools else ""
+    assert ("%load_ext agentmagic" in problem) == bool(tools)
+    assert [record.message for record in caplog.records] == ([problem] if tools else [])
 
 
-def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog):
+def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog, monkeypatch):
     session = scripted(calls("look"), "One.", tools=[look])
     assert session.step_back() is None
     session.ask("first")
     told = []
-    undo_tellers.append(lambda one, redo: told.append((one, redo)))
-    try:
-        outcome = session.step_back()
-        assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
-        assert session.step_back(redo=True).redone
-        assert told == []
-        session.undo()
-        session.redo()
-    finally:
-        undo_tellers.pop()
+    monkeypatch.setattr("agentmagic.session.undo_tellers", [lambda one, redo: told.append((one, redo))])
+    outcome = session.step_back()
+    assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
+    assert session.step_back(redo=True).redone
+    assert (told, caplog.records) == ([], [])
+    session.undo()
+    session.redo()
     assert told == [(session, False), (session, True)]
-    assert caplog.records == []
 
 
-def test_the_tools_of_a_session_are_known_before_the_first_turn():
-    session = scripted("Hello.", tools=[look])
-    assert [definition.name for definition in session.tools] == ["look"]
-    session.ask("a prompt")
-    assert [definition.name for definition in session.tools] == ["look"]
-
-
-def test_another_recipe_can_stand_in_for_one_turn():
+def test_another_recipe_can_stand_in_for_one_turn_with_its_own_servers():
     session = scripted("Never asked.")
     other = Agent(ScriptedModel(["From the other."]), instructions="Be another.")
     assert session.ask("a prompt", agent=other).final_text == "From the other."
     assert session.agent is not other
+    other = Agent(ScriptedModel(["y"]), mcp={"files": {"command": "no-such-program"}})
+    assert len(session.toolsets(other)) == 1
+    assert session.toolsets(other) == session.toolsets(other)
+    assert session.toolsets() == ()
 
 
-def test_a_session_says_what_it_is():
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("  \n ", r"The prompt is empty. Write what the agent should do"),
+        ([], r"The prompt is empty"),
+        (None, r"\w"),
+        (Message("assistant", (Text("I say"),)), r"\w"),
+        (Message("user", ("words",)), r"\w"),
+        (["words", 7], r"\w"),
+        ("x" * 10_000_000, r"The prompt has 10,000,000 characters.*give the agent a tool that reads it"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_prompt_that_cannot_be_is_refused_in_a_sentence(prompt, words):
     session = scripted("Hello.")
-    assert repr(session) == "<Session scripted:script: 0 turns, 0 messages>"
-    session.ask("Hi")
-    assert repr(session) == "<Session scripted:script: 1 turn, 2 messages>"
-
-
-@pytest.mark.parametrize("prompt", ["", "  \n ", []])
-def test_an_empty_prompt_is_refused(prompt):
-    with pytest.raises(UsageError, match=r"The prompt is empty. Write what the agent should do"):
-        scripted("Hello.").start(prompt)
-
-
-def test_a_prompt_may_be_a_picture_alone():
-    assert run(scripted("A cat."), [Media("image/png", b"\x89PNG")]).final_text == "A cat."
-
-
-def test_a_prompt_of_ten_megabytes_is_refused_in_a_sentence():
-    session = scripted("Hello.")
-    with pytest.raises(UsageError, match=r"The prompt has 10,000,000 characters.*give the agent a tool that reads it"):
-        session.ask("x" * 10_000_000)
+    with pytest.raises(UsageError, match=words):
+        session.start(prompt)
     assert session.messages == ()
-    assert session.ask("short").final_text == "Hello."
+    assert session.ask([Media("image/png", b"\x89PNG")]).final_text == "Hello."
 
 
 def test_no_model_and_no_key_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AuthenticationMissing, match=r'Set OPENAI_API_KEY or GEMINI_API_KEY.*"local:"'):
         Session().ask("a prompt")
-
-
-def test_an_unknown_model_is_told_at_the_start_of_the_turn():
-    with pytest.raises(UnknownModel):
-        Session("nobody:knows").ask("a prompt")
 
 
 def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp_path):
@@ -199,7 +168,7 @@ def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp
 # -- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_can_be_awaited_and_iterated_over():
+def test_a_run_can_be_awaited_and_iterated_over_and_listened_to_however_late():
     async def main():
         async with scripted(calls("look"), "Done.", tools=[look]) as session:
             begun = session.start("a prompt")
@@ -208,39 +177,29 @@ def test_a_run_can_be_awaited_and_iterated_over():
             assert events[-1].type == "turn_finished"
             assert tuple(events[:-1]) == outcome.events
             assert events[-1].result == outcome
-
-    asyncio.run(main())
-
-
-def test_an_iterator_that_begins_late_sees_every_event():
-    async def main():
-        begun = scripted("Hello.").start("a prompt")
-        await begun
-        assert [event async for event in begun] == list(begun.events)
+            assert [event async for event in begun] == list(begun.events)
+            recorder = Recorder()
+            begun.listen(recorder)
+            recorder.wait_for("turn_finished")
+            assert tuple(recorder.events) == begun.events
 
     asyncio.run(main())
 
 
 def test_several_may_iterate_at_once_from_several_loops():
-    session = Session(Agent(Stalled("Half")))
-    begun, recorder = recorded(session)
-    seen = []
+    begun, recorder = recorded(Session(Agent(Stalled("Half"))))
 
     async def collect():
-        events = [event async for event in begun]
-        seen.append(events)
+        return [event async for event in begun]
 
     async def two():
-        await asyncio.gather(collect(), collect())
+        return await asyncio.gather(collect(), collect())
 
-    threads = [threading.Thread(target=asyncio.run, args=(two(),)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    recorder.wait_for("part_delta")
-    begun.cancel()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert seen == [list(begun.events)] * 4
+    with ThreadPoolExecutor(2) as pool:
+        loops = [pool.submit(asyncio.run, two()) for _ in range(2)]
+        recorder.wait_for("part_delta")
+        begun.cancel()
+        assert [loop.result(PATIENCE) for loop in loops] == [[list(begun.events)] * 2] * 2
 
 
 def test_an_iterator_is_not_left_waiting_for_an_event_that_comes_as_it_begins_to_wait():
@@ -281,15 +240,6 @@ def test_events_that_come_together_wake_an_iterator_once(monkeypatch):
     assert len(wakes) < 20
 
 
-def test_a_listener_hears_every_event_however_late_it_comes():
-    begun = scripted("Hello.").start("a prompt")
-    begun.wait()
-    recorder = Recorder()
-    begun.listen(recorder)
-    recorder.wait_for("turn_finished")
-    assert tuple(recorder.events) == begun.events
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_listener_that_raises_does_not_break_the_run_and_hears_what_comes_next(caplog):
     heard = []
@@ -315,43 +265,30 @@ def test_a_listener_that_raises_does_not_break_the_run_and_hears_what_comes_next
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_approval_that_a_listener_could_not_show_is_denied_with_the_reason():
-    @tool(ask=True)
-    def act() -> str:
-        """Act."""
-        return "acted"
-
     def show(event):
         if event.type == "approval_asked":
             message = "no screen"
             raise RuntimeError(message)
 
-    session = scripted(calls("act"), "Well.", tools=[act], timeout=None)
+    session = scripted(ERASE, "Well.", tools=[erase], timeout=None)
     session.listen(show)
-    result = session.ask("Act.", attended=True)
-    assert result.history_delta[2].parts[0].status == "denied"
-    assert result.history_delta[2].parts[0].text == (
-        "act was not run: the user denied it and said: it could not be shown: RuntimeError: no screen."
-    )
+    (denied,) = results(session.ask("Act.", attended=True))
+    words = "erase was not run: the user denied it and said: it could not be shown: RuntimeError: no screen."
+    assert (denied.status, denied.text) == ("denied", words)
 
 
-def test_the_result_of_a_run_that_is_not_over_is_refused():
-    begun = Session(Agent(Stalled())).start("a prompt")
-    with pytest.raises(UsageError, match="The turn is not over"):
-        begun.result()
-    begun.cancel()
-
-
-def test_a_second_turn_while_one_runs_is_refused():
-    model = Stalled()
-    session = Session(Agent(model))
+def test_while_a_turn_runs_another_is_refused_and_so_is_its_result():
+    session = Session(Agent(Stalled()))
     begun = session.start("a prompt")
-    assert session.running is begun
+    assert (session.running, begun.over) == (begun, False)
     for refused in (lambda: session.start("another"), session.undo, session.clear):
         with pytest.raises(SessionBusy):
             refused()
+    with pytest.raises(UsageError, match="The turn is not over"):
+        begun.result()
     begun.cancel()
     begun.wait()
-    assert session.running is None
+    assert (session.running, begun.over) == (None, True)
 
 
 def test_of_two_turns_that_start_at_the_same_time_one_is_refused():
@@ -364,20 +301,9 @@ def test_of_two_turns_that_start_at_the_same_time_one_is_refused():
             return super().model(agent)
 
     session = Slow(Agent(Stalled()))
-    refused = []
-
-    def start():
-        try:
-            session.start("a prompt")
-        except SessionBusy as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=start) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(refused) == 1
+    with ThreadPoolExecutor(2) as pool:
+        errors = [one.exception() for one in [pool.submit(session.start, "a prompt") for _ in range(2)]]
+    assert sorted(type(error).__name__ for error in errors) == ["NoneType", "SessionBusy"]
     session.close()
 
 
@@ -391,19 +317,34 @@ def test_leaving_the_session_cancels_what_runs():
     asyncio.run(main())
 
 
-def test_a_session_closes_the_models_it_made_and_may_be_closed_twice(monkeypatch):
+def test_a_session_closes_the_models_it_made_also_beside_one_that_cannot_be_closed(tmp_path, monkeypatch):
+    class Unclosable(Stalled):
+        async def aclose(self):
+            raise OSError("it does not close")
+
     closed = []
 
-    class Closing(ScriptedModel):
+    class Closing(Stalled):
         async def aclose(self):
-            closed.append(self)
+            closed.append(True)
 
-    monkeypatch.setattr("agentmagic.agent.resolve", lambda name: Closing(["Hello."]))
-    session = Session("scripted:any")
-    session.ask("a prompt")
-    session.close()
-    session.close()
-    assert len(closed) >= 1
+    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
+    monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
+    session = Session(path=tmp_path / "a.jsonl")
+    for name in models:
+        session.model(Agent(name))
+    with pytest.raises(OSError, match="it does not close"):
+        session.close()
+    assert closed == [True]
+
+
+def test_a_session_that_nobody_holds_goes_away():
+    session = Session(Agent(ScriptedModel(["hello"])))
+    session.ask("hi")
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None
 
 
 # -- cancelling ----------------------------------------------------------------------------------
@@ -419,22 +360,28 @@ def cancelled_at_once(begun, cancel):
     return outcome
 
 
-@pytest.mark.parametrize("way", ["cancel", "stop"])
+@pytest.mark.parametrize("way", ["cancel", "stop", "abort"])
 def test_a_stream_that_stands_still_is_cancelled_at_once(way):
-    model = Stalled("Half an ans")
-    begun = Session(Agent(model)).start("a prompt")
+    model, abort = Stalled("Half an ans"), threading.Event()
+    begun = Session(Agent(model)).start("a prompt", abort=abort)
     model.stalled.wait(PATIENCE)
-    outcome = cancelled_at_once(begun, begun.cancel if way == "cancel" else lambda: begun.send(Stop()))
+    ways = {"cancel": begun.cancel, "stop": lambda: begun.send(Stop()), "abort": abort.set}
+    outcome = cancelled_at_once(begun, ways[way])
     assert outcome.final_text == "Half an ans"
     assert outcome.history_delta[-1].interrupted
     assert model.closed.is_set()
 
 
-def test_a_tool_is_cancelled_at_once():
-    begun, recorder = recorded(scripted(calls("look", "never"), tools=[look, never]))
+def test_a_tool_is_cancelled_at_once_and_the_next_turn_works():
+    session = scripted(calls("look", "never"), "Here.", tools=[look, never])
+    begun, recorder = recorded(session)
     recorder.wait_for("tool_finished")
     outcome = cancelled_at_once(begun, begun.cancel)
     assert [part.status for part in results(outcome)] == ["ok", "interrupted"]
+    assert session.ask("the next prompt").final_text == "Here."
+    session.close()
+    session.close()  # twice is once
+    assert invalid_history(session.messages) is None
 
 
 def test_a_thread_is_left_behind_and_said_to_be_possibly_still_running():
@@ -458,17 +405,13 @@ def test_a_thread_is_left_behind_and_said_to_be_possibly_still_running():
     assert "tool_progress" not in kinds(session.events)
 
 
-def test_a_retry_wait_is_cancelled_at_once():
-    begun, recorder = recorded(Session(Agent(Faulty(RateLimited("slow down", retry_after=100.0)))))
-    recorder.wait_for("step_retried")
-    cancelled_at_once(begun, begun.cancel)
-
-
-def test_an_approval_wait_is_cancelled_at_once():
-    begun, recorder = recorded(scripted(ERASE, tools=[erase]), attended=True)
-    recorder.wait_for("approval_asked")
-    outcome = cancelled_at_once(begun, begun.cancel)
-    assert results(outcome)[0].status == "interrupted"
+def test_a_retry_wait_and_an_approval_wait_are_cancelled_at_once():
+    slow = Session(Agent(Faulty(RateLimited("slow down", retry_after=100.0))))
+    for session, waits in ((slow, "step_retried"), (scripted(ERASE, tools=[erase]), "approval_asked")):
+        begun, recorder = recorded(session, attended=True)
+        recorder.wait_for(waits)
+        outcome = cancelled_at_once(begun, begun.cancel)
+        assert [part.status for part in results(outcome)] == ["interrupted"] * (session is not slow)
 
 
 def test_a_run_that_is_cancelled_before_it_began_asks_no_model():
@@ -495,45 +438,23 @@ def test_a_turn_of_a_model_and_tools_that_never_wait_can_be_cancelled():
     assert texts(outcome) == ["cancelled"]
 
 
-def test_an_event_of_threading_aborts_the_run():
-    abort = threading.Event()
-    model = Stalled()
-    begun = Session(Agent(model)).start("a prompt", abort=abort)
-    model.stalled.wait(PATIENCE)
-    cancelled_at_once(begun, abort.set)
-
-
-def test_an_event_of_asyncio_aborts_the_run():
+def test_an_event_of_asyncio_aborts_the_run_and_so_does_the_task_that_awaits_it():
     async def main():
         abort = asyncio.Event()
-        begun = Session(Agent(Stalled("Half"))).start("a prompt", abort=abort)
+        session = Session(Agent(Stalled("Half")))
+        begun = session.start("a prompt", abort=abort)
         async for event in begun:
             if event.type == "part_delta":
                 abort.set()
         assert (await begun).stop_reason == "cancelled"
-
-    asyncio.run(main())
-
-
-def test_cancelling_the_task_that_awaits_the_run_cancels_the_run():
-    async def main():
-        begun = Session(Agent(Stalled())).start("a prompt")
+        begun = session.start("a prompt")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await begun
+        assert session.running is None
         return begun
 
     assert asyncio.run(main()).wait().stop_reason == "cancelled"
-
-
-def test_after_a_cancelled_turn_the_next_one_works():
-    session = scripted(calls("never"), "Here.", tools=[never])
-    begun, recorder = recorded(session)
-    recorder.wait_for("tool_started")
-    begun.cancel()
-    begun.wait()
-    assert session.ask("the next prompt").final_text == "Here."
-    assert invalid_history(session.messages) is None
 
 
 INTERRUPTED = """
@@ -542,7 +463,6 @@ from agentmagic import Agent, Session
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.run import _release
 
 async def never():
     await asyncio.Event().wait()
@@ -583,74 +503,43 @@ def test_ctrl_c_in_a_script_cancels_the_run_and_keeps_the_history():
 # -- permission and questions --------------------------------------------------------------------
 
 
-def answered(session, *intents, **options):
-    """The result of a run whose questions are answered one by one; each intent is made from the question's id."""
-
-    async def main():
-        begun = session.start("a prompt", attended=True, **options)
-        left = list(intents)
-        async for event in begun:
-            if event.type in ("approval_asked", "question_asked"):
-                begun.send(left.pop(0)(event.id))
-        return await begun
-
-    return asyncio.run(main())
+def answered(session, intent):
+    """The result of a run whose questions are answered with an intent that is made from the question's id."""
+    run = session.start("a prompt", attended=True)
+    run.listen(lambda event: run.send(intent(event.id)) if event.type in ("approval_asked", "question_asked") else None)
+    return run.wait()
 
 
-def test_a_tool_that_asks_is_denied_where_nobody_is_there():
-    outcome = play(ERASE, "Sorry.", tools=[erase])
-    (denied,) = results(outcome)
+def test_a_tool_that_asks_runs_if_a_person_approves_and_always_holds_for_the_session():
+    (denied,) = results(outcome := play(ERASE, "Sorry.", tools=[erase]))
     assert denied.status == "denied"
     assert denied.text.startswith("erase was not run: it needs a person's approval, and no one is there to give it.")
     assert "AGENTMAGIC_PERMISSION=allow" in denied.text
     assert "tool_started" not in kinds(outcome.events)
-
-
-def test_an_approved_call_runs():
-    outcome = answered(scripted(ERASE, "Done.", tools=[erase]), Approve)
-    assert texts(outcome) == ["a.txt is gone"]
-    assert kinds(outcome.events)[3:7] == ["approval_asked", "approval_given", "tool_started", "tool_finished"]
-
-
-def test_always_holds_for_the_rest_of_the_session():
     session = scripted(ERASE, ERASE, "Done.", ERASE, "Done again.", tools=[erase])
     outcome = answered(session, lambda asked: Approve(asked, always=True))
+    assert texts(outcome) == ["a.txt is gone"] * 2
+    assert kinds(outcome.events)[3:7] == ["approval_asked", "approval_given", "tool_started", "tool_finished"]
     assert kinds(outcome.events).count("approval_asked") == 1
     assert texts(session.ask("once more")) == ["a.txt is gone"]
 
 
-def test_a_denied_call_tells_the_model_why():
-    outcome = answered(scripted(ERASE, "Sorry.", tools=[erase]), lambda asked: Deny(asked, "not that file"))
-    (denied,) = results(outcome)
-    assert (denied.status, denied.text) == (
-        "denied",
-        "erase was not run: the user denied it and said: not that file.",
-    )
-    assert outcome.stop_reason == "answer"
-
-
-@pytest.mark.parametrize("intent", [lambda _: Approve("no such id"), lambda asked: Reply(asked, "yes")])
-def test_an_answer_to_another_question_approves_nothing(intent):
-    session = scripted(ERASE, "Sorry.", tools=[erase])
-    begun, recorder = recorded(session, attended=True)
+@pytest.mark.parametrize(
+    ("intent", "words"),
+    [
+        (lambda _: Approve("no such id"), "the user denied it and said: not that file."),
+        (lambda asked: Reply(asked, "yes"), "it needs a person's approval"),
+    ],
+)
+def test_a_denied_call_tells_the_model_why_and_an_answer_to_another_question_approves_nothing(intent, words):
+    begun, recorder = recorded(scripted(ERASE, "Sorry.", tools=[erase]), attended=True)
     asked = recorder.wait_for("approval_asked")
     begun.send(intent(asked.id))
-    begun.send(Deny(asked.id))
-    assert results(begun.wait())[0].status == "denied"
-
-
-def test_the_environment_can_allow_what_would_ask(monkeypatch):
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "allow")
-    outcome = play(ERASE, "Done.", tools=[erase])
-    assert texts(outcome) == ["a.txt is gone"]
-    assert notices(outcome) == ["AGENTMAGIC_PERMISSION=allow is set, and holds for this turn."]
-
-
-def test_the_environment_can_deny_everything(monkeypatch):
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
-    outcome = play(calls("look"), "Sorry.", tools=[look], permission="allow")
-    words = "the variable AGENTMAGIC_PERMISSION denies every tool call. %env AGENTMAGIC_PERMISSION=ask ends that."
-    assert texts(outcome) == [f"look was not run: {words}"]
+    begun.send(Deny(asked.id, "not that file"))
+    outcome = begun.wait()
+    (denied,) = results(outcome)
+    assert (denied.status, outcome.stop_reason) == ("denied", "answer")
+    assert denied.text.startswith(f"erase was not run: {words}")
 
 
 def test_time_spent_waiting_for_a_person_does_not_count():
@@ -681,18 +570,13 @@ ASKING = [asking, asking_in_a_thread, asking_on_the_loop_of_the_caller]
 
 
 @pytest.mark.parametrize("function", ASKING)
-def test_a_tool_can_ask_the_person(function):
+def test_a_tool_can_ask_the_person_and_is_told_if_nobody_is_there(function):
     session = scripted(calls(function.__name__), "Done.", tools=[function])
     outcome = answered(session, lambda asked: Reply(asked, "the first"))
     assert texts(outcome) == ["the first"]
     assert kinds(outcome.events)[3:7] == ["tool_started", "question_asked", "question_answered", "tool_finished"]
-
-
-@pytest.mark.parametrize("function", ASKING)
-def test_a_tool_that_asks_where_nobody_is_there_is_told_so(function):
-    assert texts(play(calls(function.__name__), "Sorry.", tools=[function])) == [
-        "No one is there to answer the question."
-    ]
+    alone = play(calls(function.__name__), "Sorry.", tools=[function])
+    assert texts(alone) == ["No one is there to answer the question."]
 
 
 def test_a_thread_that_waits_for_an_answer_is_let_go_when_the_turn_ends():
@@ -721,56 +605,24 @@ def test_a_tool_reads_the_dependencies_of_its_agent():
 # -- from everywhere -----------------------------------------------------------------------------
 
 
-def test_ask_works_in_a_thread():
-    outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(play("Hello.")))
-    thread.start()
-    thread.join(PATIENCE)
-    assert outcomes[0].final_text == "Hello."
+def test_asking_on_the_engine_is_refused_before_anything_begins():
+    inner = scripted("Never.")
+
+    async def nested() -> str:
+        return inner.ask("now").final_text
+
+    (result,) = results(play(calls("nested"), "done", tools=[nested]))
+    assert "await it instead" in result.text
+    assert not inner.turns
+    assert inner.running is None
 
 
-def test_ask_on_the_engine_is_refused_instead_of_standing_still():
-    session = scripted("Hello.")
-
-    async def blocking():
-        return session.ask("a prompt")
-
-    with pytest.raises(RuntimeError, match="await it instead"):
-        engine().call(blocking())
-
-
-def test_an_async_tool_may_run_another_agent():
+def test_an_async_and_a_synchronous_tool_may_run_another_agent():
     async def delegate(question: str) -> str:
         return (await scripted("From below.").start(question)).final_text
 
-    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
-    assert texts(outcome) == ["From below."]
-
-
-def test_a_synchronous_tool_may_run_another_agent():
-    def delegate(question: str) -> str:
+    def ask(question: str) -> str:
         return scripted("From below.").ask(question).final_text
 
-    outcome = play(calls(("delegate", {"question": "what?"})), "From above.", tools=[delegate])
-    assert texts(outcome) == ["From below."]
-
-
-def test_a_model_that_cannot_be_closed_keeps_nothing_else_open(tmp_path, monkeypatch):
-    class Unclosable(Stalled):
-        async def aclose(self):
-            raise OSError("it does not close")
-
-    closed = []
-
-    class Closing(Stalled):
-        async def aclose(self):
-            closed.append(True)
-
-    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
-    monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
-    session = Session(path=tmp_path / "a.jsonl")
-    for name in models:
-        session.model(Agent(name))
-    with pytest.raises(OSError, match="it does not close"):
-        session.close()
-    assert closed == [True]
+    asking = calls(("delegate", {"question": "what?"}), ("ask", {"question": "what?"}))
+    assert texts(play(asking, "From above.", tools=[delegate, ask])) == ["From below."] * 2

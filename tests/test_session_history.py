@@ -15,7 +15,7 @@ from agentmagic.events import TurnFinished, is_delta
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved
-from agentmagic.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import Message, Text, ToolCall, Usage
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.session import TurnOptions
 from agentmagic.testing import Stalled, invalid_history
@@ -74,26 +74,7 @@ def test_no_turn_begins_while_the_history_is_changed(change, tmp_path, monkeypat
 # -- saving and loading ----------------------------------------------------------------------------
 
 
-def test_a_conversation_is_taken_up_where_it_stood(tmp_path):
-    path = tmp_path / "talk.jsonl"
-    first = Session(recipe(calls(("add", {"a": 1, "b": 2})), "It is 3."), path=path)
-    first.ask("What is 1 plus 2?")
-    first.close()
-    agent = recipe("As I said, 3.")
-    second = Session.load(path, agent)
-    assert second.messages == first.messages
-    assert second.events == first.events
-    assert second.usage == first.usage
-    assert second.turns[0].result.final_text == "It is 3."
-    second.ask("Again?")
-    assert agent.model.requests[0].messages[:4] == first.messages
-    second.close()
-    third = Session.load(path)
-    assert len(third.turns) == 2
-    third.close()
-
-
-def test_the_log_is_the_same_before_and_after_a_reload(tmp_path):
+def test_a_conversation_is_taken_up_where_it_stood_with_the_same_log(tmp_path):
     @tool
     async def count(ctx: ToolContext) -> str:
         """Count."""
@@ -102,25 +83,26 @@ def test_the_log_is_the_same_before_and_after_a_reload(tmp_path):
         return "counted"
 
     path = tmp_path / "talk.jsonl"
-    script = ScriptedModel([{"text": "Let me see.", **calls("count")}, "It counted."])
+    script = ScriptedModel([{"text": "Let me see.", **calls("count")}, "It counted.", '{"value": [1, 2]}'])
     first = Session(Agent(script, tools=[count]), path=path)
     heard = []
     first.listen(heard.append)
     first.ask("Count.")
+    assert first.ask("Which?", output=list[int]).value == [1, 2]
     first.close()
     assert {"part_started", "part_delta", "tool_progress"} <= {event.type for event in heard}
-    second = Session.load(path)
-    assert second.events == first.events
-    assert second.turns[0].result.events == first.turns[0].result.events
     assert not any(is_delta(event) for event in first.events)
+    agent = recipe("As I said.")
+    second = Session.load(path, agent)
+    assert (second.messages, second.events, second.usage) == (first.messages, first.events, first.usage)
+    assert second.turns[0].result.events == first.turns[0].result.events
+    assert second.turns[0].result.final_text == "It counted."
+    second.ask("Again?")
+    assert agent.model.requests[0].messages[:-1] == first.messages
     second.close()
-
-
-def test_a_session_that_was_never_used_leaves_nothing_on_disk(tmp_path):
-    session = Session(recipe(), path=tmp_path / "folder" / "talk.jsonl")
-    session.undo()
-    session.close()
-    assert list(tmp_path.iterdir()) == []
+    third = Session.load(path)
+    assert len(third.turns) == 3
+    third.close()
 
 
 def test_undo_clear_and_edit_are_saved_too(tmp_path):
@@ -138,16 +120,6 @@ def test_undo_clear_and_edit_are_saved_too(tmp_path):
     assert Session.load(path).turns == ()
 
 
-def test_a_new_conversation_keeps_the_old_file_under_another_name(tmp_path):
-    path = tmp_path / "talk.jsonl"
-    for word in ("old", "new"):
-        session = Session(recipe(word), path=path)
-        session.ask("a prompt")
-        session.close()
-    assert Session.load(path).turns[0].answer == "new"
-    assert Session.load(tmp_path / "talk.1.jsonl").turns[0].answer == "old"
-
-
 def test_the_second_session_on_a_file_is_told_and_goes_on_in_memory(tmp_path):
     path = tmp_path / "talk.jsonl"
     first = Session(recipe("first"), path=path)
@@ -162,8 +134,12 @@ def test_the_second_session_on_a_file_is_told_and_goes_on_in_memory(tmp_path):
     first.close()
 
 
-def test_a_conversation_in_memory_can_be_saved_and_is_saved_from_then_on(tmp_path):
+def test_a_conversation_in_memory_can_be_saved_over_nothing_and_is_saved_from_then_on(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
     session = spoken("a")
+    with pytest.raises(UsageError, match="is there already"):
+        session.save(tmp_path / "thesis.txt")
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
     session.agent = recipe("b")
     session.save(tmp_path / "talk.jsonl")
     assert session.path == tmp_path / "talk.jsonl"
@@ -172,30 +148,15 @@ def test_a_conversation_in_memory_can_be_saved_and_is_saved_from_then_on(tmp_pat
     assert [turn.answer for turn in Session.load(tmp_path / "talk.jsonl").turns] == ["a", "b"]
 
 
-def test_saving_overwrites_nothing(tmp_path):
-    place = tmp_path / "thesis.txt"
-    place.write_text("years of work")
-    with pytest.raises(UsageError, match="is there already"):
-        spoken("a").save(place)
-    assert place.read_text() == "years of work"
-
-
-def test_loading_what_is_no_conversation_says_so_and_changes_nothing(tmp_path):
+def test_loading_what_is_no_conversation_or_over_one_that_is_saved_nowhere_says_so_and_changes_nothing(tmp_path):
     session = Session(recipe("a"), path=tmp_path / "talk.jsonl")
     session.ask("a prompt")
-    for name, content in (("none.jsonl", None), ("thesis.jsonl", "years of work\n")):
-        if content:
-            (tmp_path / name).write_text(content)
+    (tmp_path / "thesis.jsonl").write_text("years of work\n")
+    for name in ("none.jsonl", "thesis.jsonl"):
         with pytest.raises(JournalError):
             session.restore(tmp_path / name)
         assert len(session.turns) == 1
     session.close()
-
-
-def test_taking_up_another_conversation_does_not_lose_one_that_is_saved_nowhere(tmp_path):
-    saved = Session(recipe("a"), path=tmp_path / "talk.jsonl")
-    saved.ask("a prompt")
-    saved.close()
     with pytest.raises(UsageError, match="would be lost"):
         spoken("precious").restore(tmp_path / "talk.jsonl")
     with pytest.raises(UsageError, match="saved nowhere"):
@@ -224,68 +185,48 @@ def test_a_turn_that_was_cut_off_is_ended_and_its_tool_is_in_doubt(tmp_path):
 
 
 def test_messages_from_elsewhere_are_mended_and_gone_on_from():
-    call = ToolCall("c1", "add", {"a": 1, "b": 2})
-    broken = [
-        Message("assistant", (Text("Hello."),)),
-        user("What is 1 plus 2?"),
-        Message("assistant", (Reasoning("Hm."), call)),
-        Message("tool", (ToolResult("other", "add", (Text("of nobody"),)),)),
-        Message("assistant", ()),
-    ]
     agent = recipe("Go on.")
-    session = Session(agent, messages=broken)
+    session = Session(
+        agent, messages=[Message("assistant", (Text("Hi."), ToolCall("c1", "add", {}))), Message("tool", ())]
+    )
     assert invalid_history(session.messages) is None
     session.ask("And now?")
     assert invalid_history(agent.model.requests[0].messages) is None
 
 
-def test_good_messages_from_elsewhere_stay_as_they_are():
-    messages = spoken("a", "b").messages
-    session = Session(recipe(), messages=messages)
-    assert session.messages == messages
-    assert len(session.turns) == 2
-
-
 # -- forks and edits -------------------------------------------------------------------------------
 
 
-def test_a_fork_goes_its_own_way():
-    session = spoken("a", "b", "c")
-    fork = session.fork(1)
-    fork.agent = recipe("d")
-    fork.ask("another way")
-    assert [turn.answer for turn in fork.turns] == ["a", "d"]
-    assert [turn.answer for turn in session.turns] == ["a", "b", "c"]
-    assert fork.path is None
+@pytest.mark.parametrize(
+    "copied",
+    [copy, lambda session: deepcopy([session])[0], Session.fork, lambda session: session.fork(1)],
+    ids=["copy", "deepcopy", "fork", "fork of one"],
+)
+def test_a_fork_and_a_copy_go_their_own_way(copied, tmp_path):
+    session = Session(recipe("one", "two", "three"), path=tmp_path / "talk.jsonl")
+    session.ask("first")
+    other = copied(session)
+    other.agent = recipe("another")
+    assert other.ask("second").final_text == "another"
+    assert session.ask("second").final_text == "two"
+    assert [turn.answer for turn in other.turns] == ["one", "another"]
+    assert other.path is None
 
 
-def test_a_turn_is_run_again_with_another_prompt_and_what_came_after_is_forgotten():
+def test_a_turn_is_run_again_with_another_prompt_or_as_it_was_and_what_came_after_is_forgotten():
     session = spoken("a", "b", "c")
-    session.agent = recipe("B")
-    result = session.edit(1, "prompt 1, better").wait()
-    assert result.final_text == "B"
+    session.agent = recipe("B", "better")
+    assert session.edit(1, "prompt 1, better").wait().final_text == "B"
     assert [turn.prompt.text for turn in session.turns] == ["prompt 0", "prompt 1, better"]
-    assert [message.text for message in session.agent.model.requests[0].messages] == [
-        "prompt 0",
-        "a",
-        "prompt 1, better",
-    ]
-
-
-def test_the_last_turn_can_be_run_again_as_it_was():
-    session = spoken("a", "b")
-    session.agent = recipe("better")
+    (request,) = session.agent.model.requests
+    assert [message.text for message in request.messages] == ["prompt 0", "a", "prompt 1, better"]
     session.edit(-1).wait()
-    assert [turn.answer for turn in session.turns] == ["a", "better"]
-    assert session.turns[-1].prompt.text == "prompt 1"
-
-
-@pytest.mark.parametrize("turn", [2, -3, 99])
-def test_a_turn_that_is_not_there_cannot_be_edited(turn):
-    session = spoken("a", "b")
-    with pytest.raises(UsageError, match="There is no turn"):
-        session.edit(turn, "x")
-    assert len(session.turns) == 2
+    told = [("prompt 0", "a"), ("prompt 1, better", "better")]
+    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
+    for turn in (2, -3):
+        with pytest.raises(UsageError, match="There is no turn"):
+            session.edit(turn, "x")
+    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
 
 
 def test_an_edit_that_cannot_begin_forgets_nothing():
@@ -303,14 +244,6 @@ def test_an_edit_that_cannot_begin_forgets_nothing():
     run.cancel()
     run.wait()
     assert len(session.turns) == 3
-
-
-def test_words_are_found_wherever_they_stand():
-    session = Session(recipe(calls(("add", {"a": 1234, "b": 2})), "The SUM is 1236."))
-    session.ask("What is the sum?")
-    assert [(match.turn, match.role) for match in session.search("sum")] == [(0, "user"), (0, "assistant")]
-    assert [match.role for match in session.search("1236")] == ["tool", "assistant"]
-    assert session.search("nowhere") == []
 
 
 # -- caps that outlast a turn ----------------------------------------------------------------------
@@ -333,60 +266,45 @@ def test_what_was_spent_before_loading_counts(tmp_path):
 # -- one tool by hand ------------------------------------------------------------------------------
 
 
-def test_a_tool_can_be_called_by_hand():
-    asked = []
+PAID = []
 
-    @tool(ask=True)
-    def pay(amount: int, ctx: ToolContext) -> str:
-        """Pay."""
-        asked.append(threading.current_thread())
-        return f"paid {amount}, {ctx.deps}"
 
-    session = Session(Agent("scripted:x", tools=[pay], deps="cash"))
+@tool(ask=True)
+def pay(amount: int, ctx: ToolContext) -> str:
+    """Pay."""
+    PAID.append(amount)
+    return f"paid {amount}, {ctx.deps}"
+
+
+def test_a_tool_can_be_called_by_hand_without_being_asked_about_and_leaves_a_line_in_the_audit(caplog):
+    caplog.set_level(logging.INFO, "agentmagic.audit")
+    policy = Policy([Rule("ask", "pay", reason="It is money")])
+    session = Session(Agent("scripted:x", tools=[pay], deps="cash", permission=policy))
+    session.in_doubt.add(("notebook", "pay"))
     result = session.call("pay", amount=3)
     assert (result.text, result.status) == ("paid 3, cash", "ok")
-    assert session.messages == ()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "agentmagic.audit"]
+    assert 'tool="pay"' in line
+    assert 'decision="by hand" outcome="ok"' in line
+    assert (session.messages, session.in_doubt) == ((), {("notebook", "pay")})  # nothing of it is remembered
     assert session.call("pay", amount="much").is_error
-
-
-def pay_tool(paid):
-    @tool(ask=True)
-    def pay(amount: int) -> str:
-        """Pay."""
-        paid.append(amount)
-        return f"paid {amount}"
-
-    return pay
+    with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: pay\."):
+        session.call("subtract", a=1)
 
 
 @pytest.mark.parametrize(
     ("permission", "variable", "words"),
     [
-        (Policy([Rule("deny", "pay", reason="No money")]), "", "pay was not run: no money."),
         (Policy([Rule("deny", "pay", reason="No money")]), "allow", "pay was not run: no money."),
         ("deny", "", "pay was not run: the user's permission setting denies every tool call."),
         ("allow", "deny", "pay was not run: the variable AGENTMAGIC_PERMISSION denies every tool call."),
     ],
 )
 def test_a_call_by_hand_that_the_policy_denies_is_not_run(monkeypatch, permission, variable, words):
-    paid = []
-    if variable:
-        monkeypatch.setenv("AGENTMAGIC_PERMISSION", variable)
-    result = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=permission)).call("pay", amount=3)
-    assert (result.text.startswith(words), result.status, paid) == (True, "denied", [])
-
-
-def test_a_call_by_hand_that_would_be_asked_about_runs_and_leaves_a_line_in_the_audit(caplog):
-    caplog.set_level(logging.INFO, "agentmagic.audit")
-    paid = []
-    policy = Policy([Rule("ask", "pay", reason="It is money")])
-    session = Session(Agent("scripted:x", tools=[pay_tool(paid)], permission=policy))
-    session.in_doubt.add(("notebook", "pay"))
-    assert session.call("pay", amount=3).text == "paid 3"
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "agentmagic.audit"]
-    assert 'tool="pay"' in line
-    assert 'decision="by hand" outcome="ok"' in line
-    assert session.in_doubt == {("notebook", "pay")}  # nothing is remembered of a call by hand
+    PAID.clear()
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", variable)
+    result = Session(Agent("scripted:x", tools=[pay], permission=permission)).call("pay", amount=3)
+    assert (result.text.startswith(words), result.status, PAID) == (True, "denied", [])
 
 
 def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
@@ -403,7 +321,7 @@ def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
 
 def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
     model = ScriptedModel(["an answer"])
-    session = Session(Agent(model, instructions="Be brief.", tools=[pay_tool([])]))
+    session = Session(Agent(model, instructions="Be brief.", tools=[pay]))
     seen = session.preview("How much is it?")
     assert [message.text for message in seen.request.messages] == ["How much is it?"]
     assert (seen.request.instructions, [tool.name for tool in seen.request.tools]) == ("Be brief.", ["pay"])
@@ -422,24 +340,12 @@ def test_an_option_that_there_is_not_is_refused(method):
         method(spoken(), "Hello", urgent=True)
 
 
-def test_a_tool_that_is_not_there_cannot_be_called_by_hand():
-    with pytest.raises(UsageError, match=r"There is no tool .subtract.\. Tools: add\."):
-        scripted(tools=[add]).call("subtract", a=1)
-
-
 def test_no_value_that_a_cell_shows_says_a_secret():
     key = "sk-" + "a1B2" * 9
     register_secret("pa'ss\nword")
     session = Session(ScriptedModel([f"It is {key} and pa'ss\nword.", "Yes."]))
     result = session.ask(f"Is {key} the key, or pa'ss\nword?")
-    shown = (
-        result,
-        session.messages,
-        session.events,
-        session.turns,
-        session.search("key, or"),
-        session.search("it is"),
-    )
+    shown = (result, session.messages, session.events, session.turns, session.search("key, or"))
     for value in shown:
         for text in (repr(value), str(value), pretty(value)):
             assert key[:20] not in text
@@ -447,10 +353,11 @@ def test_no_value_that_a_cell_shows_says_a_secret():
 
 
 def test_a_match_is_not_cut_in_the_middle_of_a_secret():
-    session = Session(ScriptedModel(["yes"]))
+    session = Session(ScriptedModel(["FOUND it."]))
     session.ask(f"{'x ' * 10}sk-{'a1B2' * 20} found")
-    (match,) = session.search("found")
+    match, other = session.search("found")
     assert match.excerpt.endswith("[redacted] found")
+    assert [(match.turn, match.role), (other.turn, other.role)] == [(0, "user"), (0, "assistant")]
     assert session.search("a1B2") == []
 
 
@@ -459,20 +366,14 @@ def test_what_a_cell_shows_of_a_huge_result_is_short():
         """Return a table."""
         return "a cell, " * rows
 
-    session = scripted(calls(("dump", {"rows": 5_000_000})), "Done.", tools=[dump], max_result=None)
+    session = scripted(calls(("dump", {"rows": 500_000})), "Done.", tools=[dump], max_result=None)
     run = session.start("Dump it all.")
     result = run.wait()
-    assert len(session.messages[2].parts[0].text) == 40_000_000
-    values = (
-        result,
-        run,
-        session,
-        session.turns[0],
-        *result.history_delta,
-        *session.events,
-        *session.messages[2].parts,
-    )
-    for value in values:
+    assert len(session.messages[2].parts[0].text) == 4_000_000
+    ring = {}
+    ring["again"] = ring
+    values = (result, run, session, session.turns[0], *result.history_delta, *session.events, ToolCall("1", "a", ring))
+    for value in (*values, *session.messages[2].parts):
         data, _ = DisplayFormatter().format(value)
         assert sum(len(str(text)) for text in data.values()) < 5_000
     assert repr(result) == "<RunResult answer: 'Done.', 2 steps, 1 calls>"
@@ -484,26 +385,3 @@ def test_a_short_value_is_shown_whole():
         "Message(role='assistant', parts=(Text(text=\"It's\", provider_data=None), ToolCall(id='1', name='add', "
         "arguments={'a': [1, 2.5], 'b': None}, provider_data=None)), interrupted=True)"
     )
-    assert repr(Message("tool", (ToolResult("1", "add", ()),))).startswith("Message(role='tool', parts=(ToolResult(")
-
-
-def test_a_value_that_contains_itself_is_shown_too():
-    arguments = {}
-    arguments["again"] = arguments
-    assert len(repr(ToolCall("1", "add", arguments))) < 5_000
-
-
-@pytest.mark.parametrize("copied", [copy, deepcopy])
-def test_a_copy_of_a_session_goes_its_own_way(copied, tmp_path):
-    session = Session(recipe("one", "two"), path=tmp_path / "talk.jsonl")
-    session.ask("first")
-    other = copied([session])[0] if copied is deepcopy else copied(session)
-    assert other.ask("second").final_text == "two"
-    assert (len(session.turns), len(other.turns), other.path) == (1, 2, None)
-
-
-def test_the_value_of_an_answer_is_there_after_loading(tmp_path):
-    session = Session(recipe('{"value": [1, 2]}'), path=tmp_path / "talk.jsonl")
-    assert session.ask("Which?", output=list[int]).value == [1, 2]
-    session.close()
-    assert Session.load(tmp_path / "talk.jsonl").events == session.events

@@ -13,14 +13,10 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def test_an_empty_variable_counts_as_unset(monkeypatch):
+def test_an_empty_variable_counts_as_unset_and_off_is_read_in_any_case(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_MODEL", "")
     assert settings.model_override() is None
-
-
-@pytest.mark.parametrize("written", ["off", "Off", "OFF"])
-def test_off_is_read_the_same_for_each_switch(monkeypatch, written):
-    for name in ("AGENTMAGIC_HINTS", "AGENTMAGIC_VIEW", "AGENTMAGIC_SCHEMA_ONLY"):
+    for name, written in (("AGENTMAGIC_HINTS", "off"), ("AGENTMAGIC_VIEW", "Off"), ("AGENTMAGIC_SCHEMA_ONLY", "OFF")):
         monkeypatch.setenv(name, written)
     assert (settings.hints(), settings.shows_runs(), settings.schema_only()) == (False, False, False)
 
@@ -51,6 +47,11 @@ def test_a_key_is_looked_for_in_the_environment_then_typed_then_in_the_file(monk
     assert settings.find_key(["THE_KEY"]) == "typed-by-hand"
     monkeypatch.setenv("THE_KEY", "from-the-environment")
     assert settings.find_key(["THE_KEY"]) == "from-the-environment"
+
+
+def test_a_dotenv_that_is_no_text_is_no_key(tmp_path):
+    (tmp_path / ".env").write_bytes(b"THE_KEY=\xff\xfe")
+    assert settings.find_key(["THE_KEY"]) is None
 
 
 def test_every_name_is_asked_for_in_one_place_before_the_next_place(monkeypatch, tmp_path):
@@ -90,17 +91,11 @@ def test_what_no_file_can_be_called_is_refused_in_a_line(written):
     str(refused.value).encode()
 
 
-def test_an_empty_name_is_refused():
+def test_a_file_to_write_has_a_name_and_is_no_folder(tmp_path):
     with pytest.raises(UsageError, match="name of the file is empty"):
         path_of("")
-
-
-def test_a_path_through_a_file_is_left_to_whoever_opens_it(tmp_path):
-    (tmp_path / "file").touch()
-    assert path_of(tmp_path / "file" / "below") == tmp_path / "file" / "below"
-
-
-def test_a_folder_is_no_file_to_write(tmp_path):
     with pytest.raises(UsageError, match="is a folder"):
         file_of(tmp_path)
     assert file_of(tmp_path / "new.md") == tmp_path / "new.md"
+    (tmp_path / "file").touch()
+    assert path_of(tmp_path / "file" / "below") == tmp_path / "file" / "below"  # left to the code that opens it

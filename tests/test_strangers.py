@@ -1,18 +1,21 @@
-"""What other people's code may do to a turn: errors that cannot be said, results that are none, endless cleaning up."""
+"""What other people's code may do to a turn: odd values, errors that cannot be said, endless cleaning up."""
 
 import asyncio
+import functools
+import threading
 import time
 from contextlib import suppress
 
 import pytest
 
-from agentmagic import Agent, Session, TaskComplete, secrets
-from agentmagic.errors import AgentMagicError, ServerError, UsageError
+from agentmagic import Agent, Done, Session, TaskComplete, ToolContext, secrets, tool
+from agentmagic.errors import AgentMagicError, RateLimited, ServerError, UsageError
 from agentmagic.messages import Media, Message, Resource, Text, ToolDef, ToolResult
-from agentmagic.testing import Stalled, invalid_history, run
+from agentmagic.runtime.engine import engine
+from agentmagic.testing import PATIENCE, Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool
 from agentmagic.tools.output_cache import READER
-from tests.turns import AT_ONCE, calls, kinds, notices, play, results, scripted, texts
+from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 SECRET = "hunter2-hunter2-hunter2"
 
@@ -30,99 +33,74 @@ def pay() -> str:
     return "paid"
 
 
-def ended_once(result):
-    return kinds(result.events).count("turn_started") == 1 and invalid_history(result.history_delta) is None
+# -- what a function returns -----------------------------------------------------------------------
 
 
-# -- errors that cannot be said --------------------------------------------------------------------
+def test_what_a_function_returns_is_written_out_where_it_ran():
+    seen = []
+
+    class Slow:
+        def __repr__(self):
+            seen.append(threading.current_thread().name)
+            return "slow"
+
+    def make() -> object:
+        return Slow()
+
+    assert texts(play(calls("make"), "done", tools=[make])) == ["slow"]
+    assert engine().thread.name not in seen
 
 
-def test_a_tool_whose_error_cannot_be_said_loses_no_result_of_the_turn():
-    def bad() -> str:
-        """Fail."""
-        raise Unsayable
-
-    session = scripted(calls("pay"), calls("bad"), "Paid.", tools=[pay, bad])
-    result = session.ask("Pay.")
-    assert texts(result) == ["paid", "Unsayable"]
-    assert len(session.turns) == 1
+def something() -> object:
+    return object()
 
 
-def test_a_tool_that_ends_the_turn_with_what_cannot_be_said_ends_it():
-    class Odd:
-        def __str__(self):
-            raise Unsayable
-
-    def finish() -> str:
-        """Finish."""
-        raise TaskComplete(Odd())
-
-    result = play(calls("finish"), tools=[finish])
-    assert (result.stop_reason, result.final_text) == ("done", "")
+async def inner() -> str:
+    return "from within"
 
 
-def test_a_model_and_a_hook_whose_errors_cannot_be_said_end_the_turn():
-    def hook(_answer):
-        raise Unsayable
-
-    for session in (scripted(Unsayable()), scripted("Hello.", before_finish=hook)):
-        result = run(session, "a prompt")
-        assert result.stop_reason == "error"
-        assert ended_once(result)
+async def count():
+    yield 1
+    yield 2
 
 
-def test_an_error_that_is_its_own_cause_ends_the_turn():
-    def hook(_answer):
-        error = ValueError("round")
-        other = KeyError("and round")
-        error.__cause__, other.__cause__ = other, error
-        raise error
-
-    assert run(scripted("Hello.", before_finish=hook), "a prompt").stop_reason == "error"
+@functools.wraps(inner)
+def outer():
+    return inner()
 
 
-@pytest.fixture
-def secret():
-    secrets.register_secret(SECRET)
-    return SECRET
+@functools.wraps(count)
+def delegate():
+    return count()
 
 
-def test_no_raised_error_says_a_secret(secret):
-    def hook(_answer):
-        return {"key": secret}
-
-    async def gone(call, context):
-        raise ServerError(f"no server at {secret}") from ExceptionGroup("many", [ValueError(secret)])
-
-    for options in ({"before_finish": hook}, {"tools": [Tool(ToolDef("now", ""), gone)]}):
-        with pytest.raises(AgentMagicError) as raised:
-            scripted(calls("now") if "tools" in options else "Hello.", **options).ask("a prompt")
-        assert SECRET not in str(raised.value)
-        assert raised.value.__cause__ is None
-
-
-def test_no_notice_of_a_server_that_is_gone_says_a_secret(secret):
-    class Gone:
-        async def tools(self):
-            raise ServerError(f"no server at {secret}")
-
-        async def aclose(self):
-            pass
-
-    (notice,) = notices(scripted("Hello.", tools=[Gone()]).ask("a prompt"))
-    assert notice == "This turn runs without a tool server. no server at [redacted]"
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (outer, "from within"),
+        (count, "[1, 2]"),
+        (delegate, "[1, 2]"),
+        (something, "<object object>"),
+        (lambda: b"\xff\x00", "[application/octet-stream, 2 bytes]"),
+    ],
+)
+def test_what_a_wrapper_returns_is_awaited_and_what_is_no_text_is_written_as_one(function, words):
+    assert texts(play(calls("made"), "done", tools=[tool(name="made")(function)])) == [words]
 
 
-# -- results that are none -------------------------------------------------------------------------
+def test_a_lone_surrogate_reaches_no_provider():
+    session = scripted(calls("name"), "done", tools=[tool(name="name")(lambda: "caf\udce9.txt")])
+    session.ask("what is \udce9?")
+    assert session.messages[0].text == "what is \ufffd?"
+    assert session.messages[2].parts[0].text == "caf\ufffd.txt"
 
 
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
-        (ToolResult("", "", "hello"), "hello"),
         (ToolResult("another", "one", ("hello",)), "hello"),
         (ToolResult("", "", (Text("hello"),), "no such status"), "hello"),
-        (ToolResult("", "", (Text(None),)), "ToolError: The tool returned a Text among its content"),
+        (ToolResult("", "", (Text(None),)), "The tool returned a Text among its content"),
         (ToolResult("", "", (Media("image/png", "no bytes"),)), "returned a Media among its content"),
         (ToolResult("", "", (Resource("a:b", text=7),)), "returned a Resource among its content"),
         ({"c": b"\xff"}, '{"c": "_w=="}'),
@@ -136,32 +114,137 @@ def test_whatever_a_function_returns_can_be_kept_and_sent(returned, said):
 
     session = scripted(calls("strange"), "Hm.", "Go on.", tools=[strange])
     (result,) = results(session.ask("a prompt"))
-    assert said.removeprefix("ToolError: ") in result.text
+    assert said in result.text
     assert result.call_id == session.messages[1].calls[0].id
     assert session.ask("again").stop_reason == "answer"
 
 
-@pytest.mark.parametrize(("returned", "said"), [("words", "returned a str"), (None, "returned a NoneType")])
-def test_a_tool_made_by_hand_that_returns_no_result_is_an_error_result(returned, said):
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [(None, "returned a NoneType"), (ToolResult("another", "name", (Text("done"),)), "done")],
+)
+def test_a_tool_made_by_hand_that_returns_no_result_of_its_call_has_one_all_the_same(returned, said):
     async def invoke(_call, _context):
         return returned
 
     by_hand = Tool(ToolDef("strange", "Return something strange."), invoke)
-    assert said in play(calls("strange"), "Hm.", tools=[by_hand]).history_delta[2].parts[0].text
+    (text,) = texts(play(calls("strange"), "Hm.", tools=[by_hand]))
+    assert said in text
 
 
-def test_a_result_with_another_s_id_is_the_result_of_its_call():
-    async def invoke(_call, _context):
-        return ToolResult("another", "name", (Text("done"),))
-
-    by_hand = Tool(ToolDef("strange", "Return something strange."), invoke)
-    assert texts(play(calls("strange"), "Hm.", tools=[by_hand])) == ["done"]
+def test_an_answer_without_words_is_not_the_one_before_it():
+    assert play({"text": "Let me look.", **calls("pay")}, {}, tools=[pay]).final_text == ""
 
 
-@pytest.mark.parametrize("prompt", [Message("user", ("words",)), ["words", 7], [b"bytes"]])
-def test_a_prompt_of_strange_parts_is_refused(prompt):
-    with pytest.raises(UsageError):
-        scripted("Hello.").start(prompt)
+def test_progress_that_is_no_number_is_the_tool_s_mistake():
+    def work(ctx: ToolContext) -> None:
+        ctx.progress("half")  # type: ignore[arg-type]
+
+    assert "could not convert" in texts(play(calls("work"), "done", tools=[work]))[0]
+
+
+def test_a_call_that_waits_for_a_thread_is_not_yet_running():
+    release = threading.Event()
+    begun = threading.Semaphore(0)
+
+    @tool(timeout=0.3)
+    def hold(number: int) -> int:
+        begun.release()
+        if number < 32:
+            release.wait(PATIENCE)
+        return number
+
+    def let_go():
+        for _ in range(32):
+            begun.acquire(timeout=PATIENCE)
+        release.set()
+
+    threading.Thread(target=let_go).start()
+    settled = results(play(calls(*(("hold", {"number": number}) for number in range(40))), "done", tools=[hold]))
+    assert [result.status for result in settled] == ["ok"] * 40
+
+
+# -- errors that cannot be said --------------------------------------------------------------------
+
+
+def test_a_tool_whose_error_cannot_be_said_loses_no_result_of_the_turn():
+    def bad() -> str:
+        """Fail."""
+        raise Unsayable
+
+    session = scripted(calls("pay"), calls("bad"), "Paid.", tools=[pay, bad])
+    assert texts(session.ask("Pay.")) == ["paid", "Unsayable"]
+    assert len(session.turns) == 1
+
+
+class Odd:
+    def __str__(self):
+        raise Unsayable
+
+
+@pytest.mark.parametrize(("message", "words"), [(Odd(), ""), (42, "42")])
+def test_a_tool_that_ends_the_turn_with_what_is_no_text_ends_it(message, words):
+    def finish() -> str:
+        """Finish."""
+        raise TaskComplete(message)
+
+    result = play(calls("finish"), tools=[finish])
+    assert (result.stop_reason, result.final_text) == ("done", words)
+    assert play(calls("end"), tools=[tool(name="end")(lambda: Done(message))]).final_text == words
+
+
+def a_round_of_causes(_answer):
+    error = ValueError("round")
+    other = KeyError("and round")
+    error.__cause__, other.__cause__ = other, error
+    raise error
+
+
+def unsayable(_answer):
+    raise Unsayable
+
+
+@pytest.mark.parametrize(("step", "hook"), [(Unsayable(), None), ("Hello.", unsayable), ("Hello.", a_round_of_causes)])
+def test_a_model_and_a_hook_whose_errors_cannot_be_said_end_the_turn(step, hook):
+    result = run(scripted(step, before_finish=hook), "a prompt")
+    assert result.stop_reason == "error"
+    assert kinds(result.events).count("turn_started") == 1
+    assert invalid_history(result.history_delta) is None
+
+
+def test_no_raised_error_and_no_notice_of_a_server_that_is_gone_says_a_secret():
+    secrets.register_secret(SECRET)
+
+    def hook(_answer):
+        return {"key": SECRET}
+
+    async def gone(call, context):
+        raise ServerError(f"no server at {SECRET}") from ExceptionGroup("many", [ValueError(SECRET)])
+
+    class Gone:
+        async def tools(self):
+            raise ServerError(f"no server at {SECRET}")
+
+        async def aclose(self):
+            pass
+
+    for session in (
+        scripted("Hello.", before_finish=hook),
+        scripted(calls("now"), tools=[Tool(ToolDef("now", ""), gone)]),
+        scripted(ValueError(f"sent {SECRET}")),
+    ):
+        with pytest.raises(AgentMagicError) as raised:
+            session.ask("a prompt")
+        assert SECRET not in str(raised.value)
+        assert raised.value.__cause__ is None
+    (notice,) = notices(scripted("Hello.", tools=[Gone()]).ask("a prompt"))
+    assert notice == "This turn runs without a tool server. no server at [redacted]"
+
+
+def test_a_timeout_between_two_tries_says_what_the_last_failed_of():
+    model = Faulty(*[RateLimited("the server is busy", retry_after=60.0)] * 2)
+    with pytest.raises(TimeoutError, match="the server is busy"):
+        Session(Agent(model, timeout=SOON)).ask("hi")
 
 
 def test_messages_of_a_strange_role_are_refused_with_what_to_do():
@@ -181,15 +264,13 @@ def test_a_tool_of_the_reader_s_name_is_left_out_with_a_word():
 # -- cleaning up for ever --------------------------------------------------------------------------
 
 
-def cancelled_within(session, event):
-    """Cancel once an event is set, and return how long the turn took to end."""
-    running = session.start("a prompt")
-    assert event.wait(10)
+def cancelled_in(begun):
+    """Cancel a run and return the seconds until it had ended."""
     began = time.monotonic()
-    running.cancel()
-    result = running.wait()
+    begun.cancel()
+    result = begun.wait()
     assert result.stop_reason == "cancelled"
-    assert invalid_history(session.messages) is None
+    assert invalid_history(result.history_delta) is None
     return time.monotonic() - began
 
 
@@ -203,29 +284,14 @@ def test_a_stream_that_cleans_up_for_long_does_not_keep_a_cancel_out():
                 await asyncio.shield(asyncio.sleep(5))
 
     model = Slow("Half")
-    assert cancelled_within(Session(Agent(model)), model.stalled) < AT_ONCE + 0.3
-
-
-def test_a_hook_that_swallows_its_cancelling_does_not_keep_a_cancel_out():
-    import threading
-
-    waiting = threading.Event()
-
-    async def hook(_answer):
-        waiting.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await asyncio.sleep(5)
-
-    assert cancelled_within(scripted("Hello.", before_finish=hook), waiting) < AT_ONCE + 0.3
+    begun = Session(Agent(model)).start("a prompt")
+    assert model.stalled.wait(PATIENCE)
+    assert cancelled_in(begun) < AT_ONCE + 0.3
 
 
 @pytest.mark.parametrize("place", ["permission", "before_finish"])
 @pytest.mark.parametrize("form", ["a function", "a coroutine", "a coroutine that swallows"])
 def test_a_hook_that_blocks_keeps_neither_a_cancel_nor_another_session_out(place, form):
-    import threading
-
     waiting, release = threading.Event(), threading.Event()
 
     def block(*_given):
@@ -241,21 +307,17 @@ def test_a_hook_that_blocks_keeps_neither_a_cancel_nor_another_session_out(place
     async def block_the_loop(*_given):
         block()
 
+    async def nothing(_answer):
+        """Have the model finish."""
+
     hook = {"a function": block, "a coroutine": block_the_loop, "a coroutine that swallows": swallow}[form]
     session = scripted(calls("pay"), "Paid.", tools=[pay], **{place: hook})
     begun = session.start("a prompt")
     assert waiting.wait(20)
-    assert play("Hello.", before_finish=_nothing).final_text == "Hello."
-    began = time.monotonic()
-    begun.cancel()
-    assert begun.wait().stop_reason == "cancelled"
-    took = time.monotonic() - began
+    assert play("Hello.", before_finish=nothing).final_text == "Hello."
+    took = cancelled_in(begun)
     release.set()
     assert took < AT_ONCE + 0.3
-
-
-async def _nothing(_answer):
-    """Have the model finish."""
 
 
 # -- the model's own --------------------------------------------------------------------------------

@@ -47,35 +47,26 @@ def test_an_argument_can_be_a_pattern_or_anything(result):
     assert "was not called with hours=Ellipsis" in message(result, lambda c: c.called("weather", hours=...))
 
 
-def test_a_wrong_argument_names_the_closest_call(result):
+def test_a_tool_that_was_not_called_so_names_the_closest_call_or_what_was_called_instead(result):
     said = message(result, lambda c: c.called("weather", city="Oslo", days=3))
     assert said == "weather was not called with days=3. The closest call was weather(city='Oslo', days=2)."
-
-
-def test_a_tool_that_was_not_called_names_what_was_called_instead(result):
-    said = message(result, lambda c: c.called("get_population", city="Oslo"))
+    said = message(result, lambda c: c.hint("Read the docstring.").called("get_population", city="Oslo"))
     assert said == (
         "get_population was not called. Called instead: population(city='Oslo'), weather(city='Oslo', days=2), "
-        "weather(city='Bergen')."
+        "weather(city='Bergen'). Hint: Read the docstring."
     )
-
-
-def test_a_turn_without_calls_shows_its_answer():
     assert message(play("I do not know."), lambda c: c.called("weather")) == (
         "weather was not called: no tool was. The answer was 'I do not know.'"
     )
 
 
-def test_a_call_that_did_not_run_is_not_called():
+def test_a_call_that_did_not_run_or_failed_is_not_called():
     result = play(calls(OSLO), "So be it.", tools=TOOLS, permission="deny")
     said = message(result, lambda c: c.called("weather"))
     assert said.startswith(
         "weather was not called: the model asked for weather(city='Oslo', days=2), which did not run."
     )
     assert "permission setting denies" in said
-
-
-def test_a_call_that_failed_is_not_called():
     result = play(calls(("weather", {"town": "Oslo"})), calls(("weather", {})), "So be it.", tools=TOOLS)
     assert message(result, lambda c: c.called("weather", town="Oslo")).startswith(
         "weather(town='Oslo') failed. The arguments of weather do not fit its schema: "
@@ -91,11 +82,6 @@ def test_every_other_check_says_what_the_turn_did(result):
     assert message(result, lambda c: c.in_order("population", "weather")) == (
         "weather was not called in the order population, weather. The order was: weather, weather, population."
     )
-
-
-def test_the_hint_ends_the_message(result):
-    said = message(result, lambda c: c.hint("Read the docstring.").called("weather", city="Rome"))
-    assert said.endswith("The closest call was weather(city='Oslo', days=2). Hint: Read the docstring.")
 
 
 def test_an_unknown_cost_fails():
