@@ -5,7 +5,7 @@ What counts as thinking is tested in `tests/providers/test_text_reader.py`.
 
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Reasoning
-from tests.contracts.conversing import check_events, every_api, one_api
+from tests.contracts.conversing import every_api, one_api
 from tests.providers.strict.script import call, say
 
 WIPE = '<tool_call>{"name": "clock", "arguments": {"zone": "UTC"}}</tool_call>'
@@ -28,8 +28,7 @@ def test_thinking_is_no_part_of_the_answer_and_goes_to_no_later_request(conversa
         assert next(event.kind for event in result.events if isinstance(event, PartStarted)) == "text"
         finished = [event.part.type for event in result.events if isinstance(event, PartFinished)]
         assert finished[:2] == ["reasoning", "text"]  # words that prove to be thinking are withdrawn by their end
-        check_events(result)
-        talk.goes_on()
+        talk.goes_on(result)
         assert "Is it" not in talk.server.requests[-1].body.decode()
 
 
@@ -48,8 +47,7 @@ def test_a_model_that_thinks_and_calls_may_think_as_text_too(conversation, api):
         result, error = talk.ask()
         assert (talk.ran, result.final_text, error) == (["UTC"], "Noon.", None)
         assert thoughts_of(result) == "The clock?So"
-        check_events(result)
-        talk.goes_on()
+        talk.goes_on(result)
 
 
 @one_api
