@@ -23,7 +23,7 @@ from tests.contracts.conversing import (
 )
 from tests.providers.strict.script import TOO_LONG, call, fault, say
 from tests.providers.strict.server import APIS
-from tests.turns import calls, scripted
+from tests.turns import calls
 
 UTC = ("clock", {"zone": "UTC"})
 CET = ("clock", {"zone": "CET"})
@@ -80,13 +80,6 @@ def hand_over(talk: Conversation, heir: Conversation) -> None:
     check_events(result)
 
 
-@every_api
-def test_an_eventful_history_goes_on_with_the_provider_that_made_it(conversation, api):
-    with conversation(api) as talk:
-        eventful(talk)
-        talk.goes_on()
-
-
 @every_pair
 def test_a_history_goes_on_with_another_provider_and_back(conversation, maker, heir):
     with conversation(maker) as talk, conversation(heir) as other:
@@ -97,21 +90,11 @@ def test_a_history_goes_on_with_another_provider_and_back(conversation, maker, h
 
 
 @every_api
-def test_a_history_of_a_server_that_uses_its_call_ids_again_goes_on(conversation, api):
+def test_a_history_with_call_ids_that_come_again_or_are_long_and_with_odd_arguments_goes_on(conversation, api):
     with conversation(api) as talk:
-        for _ in range(2):
-            counting_anew = ScriptedModel([calls(UTC), "Done."])
+        for odd in (("clock", {"zone": "x" * 5000}), ("clock", {"zone": "\u0000 \U0001f600"})):
+            counting_anew = ScriptedModel([calls(odd), "Done."])
             talk.ask(agent=Agent(counting_anew, tools=tools(talk.ran)))
-        assert talk.ran == ["UTC", "UTC"]
-        hand_over(talk, talk)
-
-
-@every_api
-def test_a_history_of_a_script_with_long_ids_and_odd_arguments_goes_on(conversation, api):
-    session = scripted(calls(("clock", {"zone": "x" * 5000}), ("clock", {"zone": "\u0000 \U0001f600"})), "Done.")
-    session.ask("What time is it?", agent=Agent(session.agent.model, tools=tools([])))
-    with conversation(api) as talk:
-        talk.session = session
         hand_over(talk, talk)
 
 

@@ -18,9 +18,9 @@ from agentmagic.providers.registry import info, priced, register_model
 PNG = Media("image/png", b"")
 PDF = Media("application/pdf", b"")
 WAV = Media("audio/wav", b"")
-MP4 = Media("video/mp4", b"")
+MP4 = Media("Video/MP4", b"")
 CSV = Media("text/csv; charset=utf-8", b"")
-ZIP = Media("application/zip", b"")
+ZIP = Media("", b"")
 MILLION = Usage(1_000_000, 0, 1_000_000, 0, 1)
 
 
@@ -61,12 +61,11 @@ def test_a_dated_a_tuned_and_a_resold_model_reads_as_much_as_the_one_it_is(name)
     assert info(name).window == info("openai:gpt-5.4").window
 
 
-@pytest.mark.parametrize(
-    "model", ["models/gemini-3.5-flash", "projects/p/locations/l/publishers/google/models/gemini-3.5-flash"]
-)
-def test_a_gemini_model_may_be_named_by_its_path(model):
-    assert replace(info(f"gemini:{model}"), name="") == replace(info("gemini:gemini-3.5-flash"), name="")
-    assert priced(f"gemini:{model}", MILLION) == priced("gemini:gemini-3.5-flash", MILLION)
+@pytest.mark.parametrize("path", ["models", "projects/p/locations/l/publishers/google/models"])
+def test_a_gemini_model_may_be_named_by_its_path(path):
+    named, short = f"gemini:{path}/gemini-3.5-flash", "gemini:gemini-3.5-flash"
+    assert replace(info(named), name="") == replace(info(short), name="")
+    assert priced(named, MILLION) == priced(short, MILLION)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +115,6 @@ def test_a_server_of_open_models_is_not_trusted_with_its_maker_s_window():
 )
 def test_models_take_what_their_family_takes(name, takes):
     assert accepted(name) == takes
-
-
-def test_a_type_is_read_as_it_is_written():
-    assert info("openai:gpt-4o").accepts(Media("Image/PNG", b""))
-    assert not info("openai:gpt-4o").accepts(Media("", b""))
 
 
 def test_what_is_registered_counts():
