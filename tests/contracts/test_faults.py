@@ -23,7 +23,6 @@ from agentmagic.errors import (
 )
 from agentmagic.events import TRIES
 from agentmagic.runtime.engine import engine
-from agentmagic.testing import PATIENCE
 from tests.contracts.conversing import api_case, check_events, every_api, one_api, retries, words_of
 from tests.providers.strict.script import (
     BLOCKED,
@@ -45,7 +44,7 @@ from tests.providers.strict.script import (
     silence,
 )
 from tests.providers.strict.server import strict
-from tests.turns import AT_ONCE, results
+from tests.turns import results
 
 HALF = "Half an answer that never comes to its end."
 ANSWER = "It is noon."
@@ -274,15 +273,3 @@ def test_tools_of_names_that_no_api_takes_are_refused_and_the_conversation_goes_
         result, error = talk.ask()
         assert (error, result.final_text, talk.ran) == (None, ANSWER, [])
         talk.goes_on()
-
-
-@one_api
-def test_an_answer_that_stands_still_can_be_cancelled(conversation, api):
-    with conversation(api, call(CET), call(UTC, CET, think="Hm, hm.", says="Let me look.", ends="stall")) as talk:
-        run = talk.session.start("What time is it?")
-        assert talk.server.stalled.wait(PATIENCE)
-        run.cancel()
-        assert talk.server.dropped.wait(AT_ONCE)
-        result = run.wait()
-        assert (result.stop_reason, talk.ran) == ("cancelled", ["CET"])
-        talk.goes_on(result)

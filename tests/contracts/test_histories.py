@@ -17,7 +17,6 @@ from tests.contracts.conversing import (
     api_case,
     check_events,
     every_api,
-    one_api,
     tools,
     words_of,
 )
@@ -98,19 +97,6 @@ def test_a_history_with_call_ids_that_come_again_or_are_long_and_with_odd_argume
         hand_over(talk, talk)
 
 
-@one_api
-def test_a_turn_that_was_undone_leaves_a_history_that_goes_on(conversation, api):
-    with conversation(api) as talk:
-        eventful(talk)
-        talk.session.undo()
-        assert "And th" not in str(talk.session.messages)
-        talk.goes_on()
-        talk.session.undo()
-        talk.session.undo()
-        assert talk.session.messages == ()
-        talk.goes_on()
-
-
 @one_pair
 def test_a_fork_goes_on_beside_its_origin(conversation, maker, heir):
     with conversation(maker) as talk, conversation(heir) as other:
@@ -119,19 +105,6 @@ def test_a_fork_goes_on_beside_its_origin(conversation, maker, heir):
         hand_over(fork, other)
         assert len(fork.session.messages) > len(talk.session.messages)
         fork.goes_on()
-        talk.goes_on()
-
-
-@one_api
-@pytest.mark.parametrize("place", [0, 1])
-def test_a_prompt_that_was_edited_runs_again_on_what_came_before_it(conversation, api, place):
-    with conversation(api) as talk:
-        eventful(talk)
-        talk.server.script(call(UTC), say(ANSWER))
-        assert talk.session.edit(place, "What time is it now?").wait().final_text == ANSWER
-        prompts = [message.text for message in talk.session.messages if message.role == "user"]
-        assert prompts == [*["What time is it here and there?"][:place], "What time is it now?"]
-        assert "And th" not in str(talk.session.messages)
         talk.goes_on()
 
 

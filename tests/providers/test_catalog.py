@@ -1,7 +1,6 @@
 """What is known of models: windows, what they take, and what somebody registered."""
 
 import sys
-import threading
 from dataclasses import replace
 from subprocess import run
 
@@ -177,20 +176,6 @@ def test_what_cannot_be_registered_is_said_and_changes_nothing(name, facts, word
         register_model(name, **facts)
     assert words in str(caught.value)
     assert info("openai:gpt") == before
-
-
-def test_models_may_be_registered_from_many_threads():
-    def register(number):
-        for window in range(1, 51):
-            register_model(f"openai-chat:{number}", window=window)
-            assert info(f"openai-chat:{number}").window == window
-
-    threads = [threading.Thread(target=register, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [info(f"openai-chat:{number}").window for number in range(8)] == [50] * 8
 
 
 def test_the_price_table_is_loaded_when_a_model_is_looked_up_and_not_before():

@@ -11,6 +11,7 @@ import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
+from functools import cache
 
 import jsonschema_rs
 import pytest
@@ -64,16 +65,12 @@ def test_the_question_is_the_last_user_message_and_earlier_turns_are_kept_short(
     assert all(len(answer) == prompts.EARLIER_CLIP for _, answer in talk.earlier)
 
 
-def test_results_of_this_turn_are_facts_and_long_ones_are_clipped():
-    (made,) = read(user("weather?"), *called("weather", "y" * 5000, city="Rome")).made
+def test_results_of_this_turn_are_facts_in_its_closing_request_too_and_long_ones_are_clipped():
+    talk = read(user("weather?"), *called("weather", "y" * 5000, city="Rome"), user("Limit."), tool_choice="none")
+    assert talk.question == "weather?\nLimit."
+    (made,) = talk.made
     assert (made.name, json.loads(made.arguments), len(made.outcome)) == ("weather", {"city": "Rome"}, 800)
     assert made.line.startswith('weather({"city": "Rome"}) returned yyy')
-
-
-def test_the_closing_request_is_answered_from_the_results_before_it():
-    talk = read(user("weather?"), *called("weather", "warm"), user("Limit."), tools=(WEATHER,), tool_choice="none")
-    assert talk.question == "weather?\nLimit."
-    assert [made.outcome for made in talk.made] == ["warm"]
 
 
 def test_media_are_named_and_attached_values_cut_and_a_plan_sees_only_their_beginning():
@@ -758,31 +755,18 @@ def test_the_real_model_keeps_the_order_of_rows(real):
 # ---- other servers of models on this machine
 
 
-@pytest.fixture
-def forgotten():
-    local_model.running_servers.cache_clear()
-    yield
-    local_model.running_servers.cache_clear()
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_a_model_server_on_this_machine_is_mentioned(monkeypatch):
+def test_a_model_server_on_this_machine_is_mentioned_and_one_that_does_not_run_is_not(monkeypatch):
     page = Exchange('{"object": "list", "data": [{"owned_by": "llamacpp"}]}', content_type="application/json")
+    monkeypatch.setattr(local_model, "running_servers", cache(local_model.running_servers.__wrapped__))
+    monkeypatch.setattr(local_model, "_PATIENCE", 5.0)
     with Loopback([page, page]) as server:
         port = int(server.url.rpartition(":")[2])
         rows = [(port, page, marker, words) for _, page, marker, words in local_model._SERVERS if page != "/"]
         monkeypatch.setattr(local_model, "_SERVERS", rows)
-        monkeypatch.setattr(local_model, "_PATIENCE", 5.0)
         advice = local_model.make("").advice()
         assert advice == local_model.make("").advice()  # asked for once
         assert len(server.requests) == 2
     assert "LM Studio runs on this machine" in advice
     assert f"A llama.cpp server runs on this machine; set OPENAI_BASE_URL to http://127.0.0.1:{port}/v1" in advice
-
-
-@pytest.mark.usefixtures("forgotten")
-def test_servers_that_do_not_run_are_not_mentioned(monkeypatch):
-    with Loopback([]) as gone:
-        port = int(gone.url.rpartition(":")[2])
-    monkeypatch.setattr(local_model, "_SERVERS", [(port, "/", "Ollama", "never said")])
-    assert local_model.running_servers() == ""
+    local_model.running_servers.cache_clear()
+    assert local_model.make("").advice() == ""

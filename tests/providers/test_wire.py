@@ -1,7 +1,6 @@
 """What all providers read off the wire: JSON of any shape, text that may be no Unicode, names, waits."""
 
 import json
-import math
 import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -42,10 +41,11 @@ def nested(depth: int) -> Any:
 
 @settings(deadline=None)  # the machine may be busy
 @given(ANY_JSON)
-def test_what_is_clean_can_be_written_as_json_and_is_cleaned_no_further(value: Any):
-    cleaned = clean(value)
-    written = json.dumps(cleaned, ensure_ascii=False, allow_nan=False).encode()
-    assert json.loads(written) == cleaned == clean(cleaned)
+def test_what_is_clean_can_be_written_as_a_body_and_is_cleaned_no_further(value: Any):
+    cleaned = clean({"value": value})
+    assert json.loads(wire.write_body(cleaned).decode()) == cleaned == clean(cleaned)
+    assert wire.count_of(value) >= 0  # no figure breaks an answer
+    assert isinstance(wire.figures_of(value), dict)
 
 
 def test_what_is_nested_too_deep_is_not_walked():
@@ -74,22 +74,12 @@ def test_a_reader_returns_what_was_asked_for_or_says_that_it_cannot_be_read(read
 
 
 @settings(deadline=None)  # the machine may be busy
-@given(ANY_JSON)
-def test_no_figure_breaks_an_answer(value: Any):
-    assert wire.count_of(value) >= 0
-    assert isinstance(wire.figures_of(value), dict)
-
-
-@settings(deadline=None)  # the machine may be busy
 @given(ANY_TEXT | st.text(max_size=200))
 def test_every_name_and_id_is_made_one_that_a_provider_takes_the_same_every_time(name: str):
     assert NAME.fullmatch(fit_name(name, NAME))
     assert fit_name(name, NAME) == fit_name(name, NAME)
     assert len(fit_id(name * 9, 40)) <= 40
-
-
-def test_long_names_that_differ_late_stay_apart():
-    assert fit_name("x" * 100 + "a", NAME) != fit_name("x" * 100 + "b", NAME)
+    assert fit_name(f"{name:x<100}a", NAME) != fit_name(f"{name:x<100}b", NAME)  # long ones that differ late stay apart
 
 
 @pytest.mark.parametrize(
@@ -169,23 +159,12 @@ def test_a_growing_history_is_encoded_once_and_a_changed_one_from_there_on():
     assert encoded == ["first", "second", "third", "another", "third", "another"]
 
 
-@settings(deadline=None)  # the machine may be busy
-@given(st.dictionaries(ANY_TEXT, ANY_JSON, max_size=4))
-def test_every_body_is_json(body: dict[str, Any]):
-    whole = clean(body)
-    assert json.loads(wire.write_body(whole).decode()) == whole
-
-
 @pytest.mark.parametrize(
     "body", [{"a": "\ud800"}, {"a": object()}, {"a": nested(2_000)}], ids=["text", "value", "depth"]
 )
 def test_a_body_that_json_cannot_hold_is_a_value_error(body: dict[str, Any]):
     with pytest.raises(ValueError, match="rializ"):
         wire.write_body(body)
-
-
-def test_a_body_has_null_for_what_is_no_number():
-    assert json.loads(wire.write_body({"a": [math.nan, math.inf]})) == {"a": [None, None]}
 
 
 def test_a_schema_in_a_list_or_under_a_name_becomes_an_object():
