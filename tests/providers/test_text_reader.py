@@ -26,6 +26,7 @@ WHOLE = {
     "an end of another kind": ("<think>A</thinking>B</think>C", ["~A</thinking>B", "C"]),
     "a tag that is none": ("1 <thin 2 <thinker> 3 [THINKER] 4 <", ["1 <thin 2 <thinker> 3 [THINKER] 4 <"]),
     "a tag in a code span": ("Write `<think>` first.", ["Write `<think>` first."]),
+    "a span over two lines": ("Write `<think>\n</think>` first.", ["Write `<think>\n</think>` first."]),
     "tags in a fence": (FENCED, [FENCED]),
     "tags in a fence of a list": ("- ```\n  <think>\n  ```\nso", ["- ```\n  <think>\n  ```\nso"]),
     "a fence in one line": ("```<think>``` <think>Hm.</think>so", ["```<think>``` ", "~Hm.", "so"]),
