@@ -124,12 +124,15 @@ def test_a_word_and_a_hook_are_policies_too():
 # -- what a person said ------------------------------------------------------------------------------
 
 
-def test_a_tool_is_not_asked_about_again_after_always():
+def test_a_tool_is_not_asked_about_again_after_always_and_always_does_not_outweigh_deny(monkeypatch):
     gate = Gate()
     always(gate)
     assert gate.decide(FETCH, {}, asks=True).verdict == "allow"
-    assert gate.decide(ToolDef("fetch", "", server="another"), {}, asks=True).verdict == "ask"
-    assert gate.decide(ToolDef("post", "", server="web"), {}, asks=True).verdict == "ask"
+    for other in (replace(FETCH, server="another"), replace(FETCH, name="post")):
+        assert gate.decide(other, {}, asks=True).verdict == "ask"
+    assert decided(Policy([Rule("deny")]), approvals=gate.approvals) == "deny"
+    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
+    assert gate.decide(FETCH, {}, asks=True).verdict == "deny"
 
 
 def test_always_answers_the_question_that_was_asked_and_no_other():
@@ -141,14 +144,6 @@ def test_always_answers_the_question_that_was_asked_and_no_other():
     assert (inside.verdict, inside.why) == ("ask", "Inside addresses ask.")
     always(guarded, url="http://internal")
     assert guarded.decide(FETCH, {"url": "http://internal"}, asks=True).verdict == "allow"
-
-
-def test_always_does_not_outweigh_deny(monkeypatch):
-    gate = Gate()
-    always(gate)
-    assert decided(Policy([Rule("deny")]), approvals=gate.approvals) == "deny"
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
-    assert gate.decide(FETCH, {}, asks=True).verdict == "deny"
 
 
 @pytest.mark.parametrize(
@@ -244,17 +239,12 @@ def test_deny_is_over_ask_is_over_allow_in_every_combination(rules, default, sai
         assert decided(Policy(rules, default), asks=asks, code=code, said=said) == expected
 
 
-def test_always_to_one_rule_leaves_another_rule_asking():
+def test_always_to_one_rule_leaves_another_rule_and_the_hook_asking():
     gate = Gate(Policy([Rule("ask", "fetch"), Rule("ask", "fetch", when={"url": "*internal*"}, reason="Inside")]))
     always(gate, url="http://example.org")
     inside = gate.decide(FETCH, {"url": "http://internal"}, asks=True)
     assert (inside.verdict, inside.why) == ("ask", "Inside.")
     assert gate.decide(FETCH, {"url": "http://example.org"}, asks=True).verdict == "allow"
-
-
-def test_always_to_a_rule_leaves_the_hook_asking():
-    gate = Gate(Policy([Rule("ask", "fetch")]))
-    always(gate)
     assert gate.decide(FETCH, {}, asks=True, voices=gate.policy.strictest(FETCH, {}, "ask")).verdict == "ask"
 
 

@@ -142,16 +142,15 @@ async def cancelled(model, stands_still):
     return time.monotonic() - began
 
 
-@every_api
-def test_cancelling_closes_the_request_at_once(api):
-    with strict(api, say(WORDS, ends="stall")) as server:
+@every_model
+def test_cancelling_ends_a_stream_and_its_request_at_once(name):
+    if name == "scripted":
+        script = ScriptedModel([{"text": WORDS, "pace": PATIENCE}])
+        assert asyncio.run(cancelled(script, lambda _: None)) < AT_ONCE
+        return
+    with strict(name, say(WORDS, ends="stall")) as server:
         assert asyncio.run(cancelled(server.model(), server.stalled.wait)) < AT_ONCE
         assert server.dropped.wait(AT_ONCE)
-
-
-def test_cancelling_ends_a_script_at_once():
-    model = ScriptedModel([{"text": WORDS, "pace": PATIENCE}])
-    assert asyncio.run(cancelled(model, lambda _: None)) < AT_ONCE
 
 
 @every_api

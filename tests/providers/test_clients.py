@@ -31,11 +31,10 @@ def small(monkeypatch):
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    "chunks", [[b"data: x\n", b"\n"], [b"data: x\r\n\r", b"\n"], [b"data: x\r", b"\r"], [b"x\n\n"]]
-)
-def test_events_are_counted_one_by_one_even_if_their_ends_are_cut_in_two(chunks):
-    assert limited(*chunks * 5) == chunks * 5
+def test_events_and_lines_are_counted_one_by_one_even_if_their_ends_are_cut_in_two():
+    for chunks in ([b"data: x\n", b"\n"], [b"data: x\r\n\r", b"\n"], [b"data: x\r", b"\r"], [b"x\n\n"]):
+        assert limited(*chunks * 5) == chunks * 5
+    assert limited(*[b"12345\n"] * 10, lines=True) == [b"12345\n"] * 10
 
 
 @pytest.mark.usefixtures("small")
@@ -45,11 +44,6 @@ def test_events_are_counted_one_by_one_even_if_their_ends_are_cut_in_two(chunks)
 def test_too_large_an_event_or_line_and_too_many_are_refused(chunk, lines):
     with pytest.raises(StreamBroken, match="have no end"):
         limited(*[chunk] * 40, lines=lines)
-
-
-@pytest.mark.usefixtures("small")
-def test_lines_are_counted_one_by_one_in_a_stream_of_lines():
-    assert limited(*[b"12345\n"] * 10, lines=True) == [b"12345\n"] * 10
 
 
 def lease(made, closed, address="here"):

@@ -95,17 +95,15 @@ def test_pictures_of_prompts_and_results_are_sent_as_images():
 
 
 def test_the_model_is_loaded_before_the_first_turn_and_outside_its_time():
+    async def prepared(model):
+        await model.prepare()
+        await model.prepare()
+        await model.aclose()
+
     with Loopback([]) as server:
-        model = Ollama("qwen3", base_url=server.url)
-        asyncio.run(_prepared(model))
+        asyncio.run(prepared(Ollama("qwen3", base_url=server.url)))
         assert server.requests == []  # a request to load a model is none of a turn
         assert server.connections == 1
-
-
-async def _prepared(model):
-    await model.prepare()
-    await model.prepare()
-    await model.aclose()
 
 
 def test_a_server_that_does_not_run_is_told_with_the_command_that_starts_it():
