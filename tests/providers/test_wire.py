@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
-from agentmagic.messages import user
+from agentmagic.events import PartFinished, PartStarted
+from agentmagic.messages import Text, user
 from agentmagic.providers import wire
 from agentmagic.providers.failures import certificate_fault
 from agentmagic.providers.openai.openai_client import NAME, is_strict
@@ -157,6 +158,16 @@ def test_a_growing_history_is_encoded_once_and_a_changed_one_from_there_on():
     for history in ((first, second), (first, second, third), (first, other, third), (other,)):
         assert [one["text"] for one in memo(history)] == [message.text for message in history]
     assert encoded == ["first", "second", "third", "another", "third", "another"]
+
+
+def test_words_after_a_text_that_was_finished_are_a_part_of_their_own():
+    writer = wire.PartWriter()
+    events = [event for text in ("a", "b") for event in (*writer.say(text), *writer.finish(Text(text)))]
+    assert [event.index for event in events if isinstance(event, PartStarted)] == [0, 1]
+    assert [event for event in events if isinstance(event, PartFinished)] == [
+        PartFinished(0, Text("a")),
+        PartFinished(1, Text("b")),
+    ]
 
 
 @pytest.mark.parametrize(
