@@ -58,8 +58,10 @@ class Conversation:
         except AgentMagicError as error:
             return error.result, error
 
-    def goes_on(self) -> None:
-        """Check that what was said so far is sound, and that the next prompt gets its answer."""
+    def goes_on(self, turn: RunResult | None = None) -> None:
+        """Check that a turn and what was said so far are sound, and that the next prompt gets its answer."""
+        if turn is not None:
+            check_events(turn)
         assert self.server.refusals == []
         assert invalid_history(self.session.messages) is None
         self.server.script(say(GOES_ON), to="And now?")

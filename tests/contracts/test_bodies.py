@@ -6,18 +6,16 @@ instructions describe a form in words too, for those that cannot be held to one.
 
 import asyncio
 import json
-from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any, Literal
 
 import pytest
 
-from agentmagic import Agent, ModelSettings, Session
+from agentmagic import ModelSettings
 from agentmagic.events import PartFinished
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolResult, user
 from agentmagic.providers.base import Model, OutputSchema, Request, honoured
-from agentmagic.runtime.engine import engine
 from tests.contracts.conversing import PIXEL, api_case
 from tests.providers.strict.script import call, say
 from tests.providers.strict.server import KEY, Strict, strict
@@ -166,25 +164,6 @@ def test_any_subset_of_what_a_request_carries_is_sent_as_json_and_answered(kind,
             assert "".join(part.text for part in said if isinstance(part, Text)) == ANSWER, carried
         await model.aclose()
 
-    with ExitStack() as closing:
-        server = closing.enter_context(strict(kind.api))
+    with strict(kind.api) as server:
         model = model_of(kind, server, monkeypatch)
         asyncio.run(main())
-
-
-@pytest.mark.parametrize("kind", [kind_case(kind) for kind in KINDS])
-def test_a_plain_prompt_of_a_session_and_one_after_it_are_answered(kind, monkeypatch):
-    with strict(kind.api, say("Hello."), say(ANSWER)) as server:
-        model = model_of(kind, server, monkeypatch)
-        session = Session(Agent(model))
-        try:
-            assert [session.ask(prompt).final_text for prompt in ("Hi.", "What time is it?")] == ["Hello.", ANSWER]
-            assert server.refusals == []
-        finally:
-            session.close()
-            engine().call(model.aclose())
-
-
-def test_the_subsets_are_all():
-    assert len(set(SUBSETS)) == 2 ** len(CARRIED)
-    assert set(chain.from_iterable(SUBSETS)) == set(MARKS)

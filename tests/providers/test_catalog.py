@@ -1,7 +1,6 @@
 """What is known of models: windows, what they take, and what somebody registered."""
 
 import sys
-import threading
 from dataclasses import replace
 from subprocess import run
 
@@ -18,9 +17,9 @@ from agentmagic.providers.registry import info, priced, register_model
 PNG = Media("image/png", b"")
 PDF = Media("application/pdf", b"")
 WAV = Media("audio/wav", b"")
-MP4 = Media("video/mp4", b"")
+MP4 = Media("Video/MP4", b"")
 CSV = Media("text/csv; charset=utf-8", b"")
-ZIP = Media("application/zip", b"")
+ZIP = Media("", b"")
 MILLION = Usage(1_000_000, 0, 1_000_000, 0, 1)
 
 
@@ -39,25 +38,18 @@ def accepted(name, base_url=None):
     return [media for media in (PNG, PDF, WAV, MP4, CSV, ZIP) if known.accepts(media)]
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "o3", "gpt-4"])
-def test_a_window_is_the_listed_one(model):
-    assert info(f"openai:{model}").window == listed(model)
-
-
-@pytest.mark.parametrize("model", ["gpt-5", "gpt-5-mini", "gpt-5.4", "gpt-5.6-sol", "gpt-6-sol"])
-def test_openai_keeps_a_part_of_the_window_for_the_answer(model):
-    assert info(f"openai:{model}").window == listed(model) - 128_000
-
-
-def test_a_window_too_small_to_hold_that_part_is_a_prompt_s():
-    assert info("openai:gpt-5.3-chat-latest").window == listed("gpt-5.3-chat-latest")
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [("gpt-4o", 0), ("o3", 0), ("gpt-5", 128_000), ("gpt-6-sol", 128_000), ("gpt-5.3-chat-latest", 0)],
+)
+def test_a_window_is_the_listed_one_and_openai_keeps_a_part_of_a_large_one_for_the_answer(model, kept):
+    assert info(f"openai:{model}").window == listed(model) - kept
 
 
 @pytest.mark.parametrize(
     "name",
     [
         "openai:GPT-5.4",
-        "openai:gpt-5.4-2026-03-05",
         "openai:gpt-5.4-2031-01-31",
         "openai:gpt-5.4-20310131",
         "openai:ft:gpt-5.4-2026-03-05:acme::abc123",
@@ -68,18 +60,16 @@ def test_a_dated_a_tuned_and_a_resold_model_reads_as_much_as_the_one_it_is(name)
     assert info(name).window == info("openai:gpt-5.4").window
 
 
-@pytest.mark.parametrize(
-    "model", ["models/gemini-3.5-flash", "projects/p/locations/l/publishers/google/models/gemini-3.5-flash"]
-)
-def test_a_gemini_model_may_be_named_by_its_path(model):
-    assert replace(info(f"gemini:{model}"), name="") == replace(info("gemini:gemini-3.5-flash"), name="")
-    assert priced(f"gemini:{model}", MILLION) == priced("gemini:gemini-3.5-flash", MILLION)
+@pytest.mark.parametrize("path", ["models", "projects/p/locations/l/publishers/google/models"])
+def test_a_gemini_model_may_be_named_by_its_path(path):
+    named, short = f"gemini:{path}/gemini-3.5-flash", "gemini:gemini-3.5-flash"
+    assert replace(info(named), name="") == replace(info(short), name="")
+    assert priced(named, MILLION) == priced(short, MILLION)
 
 
 @pytest.mark.parametrize(
     ("name", "window"),
     [
-        ("openai:gpt-4.9-unheard-of", 128_000),
         ("openai:gpt-9-unheard-of", 128_000),
         ("gemini:gemini-99-flash", 1_000_000),
         ("openai-chat:unheard-of", UNKNOWN_WINDOW),
@@ -95,34 +85,25 @@ def test_what_is_not_listed_has_a_safe_window(name, window):
 
 
 def test_a_server_of_open_models_is_not_trusted_with_its_maker_s_window():
-    here = "http://localhost:11434/v1"
     assert listed("gpt-oss-20b") > UNKNOWN_WINDOW
-    assert info("openai-chat:gpt-oss-20b", here).window == UNKNOWN_WINDOW
+    assert info("openai-chat:gpt-oss-20b", "http://localhost:11434/v1").window == UNKNOWN_WINDOW
 
 
 @pytest.mark.parametrize(
     ("name", "takes"),
     [
         ("openai:gpt-4o-mini", [PNG, PDF, CSV]),
-        ("openai:gpt-5.4", [PNG, PDF, CSV]),
-        ("openai:o4-mini", [PNG, PDF, CSV]),
         ("openai:ft:gpt-4o-2024-08-06:acme::abc123", [PNG, PDF, CSV]),
         ("openai:o3-mini", []),
         ("openai:gpt-4-0613", []),
-        ("openai:gpt-35-turbo", []),
-        ("openai-chat:gpt-audio", []),
         ("openai-chat:gpt-4o-mini-audio-preview", []),
         ("openai-chat:gpt-oss:20b", []),
-        ("openai-chat:gpt-j-6b", []),
-        ("openai-chat:llama3.3", []),
         ("openai-chat:qwen2.5vl:7b", [PNG]),
-        ("openai-chat:llama3.2-vision", [PNG]),
         ("openai-chat:gemma3:4b", [PNG]),
         ("openai-chat:anthropic/claude-opus-4.7", [PNG, PDF, CSV]),
         ("anthropic:claude-sonnet-5-5", [PNG, PDF, CSV]),
         ("gemini:gemini-3.5-flash", [PNG, PDF, WAV, MP4, CSV]),
         ("local:qwen2.5-coder-1.5b", []),
-        ("local:/models/llava.gguf", []),
         ("scripted:script", [PNG, PDF, WAV, MP4, CSV]),
         ("acme:best", []),
     ],
@@ -131,17 +112,14 @@ def test_models_take_what_their_family_takes(name, takes):
     assert accepted(name) == takes
 
 
-def test_a_type_is_read_as_it_is_written():
-    assert info("openai:gpt-4o").accepts(Media("Image/PNG", b""))
-    assert not info("openai:gpt-4o").accepts(Media("", b""))
-
-
 def test_what_is_registered_counts():
     register_model("openai-chat:Seer", window=131_072, images=True, input_price=0.5, output_price=2, cached_price=0.1)
     known = info("openai-chat:seer", "http://localhost:8000/v1")
     assert (known.window, known.takes, known.priced) == (131_072, {"images"}, True)
     tokens = Usage(1_000_000, 400_000, 100_000, 50_000, 1)
     assert priced("openai-chat:seer", tokens).cost == pytest.approx(0.6 * 0.5 + 0.4 * 0.1 + 0.1 * 2)
+    register_model("openai-chat:big", input_price=3, output_price=0)  # then cached tokens cost what others do
+    assert priced("openai-chat:big", Usage(1_000_000, 900_000, 0, 0, 1)).cost == pytest.approx(3)
 
 
 def test_what_a_registration_leaves_out_stays_as_it_was():
@@ -171,31 +149,19 @@ def test_a_registered_price_stands_in_for_the_listed_one_and_may_be_nothing():
     assert priced("local:qwen2.5-coder-1.5b", MILLION).cost == pytest.approx(1)
 
 
-def test_cached_tokens_cost_what_others_do_where_nothing_else_is_registered():
-    register_model("openai-chat:big", input_price=3, output_price=0)
-    assert priced("openai-chat:big", Usage(1_000_000, 900_000, 0, 0, 1)).cost == pytest.approx(3)
-
-
 @pytest.mark.parametrize(
     ("name", "facts", "words"),
     [
         ("gpt-5.4", {"window": 1}, "'gpt-5.4' cannot be registered. Write provider:model"),
-        ("openai:", {"window": 1}, "cannot be registered"),
-        (":gpt-5.4", {"window": 1}, "cannot be registered"),
-        ("*", {"window": 1}, "cannot be registered"),
         ("openai:*-mini", {"window": 1}, "cannot be registered"),
         ("openai:gpt", {}, "Nothing is said of openai:gpt. Give at least one of window"),
         ("openai:gpt", {"window": 0}, "The window of openai:gpt cannot be 0. Give it in tokens"),
         ("openai:gpt", {"window": 8e3}, "cannot be 8000.0"),
-        ("openai:gpt", {"window": True}, "cannot be True"),
         ("openai:gpt", {"images": 1}, "Whether openai:gpt takes images cannot be 1. Write images=True"),
         ("openai:gpt", {"input_price": 1}, "are not complete. Give input_price and output_price together."),
-        ("openai:gpt", {"cached_price": 1}, "are not complete"),
         ("openai:gpt", {"input_price": -1, "output_price": 1}, "A price of openai:gpt cannot be -1. Give US dollars"),
         ("openai:gpt", {"input_price": 1, "output_price": float("nan")}, "cannot be nan"),
-        ("openai:gpt", {"input_price": 1, "output_price": float("inf")}, "cannot be inf"),
         ("openai:gpt", {"input_price": "1", "output_price": 1}, "cannot be '1'"),
-        ("openai:gpt", {"input_price": True, "output_price": 1}, "cannot be True"),
     ],
 )
 def test_what_cannot_be_registered_is_said_and_changes_nothing(name, facts, words):
@@ -204,20 +170,6 @@ def test_what_cannot_be_registered_is_said_and_changes_nothing(name, facts, word
         register_model(name, **facts)
     assert words in str(caught.value)
     assert info("openai:gpt") == before
-
-
-def test_models_may_be_registered_from_many_threads():
-    def register(number):
-        for window in range(1, 51):
-            register_model(f"openai-chat:{number}", window=window)
-            assert info(f"openai-chat:{number}").window == window
-
-    threads = [threading.Thread(target=register, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [info(f"openai-chat:{number}").window for number in range(8)] == [50] * 8
 
 
 def test_the_price_table_is_loaded_when_a_model_is_looked_up_and_not_before():

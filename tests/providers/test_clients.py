@@ -31,31 +31,19 @@ def small(monkeypatch):
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize(
-    "chunks", [[b"data: x\n", b"\n"], [b"data: x\r\n\r", b"\n"], [b"data: x\r", b"\r"], [b"x\n\n"]]
-)
-def test_events_are_counted_one_by_one_even_if_their_ends_are_cut_in_two(chunks):
-    assert limited(*chunks * 5) == chunks * 5
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("chunk", [b"x", b"x\n", b": ping\n"])
-def test_an_event_of_too_many_bytes_or_lines_is_refused(chunk):
-    with pytest.raises(StreamBroken, match="have no end"):
-        limited(*[chunk] * 40)
-
-
-@pytest.mark.usefixtures("small")
-def test_lines_are_counted_one_by_one_in_a_stream_of_lines():
+def test_events_and_lines_are_counted_one_by_one_even_if_their_ends_are_cut_in_two():
+    for chunks in ([b"data: x\n", b"\n"], [b"data: x\r\n\r", b"\n"], [b"data: x\r", b"\r"], [b"x\n\n"]):
+        assert limited(*chunks * 5) == chunks * 5
     assert limited(*[b"12345\n"] * 10, lines=True) == [b"12345\n"] * 10
-    with pytest.raises(StreamBroken, match="have no end"):
-        limited(*[b"12345"] * 10, lines=True)
 
 
 @pytest.mark.usefixtures("small")
-def test_a_response_of_too_many_events_is_refused():
-    with pytest.raises(StreamBroken):
-        limited(*[b"x\n\n"] * 40)
+@pytest.mark.parametrize(
+    ("chunk", "lines"), [(b"x", False), (b"x\n", False), (b": ping\n", False), (b"x\n\n", False), (b"12345", True)]
+)
+def test_too_large_an_event_or_line_and_too_many_are_refused(chunk, lines):
+    with pytest.raises(StreamBroken, match="have no end"):
+        limited(*[chunk] * 40, lines=lines)
 
 
 def lease(made, closed, address="here"):
@@ -113,6 +101,9 @@ def test_a_cancelled_request_leaves_the_client_to_the_next_one():
 
 
 def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
+    def make(_found):
+        return object()
+
     async def main():
         first, second = lease(make, []), lease(make, [])
         one = await first.client()
@@ -121,9 +112,6 @@ def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
         await first.release()
         await second.release()
         return one is not two, two is three
-
-    def make(_found):
-        return object()
 
     assert asyncio.run(main()) == (True, True)
 

