@@ -150,7 +150,7 @@ def _check_tools(body: Json) -> set[str]:
 
 
 def _check_message(message: Json, where: str) -> None:
-    role, content = message.get("role"), message.get("content")
+    role, content = str(message.get("role")), message.get("content")
     refuse_unless(role in CONTENT, f"Invalid value: '{role}'. Supported values are: {', '.join(CONTENT)}.")
     if role == "assistant" and "tool_calls" in message:
         _check_calls(message["tool_calls"], where)
@@ -160,7 +160,7 @@ def _check_message(message: Json, where: str) -> None:
         return
     words = f"Invalid value for 'content': expected a string, got {json.dumps(content)}."
     refuse_unless(isinstance(content, list) and content, words)
-    for part in content:
+    for part in content or ():
         kind = part.get("type")
         words = f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, CONTENT[role]))}."
         refuse_unless(kind in CONTENT[role], words)

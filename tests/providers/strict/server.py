@@ -12,7 +12,7 @@ from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import Gemini
 from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
-from tests.providers.strict.rules import Json, Refused
+from tests.providers.strict.rules import Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Fault, Odd, Step
 
 KEY = "test-key-of-nobody"
@@ -134,15 +134,10 @@ def strict(api: str, *steps: Step) -> Strict:
 def _decoded(body: bytes) -> Json:
     try:
         decoded = json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        message = "Invalid body: the request is not valid UTF-8."
-        raise Refused(message) from error
-    except ValueError as error:
+    except ValueError as error:  # or no UTF-8
         message = "We could not parse the JSON body of your request."
         raise Refused(message) from error
-    if not isinstance(decoded, dict):
-        message = "Invalid body: expected an object."
-        raise Refused(message)
+    refuse_unless(isinstance(decoded, dict), "Invalid body: expected an object.")
     return decoded
 
 
