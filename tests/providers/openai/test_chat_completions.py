@@ -61,119 +61,74 @@ def parts(events: list[ModelEvent]) -> tuple[Part, ...]:
     return tuple(event.part for event in events if isinstance(event, PartFinished))
 
 
-def tool_calls(*chunks: dict[str, Any]) -> list[ToolCall]:
-    events = decode(*chunks, says("tool_calls"))
-    for index in range(len(parts(events))):
-        mine = [type(event) for event in events if getattr(event, "index", None) == index]
-        assert mine[0] is PartStarted
-        assert mine[-1] is PartFinished
-    return [part for part in parts(events) if isinstance(part, ToolCall)]
+def called(*chunks: dict[str, Any]) -> list[str]:
+    found = parts(decode(*chunks, says("tool_calls")))
+    return [f"{part.id} {part.name} {part.arguments}" for part in found if isinstance(part, ToolCall)]
 
 
-def test_text_comes_in_deltas_then_whole_and_the_usage_after_the_reason():
-    events = decode(
+def test_text_and_calls_come_in_deltas_then_whole_and_the_usage_after_the_reason():
+    assert decode(
         says(role="assistant", content="", refusal=None),
         says(content="It is "),
         says(content="noon."),
-        says("stop"),
-        {"choices": [], "usage": USAGE},
-    )
-    assert events == [
-        PartStarted(0, "text"),
-        PartDelta(0, "It is "),
-        PartDelta(0, "noon."),
-        PartFinished(0, Text("It is noon.")),
-        ModelFinished(Usage(58, 8, 15, 5, 1, None), "stop"),
-    ]
-
-
-def test_text_before_parallel_calls_is_finished_before_they_start():
-    events = decode(
-        says(content="Let me look."),
         calls(piece(0, "a", "clock", '{"n"')),
         calls(piece(1, "b", "clock", '{"n"')),
         calls(piece(0, arguments=": 1}")),
         calls(piece(1, arguments=": 2}")),
-        says("tool_calls"),
-    )
-    assert parts(events) == (
-        Text("Let me look."),
-        ToolCall("a", "clock", {"n": 1}),
-        ToolCall("b", "clock", {"n": 2}),
-    )
-    order = [(type(event).__name__, event.index) for event in events if isinstance(event, PartStarted | PartFinished)]
-    assert order == [
-        ("PartStarted", 0),
-        ("PartFinished", 0),
-        ("PartStarted", 1),
-        ("PartStarted", 2),
-        ("PartFinished", 1),
-        ("PartFinished", 2),
+        says("stop"),
+        {"choices": [], "usage": USAGE},
+    ) == [
+        PartStarted(0, "text"),
+        PartDelta(0, "It is "),
+        PartDelta(0, "noon."),
+        PartFinished(0, Text("It is noon.")),
+        PartStarted(1, "tool_call", "clock"),
+        PartDelta(1, '{"n"'),
+        PartStarted(2, "tool_call", "clock"),
+        PartDelta(2, '{"n"'),
+        PartDelta(1, ": 1}"),
+        PartDelta(2, ": 2}"),
+        PartFinished(1, ToolCall("a", "clock", {"n": 1})),
+        PartFinished(2, ToolCall("b", "clock", {"n": 2})),
+        ModelFinished(Usage(58, 8, 15, 5, 1, None), "stop"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("chunks", "called"),
-    [
-        ([calls(piece(0, "a", "clock"))], [("a", "clock", {})]),
-        ([calls(piece(0, "a", "clock", {"n": 1}))], [("a", "clock", {"n": 1})]),
-        (
-            [calls(piece(0, "a", "clock", "{}"), piece(1, "b", "clock", '{"n": 2}'), finish="tool_calls")],
-            [("a", "clock", {}), ("b", "clock", {"n": 2})],
-        ),
-        (
-            [calls(piece(None, "a", "clock", "{}")), calls(piece(None, "b", "clock", "{}"))],
-            [("a", "clock", {}), ("b", "clock", {})],
-        ),
-        (
-            [calls(piece(None, "a", "clock", '{"n":')), calls(piece(None, None, None, "1}"))],
-            [("a", "clock", {"n": 1})],
-        ),
-        (
-            [calls(piece(0, "a", "clock", "{}")), calls(piece(0, "b", "date", "{}"))],
-            [("a", "clock", {}), ("b", "date", {})],
-        ),
-        ([calls(piece(0, "a", "clock", '{"n":')), calls(piece(0, "b", None, "1}"))], [("a", "clock", {"n": 1})]),
-        ([calls(piece(0, "a", "clo")), calls(piece(0, None, "ck", "{}"))], [("a", "clock", {})]),
-        ([calls(piece(0, "a", "clock", "{")), calls(piece(0, "a", "clock", "}"))], [("a", "clock", {})]),
-        (
-            [
-                calls(piece(0, "a", arguments='{"n":')),
-                calls(piece(0, name="clock", arguments="1}")),
-                calls(piece(1, "b")),
-            ],
-            [("a", "clock", {"n": 1})],
-        ),
-    ],
-    ids=[
-        "no arguments",
-        "arguments as an object",
-        "whole calls beside the finish reason",
-        "no index, ids that differ",
-        "no index, pieces",
-        "index 0 for all, ids that differ",
-        "an id that changes",
-        "a name in pieces",
-        "a name that is repeated",
-        "a name that comes last, and one that never comes",
-    ],
-)
-def test_calls_are_read_however_a_server_sends_them(chunks: Any, called: list[tuple[str, str, Any]]):
-    assert [(call.id, call.name, call.arguments) for call in tool_calls(*chunks)] == called
+ODD_CALLS = {
+    "no arguments": ([piece(0, "a", "clock")], ["a clock {}"]),
+    "arguments as an object": ([piece(0, "a", "clock", {"n": 1})], ["a clock {'n': 1}"]),
+    "no index, other ids": (
+        [piece(None, "a", "clock", "{}"), piece(None, "b", "clock", "{}")],
+        ["a clock {}", "b clock {}"],
+    ),
+    "no index, pieces": ([piece(None, "a", "clock", '{"n":'), piece(None, None, None, "1}")], ["a clock {'n': 1}"]),
+    "index 0 for all": ([piece(0, "a", "clock", "{}"), piece(0, "b", "date", "{}")], ["a clock {}", "b date {}"]),
+    "an id that changes": ([piece(0, "a", "clock", '{"n":'), piece(0, "b", None, "1}")], ["a clock {'n': 1}"]),
+    "a name in pieces": ([piece(0, "a", "clo"), piece(0, None, "ck", "{}")], ["a clock {}"]),
+    "a name repeated": ([piece(0, "a", "clock", "{"), piece(0, "a", "clock", "}")], ["a clock {}"]),
+    "a name that comes last": ([piece(0, "a", "", '{"n":'), piece(0, None, "clock", "1}")], ["a clock {'n': 1}"]),
+    "a name that never comes": ([piece(0, "a", "clock"), piece(1, "b")], ["a clock {}"]),
+}
+
+
+@pytest.mark.parametrize(("pieces", "read"), ODD_CALLS.values(), ids=ODD_CALLS)
+def test_calls_are_read_however_a_server_sends_them(pieces: list[dict[str, Any]], read: list[str]):
+    assert called(*map(calls, pieces)) == read
 
 
 @pytest.mark.parametrize(
     "arguments", ["{zone: UTC}", "7", "[" * 5000, '{"a": ' * 200 + "1" + "}" * 200, '{"a": 1e999}']
 )
 def test_arguments_that_are_no_json_object_are_kept_raw(arguments: str):
-    assert tool_calls(calls(piece(0, "a", "clock", arguments)))[0].arguments == {"_raw": arguments}
+    (call,) = parts(decode(calls(piece(0, "a", "clock", arguments), finish="tool_calls")))
+    assert call.arguments == {"_raw": arguments}
 
 
-def test_ids_that_are_missing_or_given_twice_are_made_up():
-    read = tool_calls(calls(piece(0, None, "clock", "{}"), piece(1, "", "clock", "{}")))
-    read += tool_calls(calls(piece(0, "same", "clock", "{}"), piece(1, "same", "clock", "{}")))
-    assert len({call.id for call in read}) == 4
-    assert all(call.id for call in read)
+@pytest.mark.parametrize("ids", [(None, ""), ("same", "same")])
+def test_ids_that_are_missing_or_given_twice_are_made_up(ids: tuple[str | None, str]):
+    entries = (piece(place, call_id, "clock", "{}") for place, call_id in enumerate(ids))
+    first, second = (call.id for call in parts(decode(calls(*entries), says("stop"))))
+    assert "" != first != second != ""
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
@@ -181,12 +136,12 @@ def test_reasoning_of_a_compatible_server_is_a_part_of_its_own(key: str):
     events = decode(says(**{key: "Hm, "}), says(content=None, **{key: "yes."}), says(content="Noon."), says("stop"))
     data = ProviderData("openai-chat", {"model": "some-model", "field": key})
     assert parts(events) == (Reasoning("Hm, yes.", data), Text("Noon."))
-    assert events[:2] == [PartStarted(0, "reasoning"), PartDelta(0, "Hm, ")]
 
 
-@pytest.mark.parametrize("reason", ["length", "max_tokens", "MODEL_LENGTH"])
-def test_an_answer_that_stopped_at_its_length_is_cut(reason: str):
-    assert decode(says(content="It is"), says(reason))[-1] == ModelFinished(Usage(requests=1, cost=None), reason, True)
+def test_an_answer_that_stopped_at_its_length_is_cut():
+    for reason in "length", "max_tokens", "MODEL_LENGTH":
+        finished = decode(says(content="It is"), says(reason))[-1]
+        assert finished == ModelFinished(Usage(requests=1, cost=None), reason, cut=True)
 
 
 @pytest.mark.parametrize(
@@ -230,35 +185,16 @@ def test_a_request_asks_for_the_usage_of_its_stream():
     }
 
 
-def test_a_history_made_elsewhere_is_encoded_without_its_reasoning():
-    foreign = ProviderData("gemini", {"thought_signature": "x"})
-    answer = Message("assistant", (Reasoning("Hm.", foreign), ToolCall("c" * 80, "clock", {"a": 1}, foreign)))
-    result = Message("tool", (ToolResult("c" * 80, "clock", (Text("noon"),)),))
-    asked, answered = encode(Request((answer, result)), "m")["messages"]
-    assert asked.keys() == {"role", "content", "tool_calls"}
-    assert asked["content"] == ""  # some servers refuse null
-    assert asked["tool_calls"][0]["id"] == answered["tool_call_id"]
-    assert len(answered["tool_call_id"]) <= 40
-
-
 @pytest.mark.parametrize("led_to", [ToolCall("a", "clock", {}), Text("Noon.")])
 def test_reasoning_goes_back_to_the_model_that_wrote_it_and_to_no_other(led_to: Part):
     own = ProviderData("openai-chat", {"model": "deepseek", "field": "reasoning_content"})
     answer = Message("assistant", (Reasoning("Hm.", own), led_to))
-    assert encode(Request((answer,)), "deepseek")["messages"][0]["reasoning_content"] == "Hm."
-    assert "reasoning_content" not in encode(Request((answer,)), "gpt-5.4")["messages"][0]
-
-
-def test_a_summary_before_the_prompt_is_one_text_with_it():
-    assert encode(Request((user("So far: tea.", "And now?"),)), "m")["messages"][0]["content"] == (
-        "So far: tea.\n\nAnd now?"
-    )
+    ours, theirs = (encode(Request((answer,)), model)["messages"][0] for model in ("deepseek", "gpt-5.4"))
+    assert (ours["reasoning_content"], "reasoning_content" in theirs) == ("Hm.", False)
+    assert ours["content"] == getattr(led_to, "text", "")  # some servers refuse null
 
 
 CLOSED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
-
-
-FORMED = Request((user("Hi"),), output=OutputSchema("answer", CLOSED))
 
 
 def test_the_form_of_an_answer_is_a_json_schema_and_is_not_sent_beside_tools_that_may_be_called():
@@ -274,25 +210,25 @@ def test_the_form_of_an_answer_is_a_json_schema_and_is_not_sent_beside_tools_tha
     assert named["tool_choice"] == {"type": "function", "function": {"name": "clock"}}
 
 
-def test_images_of_the_user_go_as_they_are_and_sounds_are_named():
-    body = encode(Request((user("Look:", PNG, Media("audio/wav", b"RIFF")),)), "m")
-    assert body["messages"][0]["content"] == [
+def test_texts_of_the_user_are_one_and_images_go_as_they_are():
+    texts = encode(Request((user("So far: tea.", "And now?"),)), "m")["messages"]
+    assert texts[0]["content"] == "So far: tea.\n\nAnd now?"  # some servers take no list
+    mixed = user("Look:", PNG, Media("application/pdf", b"%PDF"), Media("audio/wav", b"RIFF"))
+    assert encode(Request((mixed,)), "m")["messages"][0]["content"] == [
         {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw==", "detail": "auto"}},
+        {"type": "file", "file": {"filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}},
         {"type": "text", "text": "[audio/wav, 4 bytes]"},
     ]
 
 
 def test_images_of_tool_results_follow_all_results_in_a_message_of_the_user():
-    results = (
-        ToolResult("call_1", "plot", (Text("Here."), PNG)),
-        ToolResult("call_2", "clock", (Text("no such zone"),), "error"),
-    )
+    failed = ToolResult("call_2", "clock", (Text("no such zone"),), "error")
+    results = (ToolResult("call_1", "plot", (Text("Here."), PNG)), failed)
     first, second, shown = encode(Request((Message("tool", results),)), "m")["messages"]
     assert first == {"role": "tool", "tool_call_id": "call_1", "content": "Here.\n[image/png plot, 4 bytes]"}
     assert second == {"role": "tool", "tool_call_id": "call_2", "content": "Error: no such zone"}
-    assert shown["role"] == "user"
-    assert [part["type"] for part in shown["content"]] == ["text", "image_url"]
+    assert (shown["role"], [part["type"] for part in shown["content"]]) == ("user", ["text", "image_url"])
     assert "call_1" in shown["content"][0]["text"]
 
 
@@ -363,29 +299,17 @@ def test_a_recording_comes_out_as_parts_and_goes_on_as_it_was_accepted(name: str
 WRITTEN = '<tool_call>\n{"name": "clock", "arguments": {"zone": "UTC"}}\n</tool_call>'
 
 
-@pytest.mark.parametrize("size", [1, 7, 500])
-def test_a_call_that_is_written_as_text_is_a_call(size: int):
-    text = f"Let me look. {WRITTEN}\n{WRITTEN.replace('UTC', 'CET')}"
-    pieces = [text[place : place + size] for place in range(0, len(text), size)]
-    events = decode(*(says(content=piece) for piece in pieces), says("stop"))
-    text_part, *found = [part for part in parts(events) if part != Text("\n")]
-    assert text_part.text.strip() == "Let me look."
-    assert [(call.name, call.arguments) for call in found] == [("clock", {"zone": "UTC"}), ("clock", {"zone": "CET"})]
-    assert "<tool" not in "".join(event.text for event in events if isinstance(event, PartDelta))
-    assert parts(decode(says(content=WRITTEN.removesuffix("</tool_call>")), says("stop")))[0].name == "clock"
+def test_a_call_that_is_written_as_text_is_a_call():
+    text = f"Let me look. {WRITTEN}\n{WRITTEN.replace('UTC', 'CET').removesuffix('</tool_call>')}"
+    for pieces in [text], list(text):
+        events = decode(*(says(content=piece) for piece in pieces), says("stop"))
+        said, *found = [part for part in parts(events) if part != Text("\n")]
+        assert said.text.strip() == "Let me look."
+        assert [(call.name, call.arguments["zone"]) for call in found] == [("clock", "UTC"), ("clock", "CET")]
+        assert "<tool" not in "".join(event.text for event in events if isinstance(event, PartDelta))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Use <tool_call> to call.",
-        "a < b",
-        "a <",
-        WRITTEN.replace("clock", "cloak"),
-        "<tool_call>no JSON</tool_call> so",
-        "<tool_",
-    ],
-)
+@pytest.mark.parametrize("text", ["a <", WRITTEN.replace("clock", "cloak"), "<tool_call>no JSON</tool_call> so"])
 def test_text_that_is_no_call_stays_text(text: str):
     assert "".join(part.text for part in parts(decode(*(says(content=one) for one in text), says("stop")))) == text
     decoder = Decoder("some-model")  # no tool was offered

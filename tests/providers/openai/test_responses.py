@@ -32,7 +32,8 @@ USAGE = {
     "output_tokens": 15,
     "output_tokens_details": {"reasoning_tokens": 5},
 }
-TOOL = ToolDef("clock", "Tells the time.", {"type": "object", "properties": {"zone": {"type": "string"}}})
+SCHEMA = {"parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}
+TOOL = ToolDef("clock", "Tells the time.", SCHEMA["parameters"])
 PNG = Media("image/png", b"\x89PNG", "plot")
 
 
@@ -77,45 +78,34 @@ def parts(events: list[ModelEvent]) -> tuple[Part, ...]:
     return tuple(event.part for event in events if isinstance(event, PartFinished))
 
 
-def test_text_comes_in_deltas_and_then_whole_with_its_item():
-    item = message_item("It is noon.")
-    events = decode(
+def test_items_come_in_deltas_each_at_its_own_index_and_then_whole():
+    said, call = message_item("It is noon.", 0), call_item("{}", 1)
+    search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}  # items of other kinds are passed over
+    assert decode(
         {"type": "response.created", "response": {}},
         added(message_item("")),
         delta("output_text", "It is "),
+        added(search, 2),
+        added(call_item("", 1), 1),
+        delta("function_call_arguments", "{", 1),
         delta("output_text", "noon."),
-        done(item),
+        delta("function_call_arguments", "}", 1),
+        {"type": "response.web_search_call.searching", "output_index": 2},
+        done(search, 2),
+        done(call, 1),
+        done(said),
         completed(),
-    )
-    assert events == [
+    ) == [
         PartStarted(0, "text"),
         PartDelta(0, "It is "),
+        PartStarted(1, "tool_call", "clock"),
+        PartDelta(1, "{"),
         PartDelta(0, "noon."),
-        PartFinished(0, Text("It is noon.", ProviderData("openai", item))),
+        PartDelta(1, "}"),
+        PartFinished(1, ToolCall("call_1", "clock", {}, ProviderData("openai", call))),
+        PartFinished(0, Text("It is noon.", ProviderData("openai", said))),
         ModelFinished(Usage(58, 8, 15, 5, 1, None), "completed"),
     ]
-
-
-def test_parallel_calls_keep_their_own_index():
-    events = decode(
-        added(call_item("", 0), 0),
-        added(call_item("", 1), 1),
-        delta("function_call_arguments", "{}", 1),
-        done(call_item("{}", 1), 1),
-        delta("function_call_arguments", "{}", 0),
-        done(call_item("{}", 0), 0),
-        completed(),
-    )
-    assert [(type(event).__name__, getattr(event, "index", None)) for event in events] == [
-        ("PartStarted", 0),
-        ("PartStarted", 1),
-        ("PartDelta", 1),
-        ("PartFinished", 1),
-        ("PartDelta", 0),
-        ("PartFinished", 0),
-        ("ModelFinished", None),
-    ]
-    assert [part.id for part in parts(events) if isinstance(part, ToolCall)] == ["call_1", "call_0"]
 
 
 def test_reasoning_is_kept_as_its_finished_item_with_summaries_apart():
@@ -162,49 +152,25 @@ def test_an_item_becomes_a_part_that_goes_back_only_if_it_is_whole(chunks, part:
     assert events[-1].cut is cut
 
 
-def test_an_answer_that_was_filtered_is_refused():
-    with pytest.raises(BadRequest, match="content filter"):
-        decode(added(message_item("")), delta("output_text", "It is"), incomplete("content_filter"))
+def failed(code: str | None) -> list[dict[str, Any]]:
+    """Both events that report a failure."""
+    error = {"code": code, "message": "It said so"}
+    return [{"type": "response.failed", "response": {"error": error}}, {"type": "error", **error}]
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [("server_error", Unavailable), ("never_heard_of", StreamBroken), (None, StreamBroken)]
+    ("event", "kind", "words"),
+    [
+        (incomplete("content_filter"), BadRequest, "content filter"),
+        (done(call_item("{}")), StreamBroken, "changed its type"),
+        *((event, Unavailable, "It said so") for event in failed("server_error")),
+        *((event, StreamBroken, "It said so") for event in failed("never_heard_of") + failed(None)),
+    ],
 )
-def test_an_error_event_midway_is_told_by_its_code(code: str | None, expected: type[Exception]):
-    error = {"code": code, "message": "Something happened"}
-    for event in ({"type": "response.failed", "response": {"error": error}}, {"type": "error", **error}):
-        with pytest.raises(expected, match="Something happened") as caught:
-            decode(event)
-        assert type(caught.value) is expected
-
-
-def test_items_of_other_kinds_are_passed_over():
-    search = {"id": "ws_1", "type": "web_search_call", "status": "completed"}
-    events = decode(
-        added(search, 0),
-        delta("reasoning_text", "for nobody", 0),
-        {"type": "response.web_search_call.searching", "output_index": 0},
-        done(search, 0),
-        added(message_item("", 1), 1),
-        done(message_item("Found.", 1), 1),
-        completed(),
-    )
-    assert [type(event) for event in events] == [PartStarted, PartFinished, ModelFinished]
-
-
-def test_a_text_that_ends_after_the_next_item_has_begun_is_one_part():
-    told = ("output_text", "Let me look.", 0)
-    events = decode(
-        added(message_item("", 0), 0),
-        delta(*told),
-        added(call_item("{}", 1), 1),
-        done(call_item("{}", 1), 1),
-        done(message_item("Let me look.", 0), 0),
-        completed(),
-    )
-    parts = {event.index: event.part.type for event in events if isinstance(event, PartFinished)}
-    assert parts == {0: "text", 1: "tool_call"}
-    assert sum(isinstance(event, PartStarted) for event in events) == 2
+def test_an_answer_that_was_withheld_or_failed_is_an_error(event, kind: type[Exception], words: str):
+    with pytest.raises(kind, match=words) as caught:
+        decode(added(message_item("")), delta("output_text", "It is"), event)
+    assert type(caught.value) is kind
 
 
 def test_an_item_comes_out_once_and_nothing_after_the_end():
@@ -221,26 +187,13 @@ def test_a_call_without_an_id_gets_one_and_is_sent_back_under_it():
     assert sent["call_id"] == call.id != ""
 
 
-def test_an_item_that_changes_its_type_is_broken():
-    with pytest.raises(StreamBroken):
-        decode(added(message_item("")), done(call_item("{}")), completed())
-
-
 def test_a_request_is_stateless_and_asks_for_encrypted_reasoning():
     body = encode(Request((user("Hi"),), "Be terse.", (TOOL,)), "gpt-5.4")
     assert body == {
         "model": "gpt-5.4",
         "instructions": "Be terse.",
         "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}],
-        "tools": [
-            {
-                "type": "function",
-                "name": "clock",
-                "description": "Tells the time.",
-                "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
-                "strict": False,
-            }
-        ],
+        "tools": [{"type": "function", "name": "clock", "description": "Tells the time.", **SCHEMA, "strict": False}],
         "tool_choice": "auto",
         "include": ["reasoning.encrypted_content"],
         "store": False,
@@ -266,20 +219,6 @@ def test_what_the_model_wrote_goes_back_verbatim_and_in_order():
     ]
 
 
-def test_a_history_made_elsewhere_is_encoded_afresh_without_its_reasoning():
-    foreign = ProviderData("gemini", {"thought_signature": "x"})
-    answer = Message(
-        "assistant",
-        (Reasoning("Hm.", foreign), Text("Let me look.", foreign), ToolCall("c" * 80, "clock", {"a": "é"}, foreign)),
-    )
-    result = Message("tool", (ToolResult("c" * 80, "clock", (Text("noon"),)),))
-    text, call, output = encode(Request((answer, result)), "m")["input"]
-    assert text == {"role": "assistant", "content": "Let me look."}
-    assert (call["type"], call["name"], call["arguments"]) == ("function_call", "clock", '{"a": "é"}')
-    assert call["call_id"] == output["call_id"]
-    assert len(call["call_id"]) <= 64
-
-
 BARE = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": None}
 CALL = ToolCall("call_0", "clock", {}, ProviderData("openai", call_item("{}")))
 FRESH = {"type": "function_call", "call_id": "call_0", "name": "clock", "arguments": "{}"}
@@ -300,10 +239,8 @@ def test_reasoning_without_its_item_is_left_out_and_what_it_led_to_is_written_an
 
 @pytest.mark.parametrize("model", ["gpt-4.1", "ft:gpt-4o:mine", "gpt-5-chat-latest"])
 def test_a_model_that_does_not_reason_is_neither_sent_reasoning_nor_asked_for_it(model: str):
-    answer = Message(
-        "assistant", (Reasoning("Hm.", own(reasoning_item("Hm."))), Text("Noon.", own(message_item("Noon."))))
-    )
-    body = encode(Request((answer,)), model)
+    parts = (Reasoning("Hm.", own(reasoning_item("Hm."))), Text("Noon.", own(message_item("Noon."))))
+    body = encode(Request((Message("assistant", parts),)), model)
     assert body["input"] == [{"role": "assistant", "content": "Noon."}]
     assert "include" not in body
 
