@@ -9,11 +9,9 @@ another conversation), can1357/oh-my-pi#12939 (forced tools), posit-dev/chatlas#
 import json
 import re
 from base64 import b64encode
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
-from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Call, Fault, Part, Say, Think, halves
 
 MODEL = "claude-sonnet-5-5"
@@ -39,29 +37,23 @@ TYPES = {
 }
 
 
-class Anthropic:
+class Anthropic(Api):
     """One account: it remembers the thoughts that it signed, and what stood before each."""
 
     name = "anthropic"
     path = "/v1/messages"
+    asked = MODEL
 
     def __init__(self) -> None:
         self._signed: dict[str, tuple[Json, str]] = {}
         self._thoughts_of: dict[str, list[Json]] = {}
         self._arguments: dict[str, str] = {}
         self._asked = ""
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.anthropic.anthropic_model import Anthropic as Provider
-
-        return Provider(MODEL, base_url=url, api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from anthropic.types.message_create_params import MessageCreateParamsBase
 
         refuse_unless(path == self.path, "Not Found", 404)
@@ -131,7 +123,6 @@ class Anthropic:
                 return block | {"caller": {"type": "direct"}}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the events of an answer: all up to the middle of its last block, and the rest."""
         blocks = self.output(answer)
         reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
         events = [_START, event({"type": "ping"})]
@@ -144,11 +135,9 @@ class Anthropic:
         return events, [*ends, *closing(reason)]
 
     def midway_failure(self) -> str:
-        """Return an event that reports a failure of the server."""
         return event(_error("overloaded_error", "Overloaded"))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return _error(TYPES[refused.status], str(refused))
 
     def failure(self, fault: Fault) -> Json:

@@ -7,12 +7,11 @@ FoundationAgents/OpenManus#744 (calls and results), agno-agi/agno#5116 (twice th
 """
 
 import json
-from itertools import count
 
-from agentmagic.providers.base import Model
 from tests.providers.loopback import sse
 from tests.providers.strict.responses import openai_fault
 from tests.providers.strict.rules import (
+    Api,
     Json,
     Refused,
     check_choice,
@@ -36,26 +35,21 @@ CONTENT = {
 }
 
 
-class Chat:
+class Chat(Api):
     """A server of the Chat Completions API: it remembers what it reasoned before its calls."""
 
     name = "openai-chat"
     path = "/v1/chat/completions"
+    asked = "gpt-5.4"
+    root = "/v1"
 
     def __init__(self) -> None:
         self._reasoned: dict[str, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai.chat_completions import OpenAIChat
-
-        return OpenAIChat("gpt-5.4", base_url=f"{url}/v1", api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
         refuse_unless(path == self.path, f"Invalid URL (POST {path})", 404)
@@ -98,7 +92,6 @@ class Chat:
         return message | ({"tool_calls": calls} if calls else {})
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the chunks of an answer: all up to the middle of its last part, and the rest."""
         message = self.output(answer)
         chunks: list[Json] = [{"role": "assistant", "content": None}]
         for key in ("reasoning_content", "content"):
@@ -116,15 +109,12 @@ class Chat:
         return begin or [last], [*(rest if begin else []), _chunk({}, reason), _USAGE, sse(done=True)]
 
     def midway_failure(self) -> str:
-        """Return a chunk that reports a failure of the server."""
         return sse(openai_failure("The server had an error.", kind="server_error"))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return openai_failure(str(refused))
 
     def failure(self, fault: Fault) -> Json:
-        """Write the body of a fault."""
         return openai_fault(fault, "This model's maximum context length is 128000 tokens; yours are 130000 tokens.")
 
 

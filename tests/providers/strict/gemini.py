@@ -11,12 +11,10 @@ import base64
 import json
 import re
 from collections import Counter
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
 from tests.providers.loopback import sse
-from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Call, Fault, Odd, Part, Say, Think, halves
 
 MODEL = "gemini-3.5-flash"
@@ -43,26 +41,20 @@ STATUS = {
 }
 
 
-class Gemini:
+class Gemini(Api):
     """One project at Google: it remembers the signatures that it wrote."""
 
     name = "gemini"
     path = f"/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"
+    asked = MODEL
 
     def __init__(self) -> None:
         self._signed: dict[bytes, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.gemini.gemini_model import Gemini as Provider
-
-        return Provider(MODEL, base_url=url, api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         refuse_unless(path == self.path, f"models/{path} is not found for API version v1beta.", 404)
         for name in body:
             refuse_unless(name in FIELDS, f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
@@ -125,10 +117,7 @@ class Gemini:
                 }
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the chunks of an answer: all up to the middle of its last part, and the rest.
-
-        A call comes in one chunk, so that a break before its end is a break before it.
-        """
+        # A call comes in one chunk, so that a break before its end is a break before it.
         if any(isinstance(part, Call) and not _is_object(part.arguments) for part in answer.parts):
             return [], [self.odd(Odd("malformed"))]
         chunks = [chunk for part in self.output(answer) for chunk in _pieces(part)]
@@ -150,11 +139,9 @@ class Gemini:
                 return sse(usage)
 
     def midway_failure(self) -> str:
-        """Return a chunk that reports a failure of the server."""
         return sse(self.failure(Fault(503)))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return _error(refused.status, str(refused))
 
     def failure(self, fault: Fault) -> Json:

@@ -8,11 +8,10 @@ Rules and words of its refusals, beside https://developers.openai.com/api/refere
 """
 
 import json
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
 from tests.providers.strict.rules import (
+    Api,
     Json,
     Refused,
     check_choice,
@@ -35,28 +34,23 @@ ARGUMENTS = "response.function_call_arguments"
 NOT_FOUND = "Item with id '{}' not found. Items are not persisted when `store` is set to false."
 
 
-class Responses:
+class Responses(Api):
     """One account at OpenAI: it remembers the items that it wrote."""
 
     name = "openai"
     path = "/v1/responses"
+    asked = "gpt-5.4"
+    root = "/v1"
 
     def __init__(self) -> None:
         self._wrote: dict[str, Json] = {}
         self._reason_of: dict[str, str] = {}
         self._led_to: dict[str, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai.responses import OpenAIResponses
-
-        return OpenAIResponses("gpt-5.4", base_url=f"{url}/v1", api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
         refuse_unless(path == self.path, f"Invalid URL (POST {path})", 404)
@@ -141,7 +135,6 @@ class Responses:
                 return {"id": f"fc_{number:04}", **whole, "call_id": f"call_openai{number:04}", "name": name}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the events of an answer: all up to the middle of its last part, and the rest."""
         items = self.output(answer)
         head = {"id": f"resp_{next(self._numbers):04}", "object": "response", "output": [], "usage": None}
         events = [_event("response.created", response=head | {"status": "in_progress"})]
@@ -153,7 +146,6 @@ class Responses:
         return events, [*rest, _closing(answer, head | {"output": items})]
 
     def midway_failure(self) -> str:
-        """Return an event that reports a failure of the server."""
         return _event("error", code="server_error", message="The server had an error.", param=None)
 
     def odd(self, odd: Odd) -> str:
@@ -167,11 +159,9 @@ class Responses:
         return _event("response.created", response=response) + _event("response.failed", response=failed)
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return openai_failure(str(refused))
 
     def failure(self, fault: Fault) -> Json:
-        """Write the body of a fault."""
         return openai_fault(fault, TOO_LONG)
 
 

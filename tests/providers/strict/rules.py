@@ -1,8 +1,15 @@
 """What the validators share: how they refuse, and the rules that both OpenAI APIs have."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any
+from itertools import count
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+from agentmagic.providers.base import Model
+from agentmagic.providers.registry import providers
+from tests.providers.strict.script import Answer, Fault
 
 Json = dict[str, Any]
 
@@ -22,6 +29,42 @@ def refuse_unless(condition: object, message: str, status: int = 400) -> None:
     """Raise Refused where a condition does not hold."""
     if not condition:
         raise Refused(message, status)
+
+
+class Api(ABC):
+    """One of the APIs, with what it remembers of its own answers; it is asked for `asked` below its `root`."""
+
+    name: ClassVar[str]
+    path: str
+    asked: ClassVar[str]
+    root: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def model(self, url: str, key: str) -> Model:
+        """Return the provider under test, pointed at a server."""
+        return resolve_name(providers()[self.name].make)(self.asked, base_url=f"{url}{self.root}", api_key=key)
+
+    @abstractmethod
+    def check(self, path: str, body: Json) -> None:
+        """Raise Refused for a request that the API would not take."""
+
+    @abstractmethod
+    def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
+        """Return the events of an answer: all up to the middle of its last part, and the rest."""
+
+    @abstractmethod
+    def midway_failure(self) -> str:
+        """Return an event that reports a failure of the server."""
+
+    @abstractmethod
+    def refusal(self, refused: Refused) -> Json:
+        """Write why a request was refused."""
+
+    @abstractmethod
+    def failure(self, fault: Fault) -> Json:
+        """Write the body of a fault."""
 
 
 def check_known(body: Json, known: Collection[str]) -> None:
