@@ -27,6 +27,7 @@ from agentmagic.providers.anthropic.anthropic_decoder import Decoder, refusal
 from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, honoured_by, memo_for
 from agentmagic.providers.anthropic.anthropic_model import Anthropic
 from agentmagic.providers.base import ModelFinished, ModelSettings, OutputSchema, Request
+from agentmagic.providers.registry import info, priced
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback, ask
@@ -414,3 +415,10 @@ def test_a_thought_goes_back_even_if_the_tools_before_it_have_changed():
         engine().call(model.aclose())
     assert (outcome.final_text, server.refusals) == ("Still noon.", [])
     assert b'"signature"' in server.requests[2].body
+
+
+def test_windows_and_prices_come_from_the_table():
+    windows = [info(name).window for name in (f"anthropic:{MODEL}", "anthropic:claude-unheard-of")]
+    assert windows == [1_000_000, 200_000]
+    assert info("openai-chat:anthropic/claude-opus-4-8").window == 1_000_000
+    assert priced(f"anthropic:{MODEL}", Usage(1_000_000, 0, 1_000_000, 0, 1)).cost == 12.0
