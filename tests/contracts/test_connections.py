@@ -176,6 +176,7 @@ def test_a_server_that_cannot_be_reached_is_unavailable_and_says_what_to_check(a
 def test_a_page_in_place_of_an_answer_points_at_the_address_and_is_not_quoted(api):
     page = failure(api, Exchange("<html>Welcome</html>", 200, "text/html; charset=utf-8"))
     assert (type(page), page.retryable, "<html>" in str(page)) == (BadRequest, False, False)
+    assert "answered with text/html" in str(page)
     assert providers()[api].base_url in str(page)
     page = failure(api, Exchange("<html>Bad gateway</html>", 502, "text/html", {"Retry-After-Ms": "250"}))
     assert (type(page), page.retry_after, "<html>" in str(page)) == (Unavailable, 0.25, False)
