@@ -21,7 +21,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import ModelEvent, ModelFinished, OutputSchema, Request
+from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, OutputSchema, Request
 from agentmagic.providers.openai.chat_completions import OpenAIChat, encode
 from agentmagic.providers.openai.chat_decoder import Decoder
 from tests.providers.loopback import Loopback, ask, recorded
@@ -197,7 +197,7 @@ def test_reasoning_goes_back_to_the_model_that_wrote_it_and_to_no_other(led_to: 
 CLOSED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
 
-def test_the_form_of_an_answer_is_a_json_schema_and_is_not_sent_beside_tools_that_may_be_called():
+def test_the_form_of_an_answer_is_a_json_schema_and_goes_beside_tools_to_openai_only():
     formed = Request((user("Hi"),), output=OutputSchema("answer", CLOSED))
     model = OpenAIChat("qwen", base_url="http://localhost/v1")
     assert model.body(formed)["response_format"] == {
@@ -207,6 +207,8 @@ def test_the_form_of_an_answer_is_a_json_schema_and_is_not_sent_beside_tools_tha
     assert "response_format" in model.body(replace(formed, tools=(TOOL,), tool_choice="none"))
     named = model.body(replace(formed, tools=(TOOL,), tool_choice="clock"))
     assert "response_format" not in named
+    own = OpenAIChat("gpt-5.4").body(replace(formed, tools=(TOOL,), settings=ModelSettings(max_output_tokens=9)))
+    assert ("response_format" in own, own.get("max_completion_tokens"), "max_tokens" in own) == (True, 9, False)
     assert named["tool_choice"] == {"type": "function", "function": {"name": "clock"}}
 
 
@@ -321,18 +323,18 @@ def test_unknown_fields_of_messages_and_calls_go_back_to_the_model_that_sent_the
     signature = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
     thought = [{"type": "reasoning.text", "index": 0, "text": "Hm", "signature": None, "format": "x"}]
     ended = [{"type": "reasoning.text", "index": 0, "text": "m.", "signature": "s", "format": "x"}]
+    sealed = {"type": "reasoning.encrypted", "index": 1, "data": "x"}
     events = decode(
         says(role="assistant", content=None, reasoning_details=thought, annotations=[]),
-        says(reasoning_details=ended),
+        says(reasoning_details=[*ended, sealed]),
         calls(piece(0, "a", "clock", "{}") | signature),
         says("tool_calls"),
     )
     history = (Message("assistant", parts(events)),)
     (sent,) = encode(Request(history), "some-model")["messages"]
     assert sent["tool_calls"][0]["extra_content"] == signature["extra_content"]
-    assert sent["reasoning_details"] == [
-        {"type": "reasoning.text", "index": 0, "text": "Hmm.", "signature": "s", "format": "x"}
-    ]
+    whole = {"type": "reasoning.text", "index": 0, "text": "Hmm.", "signature": "s", "format": "x"}
+    assert sent["reasoning_details"] == [whole, sealed]
     (elsewhere,) = encode(Request(history), "another-model")["messages"]
     assert elsewhere.keys() == {"role", "content", "tool_calls"}
     assert elsewhere["tool_calls"][0].keys() == {"id", "type", "function"}

@@ -140,11 +140,20 @@ CUT_CALL = ToolCall("call_0", "clock", {"_raw": '{"zone": "U'})
         ([done(REFUSAL), completed()], Text("I will not.", ProviderData("openai", REFUSAL)), False),
         ([done(message_item("<think>Hm.</think>")), completed()], Reasoning("Hm."), False),
         ([added(message_item("")), delta("output_text", "It is"), incomplete("max_tokens")], Text("It is"), True),
+        ([added(reasoning_item()), delta("reasoning_text", "Hm"), incomplete("max_tokens")], Reasoning("Hm"), True),
         ([*BEGUN, incomplete("max_output_tokens")], CUT_CALL, True),
         ([*BEGUN, done(HALF | {"status": "incomplete"}), incomplete("max_output_tokens")], CUT_CALL, True),
         ([*BEGUN, done(HALF | {"status": "incomplete"}), completed(status="incomplete")], CUT_CALL, True),
     ],
-    ids=["a refusal", "thinking at once", "text cut off", "call cut off", "call closed", "call closed as completed"],
+    ids=[
+        "a refusal",
+        "thinking at once",
+        "text cut off",
+        "thought cut off",
+        "call cut off",
+        "call closed",
+        "call closed as completed",
+    ],
 )
 def test_an_item_becomes_a_part_that_goes_back_only_if_it_is_whole(chunks, part: Part, cut: bool):
     events = decode(*chunks)
