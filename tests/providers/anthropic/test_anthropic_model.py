@@ -348,7 +348,7 @@ def test_a_model_is_sent_the_settings_that_it_takes(model, settings, honoured, f
         (404, "not_found_error", "model: claude-x", BadRequest, "ANTHROPIC_BASE_URL"),
         (None, "rate_limit_error", "", RateLimited, "no more requests for now"),
         (None, "overloaded_error", "Overloaded", Unavailable, r"\(529\)"),
-        (None, "api_error", "", Unavailable, r"\(500\)"),
+        (500, "api_error", "prompt is too long", Unavailable, r"\(500\)"),  # its failure, whatever it says
         (None, "invalid_request_error", "no", BadRequest, "refused the request"),
     ],
 )
