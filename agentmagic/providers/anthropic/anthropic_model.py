@@ -24,7 +24,7 @@ from agentmagic.providers.anthropic.anthropic_encoder import (
 )
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
-from agentmagic.providers.failures import broken, sentence, unreachable
+from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
 from agentmagic.providers.wire import Json, retry_after, write_body
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             raise self._refused(refusal(error.status_code, error.body, self.model, retry_after=wait), body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
+        except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
+            raise cut_off(self.who, error) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         return opened

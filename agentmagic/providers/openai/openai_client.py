@@ -17,7 +17,7 @@ from agentmagic.messages import Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
-from agentmagic.providers.failures import Fault, Vendor, sentence, unreachable, usable_key
+from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.wire import Json, base64_of, clean, count_of, figures_of, fit_name, retry_after, write_body
 
@@ -171,6 +171,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
             )
         except APIError as error:
             raise self._refused(self._refusal(error), body) from error
+        except httpx2.HTTPError as error:  # a refusal that breaks off, which the SDK reads
+            raise cut_off(self.who, error) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         return opened

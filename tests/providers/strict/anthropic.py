@@ -9,11 +9,9 @@ another conversation), can1357/oh-my-pi#12939 (forced tools), posit-dev/chatlas#
 import json
 import re
 from base64 import b64encode
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
-from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Call, Fault, Part, Say, Think, halves
 
 MODEL = "claude-sonnet-5-5"
@@ -26,6 +24,7 @@ BLOCKS = {
     "system": ("text",),
     "tool_result": ("text", "image", "document"),
 }
+MEDIA = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -38,32 +37,26 @@ TYPES = {
 }
 
 
-class Anthropic:
+class Anthropic(Api):
     """One account: it remembers the thoughts that it signed, and what stood before each."""
 
     name = "anthropic"
     path = "/v1/messages"
+    asked = MODEL
 
     def __init__(self) -> None:
         self._signed: dict[str, tuple[Json, str]] = {}
         self._thoughts_of: dict[str, list[Json]] = {}
         self._arguments: dict[str, str] = {}
         self._asked = ""
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.anthropic.anthropic_model import Anthropic as Provider
-
-        return Provider(MODEL, base_url=url, api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from anthropic.types.message_create_params import MessageCreateParamsBase
 
-        refuse_unless(path == self.path, "Not Found", status=404)
+        refuse_unless(path == self.path, "Not Found", 404)
         known = {*MessageCreateParamsBase.__annotations__, "stream"}
         known |= {"temperature"} if "/" in str(body.get("model")) else set()  # of servers with other models
         for name in body:
@@ -82,10 +75,9 @@ class Anthropic:
     def _check_thoughts(self, body: Json, turns: list[Json]) -> None:
         binding = body.get("thinking", {}).get("block_binding", {}).get("prefix_mismatch_behavior")
         for place, turn in enumerate(turns):
-            for number, block in enumerate(turn["content"]):
+            for block in turn["content"]:
                 if block["type"] in THOUGHTS:
-                    before = _prefix(body, turns[:place])
-                    self._check_thought(block, f"messages.{place}.content.{number}", "" if binding else before)
+                    self._check_thought(block, "" if binding else _prefix(body, turns[:place]))
         latest = next((turn for turn in reversed(turns) if turn["role"] == "assistant"), {"content": []})
         thoughts = [block for block in latest["content"] if block["type"] in THOUGHTS]
         for block in latest["content"]:
@@ -93,13 +85,11 @@ class Anthropic:
             wanted = self._thoughts_of.get(block.get("id", ""), [])
             refuse_unless(all(_plain(thought) in map(_plain, thoughts) for thought in wanted), words)
 
-    def _check_thought(self, block: Json, where: str, before: str) -> None:
-        key = block.get("signature") or block.get("data") or ""
-        wrote, asked = self._signed.get(key, ({}, ""))
-        words = f"{where}: Invalid `signature` in `thinking` block"
-        refuse_unless(_plain(block) == wrote, words)
-        bound = f"{words}. The block is bound to a different conversation. Remove the block."
-        refuse_unless(not before or not asked or before == asked, bound)
+    def _check_thought(self, block: Json, before: str) -> None:
+        wrote, asked = self._signed.get(block.get("signature") or block.get("data") or "", ({}, ""))
+        refuse_unless(_plain(block) == wrote, "Invalid `signature` in `thinking` block")
+        bound = not before or not asked or before == asked
+        refuse_unless(bound, "The `thinking` block is bound to a different conversation. Remove the block.")
 
     # -- what it answers -----------------------------------------------------------------------
 
@@ -133,7 +123,6 @@ class Anthropic:
                 return block | {"caller": {"type": "direct"}}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the events of an answer: all up to the middle of its last block, and the rest."""
         blocks = self.output(answer)
         reason = "tool_use" if any(block["type"] == "tool_use" for block in blocks) else "end_turn"
         events = [_START, event({"type": "ping"})]
@@ -146,11 +135,9 @@ class Anthropic:
         return events, [*ends, *closing(reason)]
 
     def midway_failure(self) -> str:
-        """Return an event that reports a failure of the server."""
         return event(_error("overloaded_error", "Overloaded"))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return _error(TYPES[refused.status], str(refused))
 
     def failure(self, fault: Fault) -> Json:
@@ -195,19 +182,17 @@ def _object(arguments: str) -> Json:
 def _streamed(place: int, block: Json, arguments: str) -> tuple[list[str], list[str]]:
     """Return the events of a block: those up to its middle, and the rest."""
     kind = block["type"]
-    field, delta, key = {
-        "text": ("text", "text_delta", "text"),
-        "thinking": ("thinking", "thinking_delta", "thinking"),
-        "tool_use": ("input", "input_json_delta", "partial_json"),
-        "redacted_thinking": ("data", "", ""),
+    empty, delta, key = {
+        "text": ({"text": ""}, "text_delta", "text"),
+        "thinking": ({"thinking": "", "signature": ""}, "thinking_delta", "thinking"),
+        "tool_use": ({"input": {}}, "input_json_delta", "partial_json"),
+        "redacted_thinking": ({}, "", ""),
     }[kind]
-    empty = {"input": {}} if kind == "tool_use" else {} if not delta else {field: ""}
-    start = {**block, **empty, **({"signature": ""} if kind == "thinking" else {})}
-    deltas = [{"type": delta, key: half} for half in halves(arguments or block[field])] if delta else []
+    deltas = [{"type": delta, key: half} for half in halves(arguments or block[key])] if delta else []
     if kind == "thinking":
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
     pieces = [event({"type": "content_block_delta", "index": place, "delta": delta}) for delta in deltas]
-    begin = [event({"type": "content_block_start", "index": place, "content_block": start}), *pieces[:1]]
+    begin = [event({"type": "content_block_start", "index": place, "content_block": block | empty}), *pieces[:1]]
     return begin, [*pieces[1:], event({"type": "content_block_stop", "index": place})]
 
 
@@ -228,11 +213,10 @@ def _prefix(body: Json, turns: list[Json]) -> str:
 def _check_head(body: Json) -> None:
     for name in ("model", "max_tokens"):
         refuse_unless(body.get(name), f"{name}: Field required")
-    words = f"max_tokens: {body['max_tokens']} > {LONGEST_ANSWER}, which is the maximum allowed number of output tokens"
-    refuse_unless(body["max_tokens"] <= LONGEST_ANSWER, f"{words} for {body['model']}")
+    longest = body["max_tokens"] <= LONGEST_ANSWER
+    refuse_unless(longest, f"max_tokens: {body['max_tokens']} > {LONGEST_ANSWER}, which is the maximum allowed number")
     kind = body.get("thinking", {}).get("type", "adaptive")
-    words = f'"thinking.type.{kind}" is not supported for this model. Use "thinking.type.adaptive"'
-    refuse_unless(kind in ("adaptive", "between_tools"), words)
+    refuse_unless(kind in ("adaptive", "between_tools"), f'"thinking.type.{kind}" is not supported for this model.')
     for block in body.get("system", ()):
         _check_block(block, "system", "system")
     schema = body.get("output_config", {}).get("format", {}).get("schema")
@@ -243,11 +227,10 @@ def _check_head(body: Json) -> None:
 
 
 def _check_form(schema: Any) -> None:
-    words = "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false"
-    refuse_unless(schema.get("type") != "object" or schema.get("additionalProperties") is False, words)
+    closed = schema.get("type") != "object" or schema.get("additionalProperties") is False
+    refuse_unless(closed, "output_config.format.schema: 'additionalProperties' must be explicitly set to false")
     for keyword in ("minimum", "maximum", "minLength", "maxLength", "pattern", "maxItems"):
-        words = f"output_config.format.schema: For '{schema.get('type')}' type, property '{keyword}' is not supported"
-        refuse_unless(keyword not in schema, words)
+        refuse_unless(keyword not in schema, f"output_config.format.schema: property '{keyword}' is not supported")
     for child in (*(schema.get("properties") or {}).values(), *schema.get("anyOf", ())):
         _check_form(child)
 
@@ -255,43 +238,35 @@ def _check_form(schema: Any) -> None:
 def _check_tools(body: Json) -> None:
     tools = body.get("tools", [])
     for place, tool in enumerate(tools):
-        _check_name(tool.get("name"), f"tools.{place}.custom.name")
-        schema = tool.get("input_schema") or {}
-        words = f"tools.{place}.custom.input_schema.type: Field required"
-        refuse_unless(schema.get("type") == "object", words)
-        words = f"tools.{place}.custom.input_schema: oneOf, allOf and anyOf are not supported at the top level"
-        refuse_unless(not schema.keys() & {"oneOf", "allOf", "anyOf"}, words)
-    names = [tool["name"] for tool in tools]
-    refuse_unless(len(set(names)) == len(names), "tools: Tool names must be unique.")
-    choice = body.get("tool_choice", {"type": "auto"})
-    words = 'tool_choice: type "tool" and "any" are not supported for this model.'
-    refuse_unless(choice.get("type") in ("auto", "none"), words)
+        where, schema = f"tools.{place}.custom", tool.get("input_schema") or {}
+        _check_name(tool.get("name"), f"{where}.name")
+        refuse_unless(schema.get("type") == "object", f"{where}.input_schema.type: Field required")
+        alternatives = schema.keys() & {"oneOf", "allOf", "anyOf"}
+        refuse_unless(not alternatives, f"{where}.input_schema: {alternatives} are not supported at the top level")
+    names = {tool["name"] for tool in tools}
+    refuse_unless(len(names) == len(tools), "tools: Tool names must be unique.")
+    allowed = body.get("tool_choice", {}).get("type", "auto") in ("auto", "none")
+    refuse_unless(allowed, 'tool_choice: type "tool" and "any" are not supported for this model.')
     refuse_unless(tools or "tool_choice" not in body, "tool_choice may only be specified while providing tools.")
 
 
 def _check_name(name: object, where: str) -> None:
-    words = f"{where}: String should match pattern '^{NAME.pattern}$'"
-    refuse_unless(isinstance(name, str) and NAME.fullmatch(name), words)
+    refuse_unless(NAME.fullmatch(str(name or "")), f"{where}: String should match pattern '^{NAME.pattern}$'")
 
 
-def _check_message(message: Any, where: str) -> None:
-    role = message.get("role") if isinstance(message, dict) else None
+def _check_message(message: Json, where: str) -> None:
+    role, content = message.get("role"), message.get("content") or []
     refuse_unless(role in ("user", "assistant"), f'{where}.role: Unexpected role "{role}".')
-    content = message.get("content") or []
-    words = f"{where}: all messages must have non-empty content except for the optional final assistant message"
-    refuse_unless(isinstance(content, list) and content, words)
+    refuse_unless(isinstance(content, list) and content, f"{where}: all messages must have non-empty content")
     for place, block in enumerate(content):
         _check_block(block, role, f"{where}.content.{place}")
     last = content[-1]["type"]
-    words = f"{where}: The final block in an assistant message cannot be `{last}`."
-    refuse_unless(last not in THOUGHTS, words)
+    refuse_unless(last not in THOUGHTS, f"{where}: The final block in an assistant message cannot be `{last}`.")
 
 
-def _check_block(block: Any, role: str, where: str) -> None:
-    kind = block.get("type") if isinstance(block, dict) else None
-    refuse_unless(
-        kind in BLOCKS[role], f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
-    )
+def _check_block(block: Json, role: Any, where: str) -> None:
+    kind = block.get("type")
+    refuse_unless(kind in BLOCKS[role], f"{where}: Input tag '{kind}' found does not match any of the expected tags")
     match kind:
         case "text":
             refuse_unless(block.get("text"), f"{where}: text content blocks must be non-empty")
@@ -303,25 +278,20 @@ def _check_block(block: Any, role: str, where: str) -> None:
         case "tool_result":
             _check_result(block, where)
         case "image" | "document":
-            _check_source(block.get("source") or {}, kind, where)
-
-
-def _check_source(source: Json, kind: str, where: str) -> None:
-    types = {"image": ("image/jpeg", "image/png", "image/gif", "image/webp"), "document": ("application/pdf",)}[kind]
-    types = ("text/plain",) if source.get("type") == "text" else types
-    words = f"{where}.{kind}.source.{source.get('type')}.media_type: Input should be {' or '.join(types)}"
-    refuse_unless(source.get("media_type") in types and source.get("data"), words)
+            source = block.get("source") or {}
+            types = ("text/plain",) if source.get("type") == "text" else MEDIA[kind]
+            taken = source.get("media_type") in types and source.get("data")
+            refuse_unless(taken, f"{where}.{kind}.source.media_type: Input should be {' or '.join(types)}")
 
 
 def _check_result(block: Json, where: str) -> None:
     content = block.get("content", [])
-    for place, inner in enumerate(content):
-        _check_block(inner, "tool_result", f"{where}.tool_result.content.{place}")
+    for inner in content:
+        _check_block(inner, "tool_result", where)
     if block.get("is_error"):
-        words = f"{where}.tool_result: content cannot be empty if `is_error` is true"
-        refuse_unless(content, words)
-        words = f'{where}.tool_result: all content must be type "text" if `is_error` is true'
-        refuse_unless(all(inner["type"] == "text" for inner in content), words)
+        refuse_unless(content, f"{where}: content cannot be empty if `is_error` is true")
+        texts = all(inner["type"] == "text" for inner in content)
+        refuse_unless(texts, f'{where}: all content must be type "text" if `is_error` is true')
 
 
 def _turns(messages: list[Json]) -> list[Json]:
@@ -337,26 +307,16 @@ def _turns(messages: list[Json]) -> list[Json]:
 
 def _check_turns(turns: list[Json]) -> None:
     refuse_unless(turns[0]["role"] == "user", 'messages: first message must use the "user" role')
-    words = "This model does not support assistant message prefill. The conversation must end with a user message."
-    refuse_unless(turns[-1]["role"] == "user", words)
+    refuse_unless(turns[-1]["role"] == "user", "This model does not support assistant message prefill.")
     ids = [block["id"] for turn in turns for block in turn["content"] if block["type"] == "tool_use"]
     refuse_unless(len(set(ids)) == len(ids), "messages: `tool_use` ids must be unique")
-    waiting: list[str] = []
-    for place, turn in enumerate(turns):
+    waiting: set[str] = set()
+    for turn in turns:
         kinds = [block["type"] for block in turn["content"]]
         results = [block["tool_use_id"] for block in turn["content"] if block["type"] == "tool_result"]
-        first = results if kinds[: len(results)] == ["tool_result"] * len(results) else []
-        missing = [call_id for call_id in waiting if call_id not in first]
-        words = (
-            f"messages.{place - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
-            f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block."
-        )
-        refuse_unless(not missing, words)
-        words = (
-            f"messages.{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id"
-        )
-        refuse_unless(len(set(results)) == len(results), words)
-        strange = [call_id for call_id in results if call_id not in waiting]
-        words = f"messages.{place}: unexpected `tool_use_id` found in `tool_result` blocks: {', '.join(strange)}"
-        refuse_unless(not strange, words)
-        waiting = [block["id"] for block in turn["content"] if block["type"] == "tool_use"]
+        missing = waiting - set(results if kinds[: len(results)] == ["tool_result"] * len(results) else ())
+        refuse_unless(not missing, f"`tool_use` ids were found without `tool_result` blocks after: {missing}")
+        refuse_unless(len(set(results)) == len(results), "each tool_use must have a single result.")
+        strange = set(results) - waiting
+        refuse_unless(not strange, f"unexpected `tool_use_id` found in `tool_result` blocks: {strange}")
+        waiting = {block["id"] for block in turn["content"] if block["type"] == "tool_use"}

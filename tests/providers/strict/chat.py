@@ -7,13 +7,11 @@ FoundationAgents/OpenManus#744 (calls and results), agno-agi/agno#5116 (twice th
 """
 
 import json
-from itertools import count
-from typing import Any
 
-from agentmagic.providers.base import Model
 from tests.providers.loopback import sse
 from tests.providers.strict.responses import openai_fault
 from tests.providers.strict.rules import (
+    Api,
     Json,
     Refused,
     check_choice,
@@ -37,36 +35,30 @@ CONTENT = {
 }
 
 
-class Chat:
+class Chat(Api):
     """A server of the Chat Completions API: it remembers what it reasoned before its calls."""
 
     name = "openai-chat"
     path = "/v1/chat/completions"
+    asked = "gpt-5.4"
+    root = "/v1"
 
     def __init__(self) -> None:
         self._reasoned: dict[str, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai.chat_completions import OpenAIChat
-
-        return OpenAIChat("gpt-5.4", base_url=f"{url}/v1", api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
-        refuse_unless(path == self.path, f"Invalid URL (POST {path})", status=404)
+        refuse_unless(path == self.path, f"Invalid URL (POST {path})", 404)
         check_known(body, {*CompletionCreateParamsBase.__annotations__, "stream"})
         choice = body.get("tool_choice")
         named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
         check_choice(choice, named, _check_tools(body))
         messages = body.get("messages")
-        words = "Invalid 'messages': empty array. Expected an array with minimum length 1."
-        refuse_unless(isinstance(messages, list) and messages, words, param="messages", code="empty_array")
+        refuse_unless(isinstance(messages, list) and messages, "Invalid 'messages': empty array.")
         for place, message in enumerate(messages):
             _check_message(message, f"messages[{place}]")
         _check_pairs(messages)
@@ -100,7 +92,6 @@ class Chat:
         return message | ({"tool_calls": calls} if calls else {})
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the chunks of an answer: all up to the middle of its last part, and the rest."""
         message = self.output(answer)
         chunks: list[Json] = [{"role": "assistant", "content": None}]
         for key in ("reasoning_content", "content"):
@@ -118,19 +109,13 @@ class Chat:
         return begin or [last], [*(rest if begin else []), _chunk({}, reason), _USAGE, sse(done=True)]
 
     def midway_failure(self) -> str:
-        """Return a chunk that reports a failure of the server."""
-        return sse(openai_failure("The server had an error. Sorry about that!", None, kind="server_error"))
+        return sse(openai_failure("The server had an error.", kind="server_error"))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
-        return openai_failure(str(refused), refused.code, refused.param)
+        return openai_failure(str(refused))
 
     def failure(self, fault: Fault) -> Json:
-        """Write the body of a fault."""
-        words = (
-            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens."
-        )
-        return openai_fault(fault, words)
+        return openai_fault(fault, "This model's maximum context length is 128000 tokens; yours are 130000 tokens.")
 
 
 def _chunk(delta: Json, reason: str | None = None) -> str:
@@ -143,24 +128,20 @@ _USAGE = sse({"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 50, 
 
 def _check_tools(body: Json) -> set[str]:
     tools = body.get("tools")
-    if tools is None:
-        return set()
-    refuse_unless(isinstance(tools, list) and tools, "[] is too short - 'tools'", param="tools")
-    for place, tool in enumerate(tools):
-        refuse_unless(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.", param=f"tools[{place}]")
+    refuse_unless(tools is None or tools, "[] is too short - 'tools'")
+    for place, tool in enumerate(tools or ()):
+        refuse_unless(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.")
         function = tool.get("function") or {}
         check_name(function.get("name"), f"tools[{place}].function.name")
         check_schema(function.get("parameters", {"type": "object"}), function["name"])
         if function.get("strict"):
             check_strict(function["parameters"], function["name"])
-    return {tool["function"]["name"] for tool in tools}
+    return {tool["function"]["name"] for tool in tools or ()}
 
 
-def _check_message(message: Any, where: str) -> None:
-    refuse_unless(isinstance(message, dict), f"Invalid type for '{where}': expected an object.", param=where)
-    role, content = message.get("role"), message.get("content")
-    words = f"Invalid value: '{role}'. Supported values are: 'system', 'assistant', 'user', 'tool', and 'developer'."
-    refuse_unless(role in CONTENT, words, param=f"{where}.role", code="invalid_value")
+def _check_message(message: Json, where: str) -> None:
+    role, content = str(message.get("role")), message.get("content")
+    refuse_unless(role in CONTENT, f"Invalid value: '{role}'. Supported values are: {', '.join(CONTENT)}.")
     if role == "assistant" and "tool_calls" in message:
         _check_calls(message["tool_calls"], where)
         if content is None:
@@ -168,58 +149,41 @@ def _check_message(message: Any, where: str) -> None:
     if isinstance(content, str):
         return
     words = f"Invalid value for 'content': expected a string, got {json.dumps(content)}."
-    refuse_unless(isinstance(content, list) and content, words, param=f"{where}.content")
-    for place, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
+    refuse_unless(isinstance(content, list) and content, words)
+    for part in content or ():
+        kind = part.get("type")
         words = f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, CONTENT[role]))}."
-        refuse_unless(kind in CONTENT[role], words, param=f"{where}.content[{place}]", code="invalid_value")
+        refuse_unless(kind in CONTENT[role], words)
 
 
-def _check_calls(calls: Any, where: str) -> None:
-    words = f"Invalid '{where}.tool_calls': empty array. Expected an array with minimum length 1."
-    refuse_unless(isinstance(calls, list) and calls, words, param=f"{where}.tool_calls", code="empty_array")
+def _check_calls(calls: list[Json], where: str) -> None:
+    refuse_unless(calls, f"Invalid '{where}.tool_calls': empty array.")
     for place, call in enumerate(calls):
         here = f"{where}.tool_calls[{place}]"
-        refuse_unless(call.get("type") == "function", f"Missing required parameter: '{here}.type'.", param=here)
-        refuse_unless(call.get("id"), f"Missing required parameter: '{here}.id'.", param=here)
+        refuse_unless(call.get("type") == "function", f"Missing required parameter: '{here}.type'.")
+        refuse_unless(call.get("id"), f"Missing required parameter: '{here}.id'.")
         check_length(call["id"], LONGEST_CALL_ID, f"{here}.id")
         function = call.get("function") or {}
         check_name(function.get("name"), f"{here}.function.name")
         words = f"Invalid type for '{here}.function.arguments': expected a string."
-        refuse_unless(isinstance(function.get("arguments"), str), words, param=here, code="invalid_type")
+        refuse_unless(isinstance(function.get("arguments"), str), words)
 
 
 def _check_pairs(messages: list[Json]) -> None:
     """Refuse calls that the very next messages do not answer, and answers to no call."""
-    waiting: dict[str, None] = {}
-    answered: dict[str, int] = {}
-    for place, message in enumerate(messages):
+    waiting: set[str] = set()
+    answered: set[str] = set()
+    for message in (*messages, {"role": "the end"}):
         if message["role"] == "tool":
-            _check_result(message, place, waiting, answered)
+            call_id = message.get("tool_call_id")
+            refuse_unless(call_id, "Missing parameter 'tool_call_id'.")
+            refuse_unless(call_id not in answered, f"Duplicate value for 'tool_call_id' of '{call_id}'.")
+            words = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+            refuse_unless(call_id in waiting, words)
+            waiting.remove(str(call_id))
+            answered.add(str(call_id))
             continue
-        _refuse_waiting(waiting)
+        refuse_unless(not waiting, f"These tool_call_ids did not have response messages: {', '.join(waiting)}")
         ids = [call["id"] for call in message.get("tool_calls") or ()]
-        refuse_unless(len(set(ids)) == len(ids), f"Duplicate value for 'id' in messages[{place}].tool_calls.")
-        waiting, answered = dict.fromkeys(ids), {}
-    _refuse_waiting(waiting)
-
-
-def _check_result(message: Json, place: int, waiting: dict[str, None], answered: dict[str, int]) -> None:
-    call_id = message.get("tool_call_id")
-    param = f"messages.[{place}].tool_call_id"
-    refuse_unless(call_id, f"Missing parameter 'tool_call_id' in messages[{place}].", param=param)
-    twice = f"in messages[{answered.get(str(call_id))}] and messages[{place}]"
-    words = f"Invalid parameter: Duplicate value for 'tool_call_id' of '{call_id}', {twice}."
-    refuse_unless(call_id not in answered, words, param=param)
-    words = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
-    refuse_unless(call_id in waiting, f"Invalid parameter: {words}", param=f"messages.[{place}].role")
-    del waiting[str(call_id)]
-    answered[str(call_id)] = place
-
-
-def _refuse_waiting(waiting: dict[str, None]) -> None:
-    words = (
-        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. "
-        f"The following tool_call_ids did not have response messages: {', '.join(waiting)}"
-    )
-    refuse_unless(not waiting, words, param="messages")
+        refuse_unless(len(set(ids)) == len(ids), "Duplicate value for 'id' in tool_calls.")
+        waiting, answered = set(ids), set()

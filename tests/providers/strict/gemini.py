@@ -11,12 +11,10 @@ import base64
 import json
 import re
 from collections import Counter
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
 from tests.providers.loopback import sse
-from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Call, Fault, Odd, Part, Say, Think, halves
 
 MODEL = "gemini-3.5-flash"
@@ -43,37 +41,29 @@ STATUS = {
 }
 
 
-class Gemini:
+class Gemini(Api):
     """One project at Google: it remembers the signatures that it wrote."""
 
     name = "gemini"
     path = f"/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"
+    asked = MODEL
 
     def __init__(self) -> None:
         self._signed: dict[bytes, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.gemini.gemini_model import Gemini as Provider
-
-        return Provider(MODEL, base_url=url, api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
-        refuse_unless(path == self.path, f"models/{path} is not found for API version v1beta.", status=404)
+        refuse_unless(path == self.path, f"models/{path} is not found for API version v1beta.", 404)
         for name in body:
-            words = f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
-            refuse_unless(name in FIELDS, words)
+            refuse_unless(name in FIELDS, f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
         _check_config(body, _check_tools(body))
         _check_kind(body, path.rpartition("/")[2])
         contents = body.get("contents")
-        words = "* GenerateContentRequest.contents: contents is not specified"
-        refuse_unless(isinstance(contents, list) and contents, words)
+        refuse_unless(isinstance(contents, list) and contents, "* contents: contents is not specified")
         for place, content in enumerate(contents):
-            _check_content(content, f"GenerateContentRequest.contents[{place}]")
+            _check_content(content, f"contents[{place}]")
         _check_turns(contents)
         self._check_signatures(contents)
 
@@ -89,26 +79,15 @@ class Gemini:
         A turn begins with the newest content of the user that is more than function responses. In every step
         since then the first call must be signed.
         """
-        for content in contents:
-            for part in content["parts"]:
-                self._check_signature(part)
+        for part in (part for content in contents for part in content["parts"] if "thoughtSignature" in part):
+            signature = _decoded(part["thoughtSignature"])
+            known = signature in SKIPS or self._signed.get(signature) == _what(part)
+            refuse_unless(known, "Corrupted thought signature.")
         begins = max((place for place, content in enumerate(contents) if _is_prompt(content)), default=0)
         for place, content in enumerate(contents[begins:], begins):
             calls = [part for part in content["parts"] if "functionCall" in part]
-            if calls and "thoughtSignature" not in calls[0]:
-                name = calls[0]["functionCall"]["name"]
-                words = (
-                    "Function call is missing a thought_signature in functionCall parts. This is required for tools "
-                    f"to work correctly. Additional data, function call `default_api:{name}`, position {place + 1}."
-                )
-                raise Refused(words)
-
-    def _check_signature(self, part: Json) -> None:
-        if "thoughtSignature" not in part:
-            return
-        signature = _decoded(part["thoughtSignature"])
-        if signature not in SKIPS:
-            refuse_unless(self._signed.get(signature) == _what(part), "Corrupted thought signature.")
+            signed = not calls or "thoughtSignature" in calls[0]
+            refuse_unless(signed, f"Function call is missing a thought_signature in functionCall parts, {place + 1}.")
 
     # -- what it answers -----------------------------------------------------------------------
 
@@ -138,10 +117,7 @@ class Gemini:
                 }
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the chunks of an answer: all up to the middle of its last part, and the rest.
-
-        A call comes in one chunk, so that a break before its end is a break before it.
-        """
+        # A call comes in one chunk, so that a break before its end is a break before it.
         if any(isinstance(part, Call) and not _is_object(part.arguments) for part in answer.parts):
             return [], [self.odd(Odd("malformed"))]
         chunks = [chunk for part in self.output(answer) for chunk in _pieces(part)]
@@ -157,18 +133,15 @@ class Gemini:
             case "blocked":
                 return sse({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **usage})
             case "malformed":
-                words = "Malformed function call: print(default_api.clock(zone='UTC'"
-                end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": words, "index": 0}
+                end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(default_api.clock("}
                 return sse({"candidates": [{"content": {}, **end}], **usage})
             case _:
                 return sse(usage)
 
     def midway_failure(self) -> str:
-        """Return a chunk that reports a failure of the server."""
         return sse(self.failure(Fault(503)))
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return _error(refused.status, str(refused))
 
     def failure(self, fault: Fault) -> Json:
@@ -177,7 +150,7 @@ class Gemini:
             case "too_long", _:
                 words = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
             case "no_model", _:
-                words = f"models/{MODEL} is not found for API version v1beta, or is not supported."
+                words = f"models/{MODEL} is not found for API version v1beta."
             case "quota", _:
                 words = "You exceeded your current quota, please check your plan and billing details."
             case _, 503 | 529:
@@ -238,37 +211,24 @@ def _is_prompt(content: Json) -> bool:
     return content["role"] == "user" and any("functionResponse" not in part for part in content["parts"])
 
 
-def _check_content(content: Any, where: str) -> None:
-    refuse_unless(isinstance(content, dict), f"Invalid value at '{where}'.")
+def _check_content(content: Json, where: str) -> None:
     refuse_unless(content.get("role") in ("user", "model"), "Please use a valid role: user, model.")
-    parts = content.get("parts")
-    refuse_unless(isinstance(parts, list) and parts, f"* {where}.parts: contents.parts must not be empty.")
-    for place, part in enumerate(parts):
-        _check_part(part, f"{where}.parts[{place}]")
-
-
-def _check_part(part: Any, where: str) -> None:
-    refuse_unless(isinstance(part, dict), f"Invalid value at '{where}'.")
-    for name in part:
-        words = f"Invalid JSON payload received. Unknown name \"{name}\" at '{where}': Cannot find field."
-        refuse_unless(name in DATA | BESIDE_DATA, words)
-    kinds = DATA & part.keys()
-    empty = kinds == {"text"} and not part["text"] and "thoughtSignature" not in part
-    words = f"* {where}.data: required oneof field 'data' must have one initialized field"
-    refuse_unless(len(kinds) == 1 and not empty, words)
-    for kind in kinds & {"functionCall", "functionResponse"}:
-        name = part[kind].get("name")
-        words = f"* {where}.{kind}.name: Invalid function name {name!r}."
-        refuse_unless(_is_name(name), words)
-        inner = part[kind].get("args" if kind == "functionCall" else "response", {})
-        refuse_unless(isinstance(inner, dict), f"Invalid value at '{where}.{kind}' (TYPE_STRUCT).")
+    refuse_unless(content.get("parts"), f"* {where}.parts: contents.parts must not be empty.")
+    for part in content["parts"]:
+        unknown = part.keys() - DATA - BESIDE_DATA
+        refuse_unless(not unknown, f"Unknown name {', '.join(map(json.dumps, unknown))} at '{where}.parts'.")
+        kinds = DATA & part.keys()
+        empty = kinds == {"text"} and not part["text"] and "thoughtSignature" not in part
+        refuse_unless(len(kinds) == 1 and not empty, f"* {where}: oneof field 'data' must have one initialized field")
+        for kind in kinds & {"functionCall", "functionResponse"}:
+            name, inner = part[kind].get("name"), part[kind].get("args" if kind == "functionCall" else "response", {})
+            refuse_unless(_is_name(name), f"* {where}.{kind}.name: Invalid function name {name!r}.")
+            refuse_unless(isinstance(inner, dict), f"Invalid value at '{where}.{kind}' (TYPE_STRUCT).")
 
 
 def _check_turns(contents: list[Json]) -> None:
-    words = (
-        "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
-    )
-    refuse_unless(contents[0]["role"] == "user", words)
+    after = "comes immediately after a user turn or after a function response turn."
+    refuse_unless(contents[0]["role"] == "user", f"Please ensure that function call turn {after}")
     words = "Please ensure that multiturn requests ends with a user role or a function response."
     refuse_unless(contents[-1]["role"] == "user", words)
     waiting: Counter[tuple[str, str]] = Counter()
@@ -278,13 +238,11 @@ def _check_turns(contents: list[Json]) -> None:
         responses = _named(content, "functionResponse", "user")
         words = "Please ensure that function response turn comes immediately after a function call turn."
         refuse_unless(not responses or waiting, words)
-        words = "Please ensure that the number of function response parts is equal to the number of function call parts"
-        refuse_unless(responses.total() == waiting.total(), f"{words} of the function call turn.")
-        refuse_unless(
-            responses == waiting, "Please ensure that function responses match the ids of the function calls."
-        )
-        words = "Please ensure that function call turn comes immediately after a user turn or after a function response"
-        refuse_unless(not calls or before == "user", f"{words} turn.")
+        words = "Please ensure that the number of function response parts is equal to that of function call parts."
+        refuse_unless(responses.total() == waiting.total(), words)
+        words = "Please ensure that function responses match the ids of the function calls."
+        refuse_unless(responses == waiting, words)
+        refuse_unless(not calls or before == "user", f"Please ensure that function call turn {after}")
         refuse_unless(not calls or max(calls.values()) == 1, "Please ensure that the ids of function calls are unique.")
         waiting, before = calls, content["role"]
 
@@ -299,28 +257,20 @@ def _named(content: Json, kind: str, role: str) -> "Counter[tuple[str, str]]":
 def _check_tools(body: Json) -> set[str]:
     declared = [entry for tool in body.get("tools", ()) for entry in tool.get("functionDeclarations", ())]
     for place, entry in enumerate(declared):
-        where = f"GenerateContentRequest.tools[0].function_declarations[{place}]"
-        name = entry.get("name", "")
-        words = (
-            f"* {where}.name: Invalid function name. Must start with a letter or an underscore. Must be alphanumeric "
-            "(a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."
-        )
-        refuse_unless(_is_name(name), words)
+        where = f"tools[0].function_declarations[{place}]"
+        refuse_unless(_is_name(entry.get("name", "")), f"* {where}.name: Invalid function name.")
         both = "parameters" in entry and "parametersJsonSchema" in entry
         refuse_unless(not both, f"* {where}: parameters and parametersJsonSchema are mutually exclusive.")
         _check_schema(entry.get("parametersJsonSchema", {"type": "object"}), where)
-    names = [entry["name"] for entry in declared]
-    for name in names:
-        refuse_unless(names.count(name) == 1, f"Duplicate function declaration found: {name}")
-    return set(names)
+    names = {entry["name"] for entry in declared}
+    refuse_unless(len(names) == len(declared), "Duplicate function declaration found")
+    return names
 
 
 def _check_schema(schema: Any, where: str) -> None:
-    words = f"* {where}.parameters_json_schema: functionDeclaration parameters schema should be of type OBJECT."
-    refuse_unless(isinstance(schema, dict) and schema.get("type") == "object", words)
-    for keyword in UNKNOWN_KEYWORDS & schema.keys():
-        raise Refused(f"* {where}.parameters_json_schema: Unknown keyword {keyword!r}.")
-    for inner in (schema.get("properties") or {}).values():
+    is_object = isinstance(schema, dict) and schema.get("type") == "object"
+    refuse_unless(is_object, f"* {where}: functionDeclaration parameters schema should be of type OBJECT.")
+    for inner in (schema, *(schema.get("properties") or {}).values()):
         for keyword in UNKNOWN_KEYWORDS & inner.keys():
             raise Refused(f"* {where}.parameters_json_schema: Unknown keyword {keyword!r}.")
 
@@ -329,25 +279,21 @@ def _check_kind(body: Json, model: str) -> None:
     """Refuse what a kind of model does not do: https://ai.google.dev/gemini-api/docs/models."""
     config = body.get("generationConfig", {})
     thinks = re.match(r"gemini-(2\.5|3)(?!.*image)", model)
-    words = "Thinking is not enabled for this model."
-    refuse_unless(thinks or "thinkingConfig" not in config, words)
-    words = "Developer instruction is not enabled for this model."
-    refuse_unless("systemInstruction" not in body or not re.match("gemma-[1-3]", model), words)
-    by_level = model.startswith("gemini-3")
-    words = "Thinking level is not supported for this model."
-    refuse_unless(by_level or "thinkingLevel" not in config.get("thinkingConfig", {}), words)
+    refuse_unless(thinks or "thinkingConfig" not in config, "Thinking is not enabled for this model.")
+    instructed = "systemInstruction" in body
+    refuse_unless(not instructed or not re.match("gemma-[1-3]", model), "Developer instruction is not enabled.")
+    by_level, level = model.startswith("gemini-3"), "thinkingLevel" in config.get("thinkingConfig", {})
+    refuse_unless(by_level or not level, "Thinking level is not supported for this model.")
     if "responseMimeType" in config:
         refuse_unless(not model.startswith("gemma"), "JSON mode is not enabled for this model.")
-        words = "Function calling with a response mime type: 'application/json' is unsupported"
-        refuse_unless(by_level or "tools" not in body, words)
+        refuse_unless(by_level or "tools" not in body, "Function calling with a response mime type is unsupported")
 
 
 def _check_config(body: Json, declared: set[str]) -> None:
     config = body.get("toolConfig", {}).get("functionCallingConfig", {})
     mode, allowed = config.get("mode", "AUTO"), config.get("allowedFunctionNames", [])
     refuse_unless(mode in ("AUTO", "ANY", "NONE", "VALIDATED"), f"Invalid value at 'tool_config.mode': {mode!r}")
-    words = "Function calling config is set without function_declarations."
-    refuse_unless(not config or declared, words)
+    refuse_unless(not config or declared, "Function calling config is set without function_declarations.")
     words = "allowed_function_names should be set only when function calling mode is ANY."
     refuse_unless(not allowed or mode in ("ANY", "VALIDATED"), words)
     for name in allowed:

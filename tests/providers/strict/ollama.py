@@ -4,43 +4,31 @@ The server is written in Go and refuses JSON of other types than those of its re
 https://github.com/ollama/ollama/blob/main/api/types.go; words of its refusals: server/routes.go, the same place.
 """
 
-import base64
-import binascii
 import json
+import re
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
-from tests.providers.strict.rules import Json, Refused, refuse_unless
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Call, Fault, Say, Think, halves
 
 FIELDS = {"model", "messages", "stream", "format", "keep_alive", "tools", "options", "think", "truncate", "shift"}
 ROLES = ("system", "user", "assistant", "tool")
-WHOLE = ("num_ctx", "num_predict", "seed")
+BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 THINKS = (True, False, "low", "medium", "high", "max")
 
 
-class Ollama:
+class Ollama(Api):
     """A server of Ollama's API, which has one model; it runs a conversation only if it fits the context."""
 
     name = "ollama"
     path = "/api/chat"
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.ollama import Ollama as Provider
-
-        return Provider("qwen3", base_url=url, api_key=key)
+    asked = "qwen3"
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
-        refuse_unless(path == self.path, "404 page not found", status=404)
+        refuse_unless(path == self.path, "404 page not found", 404)
         for name in body:
             refuse_unless(name in FIELDS, f"the test does not know the field {name}")
         refuse_unless(body.get("model"), "model is required")
@@ -49,8 +37,7 @@ class Ollama:
             _check_message(message)
         for tool in body.get("tools", ()):
             _check_tool(tool)
-        think = body.get("think", True)
-        refuse_unless(think in THINKS, f'invalid think value: "{think}" (must be "high", "medium", "low", "max", ...)')
+        refuse_unless(body.get("think", True) in THINKS, f"invalid think value: {body.get('think')}")
         _check_options(_typed(body.get("options", {}), dict, "options", "map[string]interface {}"))
         # What the real server does in place of a refusal, and what must not happen: it cuts the conversation.
         refuse_unless(body.get("truncate") is False, "the front of the conversation may be cut")
@@ -72,10 +59,7 @@ class Ollama:
         return message
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the lines of an answer: all up to the middle of its last part, and the rest.
-
-        A call comes in one line, so that a break before its end is a break before it.
-        """
+        # A call comes in one line, so that a break before its end is a break before it.
         pieces = [piece for part in answer.parts for piece in self._pieces(part)]
         reason = "length" if answer.ending == "length" else "stop"
         end = {"done": True, "done_reason": reason, "prompt_eval_count": 50, "eval_count": 20, "load_duration": 7}
@@ -88,15 +72,12 @@ class Ollama:
         return begin, [*rest, closing]
 
     def midway_failure(self) -> str:
-        """Return a line that reports a failure of the server."""
         return json.dumps({"error": "an error was encountered while running the model: unexpected EOF"}) + "\n"
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
         return {"error": str(refused)}
 
     def failure(self, fault: Fault) -> Json:
-        """Write the body of a fault."""
         words = {
             "too_long": "the prompt is longer than the context length currently available to the model; shorten it",
             "no_model": "model 'qwen3' not found",
@@ -105,14 +86,14 @@ class Ollama:
         return {"error": words.get(fault.kind, "server busy, please try again.")}
 
     def _pieces(self, part: Say | Think | Call) -> Iterator[str]:
+        said = {"role": "assistant", "content": ""}
         match part:
             case Say(text):
-                yield from (_line({"role": "assistant", "content": half}) for half in halves(text))
+                yield from (_line(said | {"content": half}) for half in halves(text))
             case Think(text):
-                yield from (_line({"role": "assistant", "content": "", "thinking": half}) for half in halves(text))
+                yield from (_line(said | {"thinking": half}) for half in halves(text))
             case Call(name, arguments):
-                call = self._call(name, arguments)
-                yield _line({"role": "assistant", "content": "", "tool_calls": [call]})
+                yield _line(said | {"tool_calls": [self._call(name, arguments)]})
 
     def _call(self, name: str, arguments: str) -> Json:
         try:
@@ -142,11 +123,7 @@ def _check_message(message: Any) -> None:
     for name in ("content", "thinking", "tool_name", "tool_call_id"):
         _typed(message.get(name), str, f"messages.{name}", "string")
     for image in _typed(message.get("images"), list, "messages.images", "[]api.ImageData"):
-        try:
-            base64.b64decode(_typed(image, str, "messages.images", "api.ImageData"), validate=True)
-        except binascii.Error as error:
-            words = "illegal base64 data at input byte 0"
-            raise Refused(words) from error
+        refuse_unless(BASE64.fullmatch(image), "illegal base64 data at input byte 0")
     for call in _typed(message.get("tool_calls"), list, "messages.tool_calls", "[]api.ToolCall"):
         _typed(call.get("id"), str, "messages.tool_calls.id", "string")
         function = _typed(call.get("function"), dict, "messages.tool_calls.function", "api.ToolCallFunction")
@@ -176,11 +153,8 @@ def _check_property(schema: Any, where: str) -> None:
 
 
 def _check_options(options: Json) -> None:
-    for name, value in options.items():
-        if name in WHOLE:
-            refuse_unless(
-                isinstance(value, int) and not isinstance(value, bool), f'option "{name}" must be of type integer'
-            )
-        elif name == "temperature":
-            refuse_unless(isinstance(value, (int, float)), f'option "{name}" must be of type float32')
+    for name in options.keys() & {"num_ctx", "num_predict", "seed"}:
+        refuse_unless(type(options[name]) is int, f'option "{name}" must be of type integer')
+    is_number = type(options.get("temperature", 0)) in (int, float)
+    refuse_unless(is_number, 'option "temperature" must be of type float32')
     refuse_unless(options.get("num_ctx", 0) >= 4096, "the test wants the size of the context to be set")

@@ -8,11 +8,10 @@ Rules and words of its refusals, beside https://developers.openai.com/api/refere
 """
 
 import json
-from itertools import count
 from typing import Any
 
-from agentmagic.providers.base import Model
 from tests.providers.strict.rules import (
+    Api,
     Json,
     Refused,
     check_choice,
@@ -31,39 +30,34 @@ ROLES = ("assistant", "system", "developer", "user")
 SAYS = ("output_text", "refusal")
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
 HEARS = ("input_text", "input_image", "input_file")
+ARGUMENTS = "response.function_call_arguments"
+NOT_FOUND = "Item with id '{}' not found. Items are not persisted when `store` is set to false."
 
 
-class Responses:
+class Responses(Api):
     """One account at OpenAI: it remembers the items that it wrote."""
 
     name = "openai"
     path = "/v1/responses"
+    asked = "gpt-5.4"
+    root = "/v1"
 
     def __init__(self) -> None:
         self._wrote: dict[str, Json] = {}
         self._reason_of: dict[str, str] = {}
         self._led_to: dict[str, str] = {}
-        self._numbers = count(1)
-
-    def model(self, url: str, key: str) -> Model:
-        """Return the provider under test, pointed at a server."""
-        from agentmagic.providers.openai.responses import OpenAIResponses
-
-        return OpenAIResponses("gpt-5.4", base_url=f"{url}/v1", api_key=key)
+        super().__init__()
 
     # -- what it refuses -----------------------------------------------------------------------
 
     def check(self, path: str, body: Json) -> None:
-        """Raise Refused for a request that the API would not take."""
         from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-        refuse_unless(path == self.path, f"Invalid URL (POST {path})", status=404)
+        refuse_unless(path == self.path, f"Invalid URL (POST {path})", 404)
         check_known(body, {*ResponseCreateParamsBase.__annotations__, "stream"})
         check_choice(body.get("tool_choice"), (_object(body.get("tool_choice"))).get("name"), _check_tools(body))
         items = body.get("input")
-        if isinstance(items, str):
-            return
-        refuse_unless(isinstance(items, list) and items, "Missing required parameter: 'input'.", param="input")
+        refuse_unless(isinstance(items, list) and items, "Missing required parameter: 'input'.")
         self._check_items(items)
 
     def _check_items(self, items: list[Json]) -> None:
@@ -71,7 +65,6 @@ class Responses:
         made: set[str] = set()
         open_calls: dict[str, None] = {}
         for place, item in enumerate(items):
-            refuse_unless(isinstance(item, dict), f"Invalid type for 'input[{place}]'.", param=f"input[{place}]")
             self._check_identity(item, seen)
             match item.get("type", "message"):
                 case "message":
@@ -86,7 +79,7 @@ class Responses:
                 case "function_call_output":
                     _check_output(item, f"input[{place}]", open_calls)
                 case other:
-                    raise Refused(f"Invalid value: '{other}'.", param=f"input[{place}]", code="invalid_value")
+                    raise Refused(f"Invalid value: '{other}'.")
         _refuse_open(open_calls)
 
     def _check_identity(self, item: Json, seen: set[str]) -> None:
@@ -94,28 +87,21 @@ class Responses:
         item_id = item.get("id")
         if item_id is None:
             return
-        kept = item_id in self._wrote
-        words = f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false."
-        refuse_unless(kept, words, param="input", status=404)
-        refuse_unless(item_id not in seen, f"Duplicate item found with id {item_id}.", param="input")
+        refuse_unless(item_id in self._wrote, NOT_FOUND.format(item_id), 404)
+        refuse_unless(item_id not in seen, f"Duplicate item found with id {item_id}.")
         seen.add(item_id)
         reason = self._reason_of.get(item_id)
-        kind = item.get("type", "message")
-        words = f"Item '{item_id}' of type '{kind}' was provided without its required 'reasoning' item: '{reason}'."
-        refuse_unless(reason is None or reason in seen, words, param="input")
+        words = f"Item '{item_id}' was provided without its required 'reasoning' item: '{reason}'."
+        refuse_unless(reason is None or reason in seen, words)
 
     def _check_reasoning(self, item: Json, following: list[Json]) -> None:
-        item_id = item.get("id")
-        refuse_unless(item_id, "Missing required parameter: 'input.id'.", param="input")
-        content = item.get("encrypted_content")
-        words = f"Item with id '{item_id}' not found. Items are not persisted when `store` is set to false."
-        refuse_unless(content, words, param="input", status=404)
+        item_id, content = item.get("id"), item.get("encrypted_content")
+        refuse_unless(item_id, "Missing required parameter: 'input.id'.")
+        refuse_unless(content, NOT_FOUND.format(item_id), 404)
         same = content == self._wrote[str(item_id)].get("encrypted_content")
-        words = f"The encrypted content for item {item_id} could not be verified."
-        refuse_unless(same, words, code="invalid_encrypted_content")
-        words = f"Item '{item_id}' of type 'reasoning' was provided without its required following item."
+        refuse_unless(same, f"The encrypted content for item {item_id} could not be verified.")
         followed = following and following[0].get("id") == self._led_to.get(str(item_id))
-        refuse_unless(followed, words, param="input")
+        refuse_unless(followed, f"Item '{item_id}' was provided without its required following item.")
 
     # -- what it answers -----------------------------------------------------------------------
 
@@ -149,7 +135,6 @@ class Responses:
                 return {"id": f"fc_{number:04}", **whole, "call_id": f"call_openai{number:04}", "name": name}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
-        """Return the events of an answer: all up to the middle of its last part, and the rest."""
         items = self.output(answer)
         head = {"id": f"resp_{next(self._numbers):04}", "object": "response", "output": [], "usage": None}
         events = [_event("response.created", response=head | {"status": "in_progress"})]
@@ -161,9 +146,7 @@ class Responses:
         return events, [*rest, _closing(answer, head | {"output": items})]
 
     def midway_failure(self) -> str:
-        """Return an event that reports a failure of the server."""
-        words = "The server had an error while processing your request. Sorry about that!"
-        return _event("error", code="server_error", message=words, param=None)
+        return _event("error", code="server_error", message="The server had an error.", param=None)
 
     def odd(self, odd: Odd) -> str:
         """Return the stream of an answer that fails after its start, as this API reports it."""
@@ -176,91 +159,75 @@ class Responses:
         return _event("response.created", response=response) + _event("response.failed", response=failed)
 
     def refusal(self, refused: Refused) -> Json:
-        """Write why a request was refused."""
-        return openai_failure(str(refused), refused.code, refused.param)
+        return openai_failure(str(refused))
 
     def failure(self, fault: Fault) -> Json:
-        """Write the body of a fault."""
         return openai_fault(fault, TOO_LONG)
 
 
-def openai_fault(fault: Fault, too_long: str) -> Json:  # noqa: PLR0911  (one for each kind)
+def openai_fault(fault: Fault, too_long: str) -> Json:
     """Write the body of a fault as both OpenAI APIs do: https://developers.openai.com/api/docs/guides/error-codes."""
     match fault.kind, fault.status:
         case "too_long", _:
-            return openai_failure(too_long, "context_length_exceeded", "input")
+            return openai_failure(too_long, "context_length_exceeded")
         case "no_model", _:
-            return openai_failure(
-                "The model 'gpt-5.4' does not exist or you do not have access to it.", "model_not_found"
-            )
+            return openai_failure("The model 'gpt-5.4' does not exist.", "model_not_found")
         case "quota", _:
-            words = "You exceeded your current quota, please check your plan and billing details."
-            return openai_failure(words, "insufficient_quota", kind="insufficient_quota")
+            return openai_failure("You exceeded your current quota.", "insufficient_quota", "insufficient_quota")
         case _, 401:
             return openai_failure("Incorrect API key provided.", "invalid_api_key")
         case _, 429:
-            return openai_failure("Rate limit reached for gpt-5.4.", "rate_limit_exceeded", kind="requests")
-        case _, status if status >= 500:
-            return openai_failure("The server had an error. Sorry about that!", None, kind="server_error")
+            return openai_failure("Rate limit reached for gpt-5.4.", "rate_limit_exceeded", "requests")
         case _, status:
-            return openai_failure(f"The request was refused with {status}.", None)
+            return openai_failure(f"It failed with {status}.", None, "server_error" if status >= 500 else "")
 
 
 def _check_tools(body: Json) -> set[str]:
-    tools = body.get("tools", [])
-    refuse_unless(isinstance(tools, list), "Invalid type for 'tools'.", param="tools")
-    for place, tool in enumerate(tools):
-        refuse_unless(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.", param=f"tools[{place}]")
+    for place, tool in enumerate(body.get("tools", ())):
+        refuse_unless(tool.get("type") == "function", f"Invalid value: '{tool.get('type')}'.")
         check_name(tool.get("name"), f"tools[{place}].name")
         check_schema(tool.get("parameters"), tool["name"])
         if tool.get("strict", True):  # the default of this API
             check_strict(tool["parameters"], tool["name"])
-    return {tool["name"] for tool in tools}
+    return {tool["name"] for tool in body.get("tools", ())}
 
 
 def _refuse_open(open_calls: dict[str, None]) -> None:
-    for call_id in open_calls:
-        raise Refused(f"No tool output found for function call {call_id}.", param="input")
+    refuse_unless(not open_calls, f"No tool output found for function call {', '.join(open_calls)}.")
 
 
 def _check_message(item: Json, where: str) -> None:
     role, content = item.get("role"), item.get("content")
-    words = f"Invalid value: '{role}'. Supported values are: 'assistant', 'system', 'developer', and 'user'."
-    refuse_unless(role in ROLES, words, param=f"{where}.role", code="invalid_value")
-    if isinstance(content, str):
-        return
-    words = f"Invalid type for '{where}.content': expected one of an array of objects or string."
-    refuse_unless(isinstance(content, list) and content, words, param=f"{where}.content", code="invalid_type")
-    _check_content(content, SAYS if role == "assistant" else HEARS, where)
+    refuse_unless(role in ROLES, f"Invalid value: '{role}'. Supported values are: {ROLES}.")
+    if not isinstance(content, str):
+        refuse_unless(isinstance(content, list) and content, f"Invalid type for '{where}.content'.")
+        _check_content(content, SAYS if role == "assistant" else HEARS)
 
 
-def _check_content(content: Any, kinds: tuple[str, ...], where: str) -> None:
-    for place, part in enumerate(content):
+def _check_content(content: Any, kinds: tuple[str, ...]) -> None:
+    for part in content:
         kind = _object(part).get("type")
-        words = f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, kinds))}."
-        refuse_unless(kind in kinds, words, param=f"{where}.content[{place}]", code="invalid_value")
+        refuse_unless(kind in kinds, f"Invalid value: '{kind}'. Supported values are: {', '.join(map(repr, kinds))}.")
 
 
 def _check_call(item: Json, where: str, made: set[str]) -> None:
     check_name(item.get("name"), f"{where}.name")
     call_id = item.get("call_id")
-    refuse_unless(call_id, f"Missing required parameter: '{where}.call_id'.", param=f"{where}.call_id")
+    refuse_unless(call_id, f"Missing required parameter: '{where}.call_id'.")
     check_length(str(call_id), LONGEST_CALL_ID, f"{where}.call_id")
-    refuse_unless(call_id not in made, f"Duplicate 'call_id': {call_id}", param="input")
+    refuse_unless(call_id not in made, f"Duplicate 'call_id': {call_id}")
     made.add(str(call_id))
-    words = f"Invalid type for '{where}.arguments': expected a string."
-    refuse_unless(isinstance(item.get("arguments"), str), words, param=f"{where}.arguments", code="invalid_type")
+    refuse_unless(isinstance(item.get("arguments"), str), f"Invalid type for '{where}.arguments': expected a string.")
 
 
 def _check_output(item: Json, where: str, open_calls: dict[str, None]) -> None:
     call_id, output = item.get("call_id"), item.get("output")
-    words = f"No tool call found for function call output with call_id {call_id}."
-    refuse_unless(call_id in open_calls, words, param="input")
+    refuse_unless(call_id in open_calls, f"No tool call found for function call output with call_id {call_id}.")
     del open_calls[str(call_id)]
-    words = f"Invalid type for '{where}.output': expected one of an array of objects or string."
-    refuse_unless(isinstance(output, str) or (isinstance(output, list) and output), words, param=f"{where}.output")
+    whole = isinstance(output, str) or (isinstance(output, list) and output)
+    refuse_unless(whole, f"Invalid type for '{where}.output': expected one of an array of objects or string.")
     if isinstance(output, list):
-        _check_content(output, HEARS, where)
+        _check_content(output, HEARS)
 
 
 def _object(value: Any) -> Json:
@@ -300,32 +267,23 @@ def _started(item: Json) -> Json:
 def _deltas(item: Json, at: Json) -> tuple[list[str], list[str]]:
     match item["type"]:
         case "message":
-            part, kind, text = at | {"content_index": 0}, "response.output_text", item["content"][0]["text"]
-            before = [_event("response.content_part.added", **part, part={"type": "output_text", "text": ""})]
-            after = [_event("response.content_part.done", **part, part=item["content"][0])]
+            part, kind, text = at | {"content_index": 0}, "output_text", item["content"][0]["text"]
+            outer, empty, whole = "content_part", {"type": "output_text", "text": ""}, item["content"][0]
         case "reasoning":
-            part, kind, text = at | {"summary_index": 0}, "response.reasoning_summary_text", item["summary"][0]["text"]
-            before = [
-                _event("response.reasoning_summary_part.added", **part, part={"type": "summary_text", "text": ""})
-            ]
-            after = [_event("response.reasoning_summary_part.done", **part, part=item["summary"][0])]
+            part, kind, text = at | {"summary_index": 0}, "reasoning_summary_text", item["summary"][0]["text"]
+            outer, empty, whole = "reasoning_summary_part", {"type": "summary_text", "text": ""}, item["summary"][0]
         case _:
-            part, kind, text = at, "response.function_call_arguments", item["arguments"]
-            before, after = [], [_event(f"{kind}.done", **part, arguments=text)]
-    first, second = (_event(f"{kind}.delta", **part, delta=half) for half in halves(text))
-    return [*before, first], [second, *after]
+            first, second = (_event(f"{ARGUMENTS}.delta", **at, delta=half) for half in halves(item["arguments"]))
+            return [first], [second, _event(f"{ARGUMENTS}.done", **at, arguments=item["arguments"])]
+    first, second = (_event(f"response.{kind}.delta", **part, delta=half) for half in halves(text))
+    begin, end = (f"response.{outer}.{when}" for when in ("added", "done"))
+    return [_event(begin, **part, part=empty), first], [second, _event(end, **part, part=whole)]
 
 
 def _closing(answer: Answer, response: Json) -> str:
-    usage = {
-        "input_tokens": 50,
-        "input_tokens_details": {"cached_tokens": 10},
-        "output_tokens": 20,
-        "output_tokens_details": {"reasoning_tokens": 5},
-        "total_tokens": 70,
-    }
-    if answer.ending == "length":
-        details = {"reason": "max_output_tokens"}
-        response = response | {"status": "incomplete", "incomplete_details": details, "usage": usage}
-        return _event("response.incomplete", response=response)
-    return _event("response.completed", response=response | {"status": "completed", "usage": usage})
+    details = {"input_tokens_details": {"cached_tokens": 10}, "output_tokens_details": {"reasoning_tokens": 5}}
+    response = response | {"usage": {"input_tokens": 50, "output_tokens": 20, "total_tokens": 70, **details}}
+    if answer.ending != "length":
+        return _event("response.completed", response=response | {"status": "completed"})
+    why = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    return _event("response.incomplete", response=response | why)

@@ -1,8 +1,15 @@
-"""What the three validators share: how they refuse, and the rules that both OpenAI APIs have."""
+"""What the validators share: how they refuse, and the rules that both OpenAI APIs have."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any
+from itertools import count
+from pkgutil import resolve_name
+from typing import Any, ClassVar
+
+from agentmagic.providers.base import Model
+from agentmagic.providers.registry import providers
+from tests.providers.strict.script import Answer, Fault
 
 Json = dict[str, Any]
 
@@ -13,23 +20,57 @@ LONGEST_NAME = 64
 class Refused(Exception):
     """An API refuses a request; `status` is that of its HTTP response."""
 
-    def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
+    def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
-        self.param = param
-        self.code = code
         self.status = status
 
 
-def refuse_unless(condition: object, message: str, **options: Any) -> None:
-    """Raise Refused, with its options, where a condition does not hold."""
+def refuse_unless(condition: object, message: str, status: int = 400) -> None:
+    """Raise Refused where a condition does not hold."""
     if not condition:
-        raise Refused(message, **options)
+        raise Refused(message, status)
+
+
+class Api(ABC):
+    """One of the APIs, with what it remembers of its own answers; it is asked for `asked` below its `root`."""
+
+    name: ClassVar[str]
+    path: str
+    asked: ClassVar[str]
+    root: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def model(self, url: str, key: str) -> Model:
+        """Return the provider under test, pointed at a server."""
+        return resolve_name(providers()[self.name].make)(self.asked, base_url=f"{url}{self.root}", api_key=key)
+
+    @abstractmethod
+    def check(self, path: str, body: Json) -> None:
+        """Raise Refused for a request that the API would not take."""
+
+    @abstractmethod
+    def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
+        """Return the events of an answer: all up to the middle of its last part, and the rest."""
+
+    @abstractmethod
+    def midway_failure(self) -> str:
+        """Return an event that reports a failure of the server."""
+
+    @abstractmethod
+    def refusal(self, refused: Refused) -> Json:
+        """Write why a request was refused."""
+
+    @abstractmethod
+    def failure(self, fault: Fault) -> Json:
+        """Write the body of a fault."""
 
 
 def check_known(body: Json, known: Collection[str]) -> None:
     """Refuse a body with a parameter that OpenAI does not know."""
     for name in body:
-        refuse_unless(name in known, f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+        refuse_unless(name in known, f"Unknown parameter: '{name}'.")
 
 
 def check_name(name: object, where: str) -> None:
@@ -37,47 +78,32 @@ def check_name(name: object, where: str) -> None:
 
     https://developers.openai.com/api/reference/resources/chat, `tools.function.name`.
     """
-    refuse_unless(isinstance(name, str), f"Missing required parameter: '{where}'.", param=where)
-    words = f"Invalid '{where}': string does not match pattern. Expected a string that matches the pattern '^{{}}$'."
-    refuse_unless(NAME.fullmatch(str(name)), words.format(NAME.pattern), param=where, code="invalid_value")
+    refuse_unless(NAME.fullmatch(str(name or "")), f"Invalid '{where}': string does not match pattern '{NAME.pattern}'")
     check_length(str(name), LONGEST_NAME, where)
 
 
 def check_length(text: str, longest: int, where: str) -> None:
     """Refuse a string that is too long."""
-    words = f"Expected a string with maximum length {longest}, but got a string with length {len(text)} instead."
-    refuse_unless(
-        len(text) <= longest,
-        f"Invalid '{where}': string too long. {words}",
-        param=where,
-        code="string_above_max_length",
-    )
+    refuse_unless(len(text) <= longest, f"Invalid '{where}': string too long, {len(text)} in place of {longest}.")
 
 
 def check_schema(schema: Any, name: str) -> None:
     """Refuse parameters of a function that are no JSON Schema of an object, or hold an array of nothing."""
-    kind = schema.get("type") if isinstance(schema, dict) else None
-    words = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
-    code = "invalid_function_parameters"
-    refuse_unless(kind == "object", f"Invalid schema for function '{name}': {words}", code=code)
+    start = f"Invalid schema for function '{name}': "
+    is_object = isinstance(schema, dict) and schema.get("type") == "object"
+    refuse_unless(is_object, f"{start}schema must be a JSON Schema of 'type: \"object\"'.")
     for path, inner in _schemas(schema, ()):
-        words = f"In context={path}, array schema missing items."
         whole = inner.get("type") != "array" or "items" in inner or "prefixItems" in inner
-        refuse_unless(whole, f"Invalid schema for function '{name}': {words}", code=code)
+        refuse_unless(whole, f"{start}In context={path}, array schema missing items.")
 
 
 def _schemas(schema: Json, path: tuple[str, ...]):
     yield path, schema
-    for key in ("properties", "$defs"):
-        for name, inner in (schema.get(key) or {}).items():
-            if isinstance(inner, dict):
-                yield from _schemas(inner, (*path, key, name))
-    if isinstance(items := schema.get("items"), dict):
-        yield from _schemas(items, (*path, "items"))
-    for key in ("anyOf", "oneOf", "allOf"):
-        for inner in schema.get(key) or ():
-            if isinstance(inner, dict):
-                yield from _schemas(inner, (*path, key))
+    children = [((key, name), inner) for key in ("properties", "$defs") for name, inner in schema.get(key, {}).items()]
+    children += [((key,), inner) for key in ("anyOf", "oneOf", "allOf") for inner in schema.get(key, ())]
+    for step, inner in (*children, (("items",), schema.get("items"))):
+        if isinstance(inner, dict):
+            yield from _schemas(inner, (*path, *step))
 
 
 def check_strict(schema: Json, name: str) -> None:
@@ -94,15 +120,12 @@ def check_strict(schema: Json, name: str) -> None:
 
 def check_choice(choice: Any, named: object, tools: Collection[str]) -> None:
     """Refuse a tool_choice that is no word of OpenAI's and names no tool of the request."""
-    refuse_unless(
-        choice is None or tools, "'tool_choice' is only allowed when 'tools' are specified.", param="tool_choice"
-    )
-    if choice is None or choice in ("auto", "none", "required"):
-        return
-    refuse_unless(isinstance(choice, dict), f"Invalid value: '{choice}'.", param="tool_choice", code="invalid_value")
-    refuse_unless(named in tools, f"Tool choice '{named}' not found in 'tools' parameter.", param="tool_choice")
+    refuse_unless(choice is None or tools, "'tool_choice' is only allowed when 'tools' are specified.")
+    if choice not in (None, "auto", "none", "required"):
+        refuse_unless(isinstance(choice, dict), f"Invalid value: '{choice}'.")
+        refuse_unless(named in tools, f"Tool choice '{named}' not found in 'tools' parameter.")
 
 
-def openai_failure(message: str, code: str | None, param: str | None = None, kind: str = "") -> Json:
+def openai_failure(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Json:
     """Write an error as OpenAI's APIs do: https://developers.openai.com/api/docs/guides/error-codes."""
-    return {"error": {"message": message, "type": kind or "invalid_request_error", "param": param, "code": code}}
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
 from agentmagic.providers.base import Model
 from tests.providers.loopback import Exchange, Loopback, Received
@@ -12,25 +11,11 @@ from tests.providers.strict.chat import Chat
 from tests.providers.strict.gemini import Gemini
 from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
-from tests.providers.strict.rules import Json, Refused
+from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
 from tests.providers.strict.script import Answer, Fault, Odd, Step
 
 KEY = "test-key-of-nobody"
 PAGE = "<!doctype html><html><body><h1>Please log in to the network</h1></body></html>"
-
-
-class Api(Protocol):
-    """One of the APIs, with what it remembers of its own answers."""
-
-    name: str
-    path: str
-
-    def model(self, url: str, key: str) -> Model: ...
-    def check(self, path: str, body: Json) -> None: ...
-    def stream(self, answer: Answer) -> tuple[list[str], list[str]]: ...
-    def midway_failure(self) -> str: ...
-    def refusal(self, refused: Refused) -> Json: ...
-    def failure(self, fault: Fault) -> Json: ...
 
 
 APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
@@ -134,15 +119,10 @@ def strict(api: str, *steps: Step) -> Strict:
 def _decoded(body: bytes) -> Json:
     try:
         decoded = json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        message = "Invalid body: the request is not valid UTF-8."
-        raise Refused(message) from error
-    except ValueError as error:
+    except ValueError as error:  # or no UTF-8
         message = "We could not parse the JSON body of your request."
         raise Refused(message) from error
-    if not isinstance(decoded, dict):
-        message = "Invalid body: expected an object."
-        raise Refused(message)
+    refuse_unless(isinstance(decoded, dict), "Invalid body: expected an object.")
     return decoded
 
 
