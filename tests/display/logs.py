@@ -1,5 +1,6 @@
-"""Event logs for the tests of the renderers: made by hand, and drawn by hypothesis."""
+"""Event logs for the tests of the renderers, made by hand and drawn by hypothesis, and the words of their HTML."""
 
+from html.parser import HTMLParser
 from typing import get_args
 
 from hypothesis import strategies as st
@@ -84,6 +85,27 @@ def one_text(words: str) -> list[Event]:
 
 def without_deltas(events: list[Event]) -> list[Event]:
     return [event for event in events if not isinstance(event, PartDelta)]
+
+
+class _Words(HTMLParser):
+    INLINE = ("b", "code", "em", "font", "small", "span", "strong")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.pieces.append("" if tag in self.INLINE else " ")
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data)
+
+
+def words_of(fragment: str) -> str:
+    """Return the text that is left where a page strips all styles."""
+    parser = _Words()
+    parser.feed(fragment)
+    return " ".join("".join(parser.pieces).split())
 
 
 # -- drawn logs ------------------------------------------------------------------------------------
