@@ -8,7 +8,6 @@ SETUP = """
 import copy
 import dataclasses
 import datetime as dt
-import decimal
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -16,9 +15,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.cluster import KMeans
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import KNeighborsClassifier
 
 @dataclasses.dataclass
@@ -89,7 +85,6 @@ KINDS: dict[str, tuple[str, str]] = {
     "frame": (
         """
 pd.DataFrame({{'city': ['Oslo', 'Rome', None], 'n': [1, 2, 3]}})
-pd.DataFrame({{'n': [1, 2, 3]}}, index=['a', 'b', 'c'])
 pd.DataFrame({{'n': [1, 2]}}, index=pd.MultiIndex.from_tuples([('a', 1), ('b', 2)], names=['letter', None]))
 pd.DataFrame({{'at': pd.date_range('2026-01-01', periods=3, tz='Europe/Oslo'), 'n': [1, 2, 3]}})
 pd.DataFrame({{'kind': pd.Categorical(['x', 'y', 'x']), 'n': [1, 2, 3]}})
@@ -110,8 +105,6 @@ pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'n'], copy=False)
         """
 {frame}.iloc[:, 0]
 pd.Series(['x', 'y', 'z'], name='s')
-pd.Series(['a', 'b'], dtype='category')
-pd.Series([1, 2, None], dtype='Int64')
 pd.Series(pd.date_range('2026-01-01', periods=3))
 """,
         SERIES,
@@ -119,12 +112,9 @@ pd.Series(pd.date_range('2026-01-01', periods=3))
     "array": (
         """
 {series}.array
-pd.array(['x', 'y'])
 pd.array(['x', None], dtype='string[python]')
-pd.array([1, 2, None])
 pd.Categorical(['b', 'a'])
 np.array([(1, 'x'), (2, 'y')], dtype=[('n', 'i8'), ('s', 'U3')])
-np.array(['a', 'b'])
 np.array(['x', [1]], dtype=object)
 np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
 np.rec.array([(1, 2.0), (3, 4.0)])
@@ -135,7 +125,6 @@ np.rec.array([(1, 2.0), (3, 4.0)])
         """
 {frame}.index
 {frame}.columns
-pd.Index(['x', 'y'], dtype='category')
 pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
 {series}.index
 """,
@@ -144,7 +133,6 @@ pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
     "polars": (
         """
 pl.DataFrame({{'s': ['x', 'y'], 'n': [1, 2]}})
-pl.DataFrame({{'f': [0.0, 1.5], 'l': [[1], [2, 3]]}})
 pl.DataFrame(ones)
 {polars}.clone()
 {polars}.head(2)
@@ -155,9 +143,7 @@ pl.DataFrame({{'d': [dt.date(2026, 1, 1), None], 'c': pl.Series(['a', 'b'], dtyp
 {v}[0, {v}.columns[0]] = {v}[1, {v}.columns[0]]
 {v}.drop_in_place({v}.columns[0])
 {v}.columns = list('pqrs')[:{v}.width]
-{v}.replace_column(0, pl.Series('y', ['new'] * len({v})))
 {v}.extend({v})
-{v} = {v}.with_columns(k=1)
 {v}.hstack([pl.Series('h', [1] * len({v}))], in_place=True)
 {v}.lazy().select(pl.len()).collect()
 """,
@@ -173,7 +159,6 @@ pl.Series(ones[:, 0])
         """
 {v}[0] = {v}[1]
 {v}.rename('q')
-{v}.alias('z')
 {v}.extend({v})
 {v}.sort(in_place=True)
 {v}[0] = -0.0 if {v}.dtype.is_float() else {v}[1]
@@ -184,11 +169,8 @@ pl.Series(ones[:, 0])
 LinearRegression()
 LogisticRegression()
 make_pipeline(StandardScaler(), LinearRegression())
-DecisionTreeClassifier(random_state=0)
 LinearRegression().fit(ones, two)
 DecisionTreeClassifier(random_state=np.random.RandomState(1)).fit(ones, two)
-KMeans(2, n_init=1, random_state=0)
-StandardScaler().fit(ones)
 KNeighborsClassifier(1).fit(ones, two)
 """,
         """
@@ -206,7 +188,6 @@ two
 ones.T
 np.random.RandomState(3)
 np.random.default_rng(3)
-np.random.PCG64(3)
 """,
         """
 {v}[0] = 5
@@ -214,7 +195,6 @@ np.random.PCG64(3)
 {v}.sort()
 {v}.random()
 {v}.flat[1] = -0.0
-{v}.random_raw()
 """,
     ),
     "box": (
@@ -234,12 +214,9 @@ pl.col('n') + 1
 {v}.notes.append({series})
 {v}[0]['new'] = 'text'
 {v}['f'].iloc[0, 0] = {v}['f'].iloc[1, 0]
-{v}['p'] = None
 {v}.frame[0, 0] = {v}.frame[1, 0]
 {v}[1][0].fit(ones, two)
 {v}.frame.columns = list('uvw')[:2]
-{v}.indices
-{v}.append({label})
 """,
     ),
 }
@@ -278,7 +255,6 @@ pd.DataFrame({{'n': [1, 2], 'r': pd.arrays.IntervalArray.from_breaks(pd.array([0
         """
 pd.Series([1, 2, None], dtype=pd.ArrowDtype(pa.int64()))
 pd.Series([1.5, -0.0], dtype=pd.ArrowDtype(pa.float64()))
-pd.Series(['x', 'y'], dtype=pd.ArrowDtype(pa.string()))
 pd.Series([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)], dtype=pd.ArrowDtype(pa.timestamp('us', 'UTC')))
 pd.Series([[1], [2, 3]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
 pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int64())])))
@@ -286,24 +262,8 @@ pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int6
 """,
         SERIES,
     ),
-    "array": (
-        """
-{series}.array
-pd.array([1, 2], dtype='int64[pyarrow]')
-pd.arrays.ArrowExtensionArray(pa.array(two))
-{frame}.iloc[:, 0].to_numpy()
-""",
-        ARRAY,
-    ),
-    "label": (
-        """
-{frame}.index
-{frame}.columns
-pd.Index([1, 2], dtype='int64[pyarrow]')
-pd.MultiIndex.from_arrays([pd.array([1, 2], dtype='int64[pyarrow]'), ['a', 'b']])
-""",
-        LABEL,
-    ),
+    "array": ("{series}.array\npd.array([1, 2], dtype='int64[pyarrow]')\n{frame}.iloc[:, 0].to_numpy()", ARRAY),
+    "label": ("{frame}.index\n{frame}.columns\npd.Index([1, 2], dtype='int64[pyarrow]')", LABEL),
     "data": (
         """
 pa.array(['x', 'y'])
@@ -313,9 +273,7 @@ pa.table({{'a': two, 's': ['w', 'x', 'y', 'z']}})
 pa.RecordBatch.from_pydict({{'a': two}})
 pa.Table.from_pandas({frame})
 pa.py_buffer(two)
-pa.py_buffer(b'text')
 pa.scalar(1)
-pa.int64()
 pl.from_arrow(pa.array(two))
 """,
         """
@@ -342,23 +300,9 @@ memoryview({v}).cast('B')[2] = 4
 {v} = [{v}]
 """,
     ),
-    "numbers": (
-        """
-two
-two[1:]
-""",
-        """
-{v}[0] = 5
-{v} += 1
-{v} = None
-""",
-    ),
+    "numbers": ("two[1:]", "{v}[0] = 5\n{v} += 1\n{v} = None"),
     "box": (
-        """
-[{frame}, {data}]
-{{'f': {frame}, 'd': {data}}}
-Report({frame}, [{array}])
-""",
+        "[{frame}, {data}]\n{{'f': {frame}, 'd': {data}}}\nReport({frame}, [{array}])",
         """
 {v}[0]['new'] = 'text'
 {v}['d'] = None
