@@ -17,6 +17,7 @@ from agentmagic.events import (
     ApprovalGiven,
     Notice,
     PartDelta,
+    PartFinished,
     PartStarted,
     Planned,
     PromptAdded,
@@ -116,6 +117,7 @@ def looks(block):
             [*text("1"), *step_over(), StepStarted(2, MODEL), *text("2"), StepRetried(2, 1, 1.0, "Down.")],
             ["1", "try 2"],
         ),
+        ([PartFinished(0, Text("1")), StepStarted(2, MODEL), PartFinished(0, Text("2"))], ["1", "2"]),
         ([*withdrawn("Noon?"), *text("Noon.", 1), *step_over()], ["thought: Noon?", "Noon."]),
         ([*ASKED, *answered(EDITED, Text("2"))], ["run_query done {'sql': 'SELECT 2'}"]),
         ([LOST], ["lost interrupted {}"]),
@@ -136,6 +138,7 @@ def looks(block):
     ],
     ids=[
         *["a retry keeps notices", "a second retry takes the place of the first", "a retry leaves earlier steps alone"],
+        *["a step after one that did not end"],
         *["a text that proves to be reasoning", "a call that the user edited", "a result without a card"],
         *["a call of the same id in a later step", "a call whose arguments never came"],
         *["the message of a tool that ends the turn", "a final text of several parts", "a turn that failed"],

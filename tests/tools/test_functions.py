@@ -304,28 +304,6 @@ def test_the_timeout_interrupts_a_function_in_the_main_thread():
 
 
 @pytest.mark.usefixtures("in_a_kernel")
-def test_cancelling_interrupts_a_function_in_the_main_thread():
-    def sleep() -> None:
-        time.sleep(PATIENCE)
-
-    recorder = Recorder()
-    begun = scripted(calls("sleep"), tools=[sleep]).start("a prompt")
-    begun.listen(recorder)
-
-    def cancel():
-        recorder.wait_for("tool_started")
-        while engine().main._current is None:
-            pass
-        begun.cancel()
-
-    threading.Thread(target=cancel).start()
-    began = time.monotonic()
-    outcome = begun.wait()
-    assert time.monotonic() - began < AT_ONCE
-    assert outcome.stop_reason == "cancelled"
-
-
-@pytest.mark.usefixtures("in_a_kernel")
 def test_an_interrupt_in_the_main_thread_cancels_the_turn():
     def interrupted() -> None:
         signal.raise_signal(signal.SIGINT)

@@ -169,6 +169,7 @@ def test_a_program_that_reads_data_is_called_a_reader_if_the_notebook_is_known()
     [
         ("x = 1", {"x"}),
         ("rows[0]['n'] = 1", {"rows"}),
+        ("settings[numbers.pop()] = 1", {"numbers", "settings"}),
         ("numbers.append(1)", {"numbers"}),
         ("for row in rows:\n    row['n'] += 1", {"row", "rows"}),
         ("box = []\nbox.append(rows)\nbox[0].clear()", {"box", "rows"}),

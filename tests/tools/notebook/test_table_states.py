@@ -30,6 +30,9 @@ from pydantic import BaseModel
 
 Pair = namedtuple("Pair", "one two")
 
+class Slots:
+    __slots__ = ("a",)
+
 class Typed(NamedTuple):
     rows: list
 
@@ -80,6 +83,7 @@ def run(here: dict[str, Any], program: str, names: set[str] | None = None) -> Ke
         ("RandomForestClassifier(3).fit(X, y)", "it.estimators_[0].tree_.value[:] = 0.5"),
         ("KNeighborsClassifier(1, algorithm='kd_tree').fit(X, y)", "it.predict(X); it.fit(X + 1, y)"),
         ("Pair([1], [2])", "it.two.append(3)"),
+        ("Slots()", "it.a = [1]"),
         ("Typed([2])", "it.rows.append(3)"),
         ("Month(days=[2])", "it.days.append(3); it.days = [4]"),
         ("SimpleNamespace(rows=[2], inner=SimpleNamespace(n=1))", "it.rows.append(3); it.inner.n = 2; it.new = 3"),
