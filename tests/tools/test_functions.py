@@ -343,11 +343,11 @@ def test_a_coroutine_or_a_generator_bound_to_its_caller_s_loop_runs_there():
     where.loop = None  # and for a caller without a loop in its thread, on a new one
     assert texts(play(calls("where"), "Done.", tools=[where])) == ["false"]
 
-    @tool(loop="caller")
-    async def where():
-        yield asyncio.get_running_loop() is where.loop
+    @tool(name="where", loop="caller")
+    async def places():
+        yield asyncio.get_running_loop() is places.loop
 
-    assert asked_on_a_loop(where) == ["[true]"]
+    assert asked_on_a_loop(places) == ["[true]"]
 
 
 def test_a_timeout_cancels_a_coroutine_on_its_caller_s_loop():
