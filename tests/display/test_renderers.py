@@ -50,6 +50,7 @@ AGAIN = (
 TASK = {"id": "t1", "title": "the number", "tool": "find", "state": "pending", "attempts": []}
 COPY = "Copy it if you want it: it could not be put into the notebook from here."
 RECORDS = '{"value": [{"city": "Oslo", "people": 709}]}'
+FIG = "[image/png fig, 5 bytes]"
 PNG = Media("image/png", b"1234", "plot")
 COLUMNS = {"numeric": [False, True], "note": ""}
 FIGURES = "2 requests · 1,200 tokens in (200 cached), 34 out"
@@ -80,7 +81,10 @@ ROWS = {
         [events.TurnStarted(user("Look.", Media("image/png", b"drawn", "fig")), MODEL, VALUES)],
         f"{SHOWN} {{sales}} city sold Oslo 3 @fig @n.txt <b>",
         SHOWN.replace(" · ", "\n"),
-        f"<summary>{SHOWN}</summary>\n\n{{sales}}:\n\n```\n{TABLE}\n```\n\n@fig:\n\n```\n[image/png fig, 5 bytes]\n```",
+        (
+            f"> Look.\n>\n> {FIG}\n\n<details>\n<summary>{SHOWN}</summary>\n\n"
+            f"{{sales}}:\n\n```\n{TABLE}\n```\n\n@fig:\n\n```\n{FIG}\n```"
+        ),
         {"line": SHOWN},
     ),
     "an answer": (

@@ -57,6 +57,7 @@ FIGURES = {
     "a large figure of Matplotlib": (lambda: matplotlib_figure((60, 40)), (EDGE, 1045)),
     "Altair": (lambda: alt.Chart(FRAME).mark_line().encode(x="day", y="sold"), None),
     "PIL": (lambda: Image.new("RGB", (30, 20)), (30, 20)),
+    "PIL with one float": (lambda: Image.new("F", (30, 20)), (30, 20)),
     "PIL with transparency": (lambda: Image.new("RGBA", (3000, 2)), (EDGE, 1)),
     "what draws itself with metadata": (lambda: Drawing((png(Image.new("L", (9, 9))), {})), (9, 9)),
 }
