@@ -5,10 +5,10 @@ from hypothesis import given, settings
 
 from agentmagic.display import terminal as plain
 from agentmagic.display import words
-from agentmagic.display.blocks import FooterBlock, ToolCard
+from agentmagic.display.blocks import ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import StepRetried, ToolStarted
-from agentmagic.messages import Text, ToolCall, ToolResult, Usage
+from agentmagic.messages import Text, ToolCall, ToolResult
 from tests.display.logs import (
     asked_for,
     carried_out,
@@ -82,27 +82,11 @@ def test_terminal_escapes_and_keys_are_not_printed():
     assert "a1B2" not in printed
 
 
-@pytest.mark.parametrize(
-    ("dollars", "expected"),
-    [
-        (None, "price unknown"),
-        (0.0, "no charge"),
-        (0.00002, "less than $0.0001"),
-        (0.0019, "$0.0019"),
-        (12.5, "$12.50"),
-    ],
-)
-def test_a_cost_is_said_with_the_figures_that_count(dollars, expected):
-    block = FooterBlock("", Usage(1, 0, 1, 0, 1, dollars), 0.0, None)
-    assert list(words.footer(block, times=True))[-1] == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.0001, "1 ms"), (0.031, "31 ms"), (59.96, "60.0 s"), (72, "1 min 12 s"), (119.7, "2 min 0 s")],
-)
-def test_a_duration_is_said_as_a_person_would(seconds, expected):
-    assert words.duration(seconds) == expected
+def test_costs_and_durations_are_said_with_the_figures_that_count():
+    costs = {None: "price unknown", 0.0: "no charge", 2e-5: "less than $0.0001", 0.0019: "$0.0019", 12.5: "$12.50"}
+    assert {dollars: words.cost(dollars) for dollars in costs} == costs
+    durations = {1e-4: "1 ms", 0.031: "31 ms", 59.96: "60.0 s", 72: "1 min 12 s", 119.7: "2 min 0 s"}
+    assert {seconds: words.duration(seconds) for seconds in durations} == durations
 
 
 def test_the_columns_of_one_long_line_are_found_in_a_time_that_grows_with_its_length():
