@@ -13,6 +13,7 @@ from agentmagic.events import (
     PartDelta,
     PartFinished,
     PartStarted,
+    PromptAdded,
     PromptValue,
     QuestionAnswered,
     QuestionAsked,
@@ -28,7 +29,7 @@ from agentmagic.events import (
     TurnStarted,
     ValueKind,
 )
-from agentmagic.messages import Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, user
 
 MODEL = "scripted:lesson"
 USAGE = Usage(1200, 200, 34, 0, 2, 0.0019)
@@ -81,6 +82,23 @@ def one_call(call: ToolCall, *content: Text, server: str = "shop") -> list[Event
 def one_text(words: str) -> list[Event]:
     """A whole turn of one answer."""
     return [*started(), *text(words), *step_over(), *over(words)]
+
+
+def everywhere(words: str) -> list[Event]:
+    """A turn in which everybody says the same words, in every place that somebody else can write to."""
+    call = ToolCall(words, words, {words: words, "nested": {words: [words]}})
+    parts = (Text(words), Media("image/png", b"x", words), Media(words, b"x", words))
+    parts = (*parts, Resource(words, words, words, words))
+    step = [*reasoning(words, 0), *text(words, 1), *asked_for(call, 2)]
+    return [
+        TurnStarted(user(words), words, (PromptValue(words, "text", words, 3, words),)),
+        *[*started(words)[1:], *step, StepRetried(1, 1, 0.5, words), *step, *step_over()],
+        *[ApprovalAsked("a", call, words), ApprovalGiven("a", approved=False, reason=words)],
+        *[QuestionAsked("q", words), QuestionAnswered("q", words)],
+        *carried_out(call, ToolResult(words, words, parts, "error"), words, words, (words,) * len(parts)),
+        *[Notice("info", words), Notice("warning", words), PromptAdded(user(words))],
+        *[*started()[1:], *text(words), *step_over(interrupted=True), *over(words, "error", words)],
+    ]
 
 
 def without_deltas(events: list[Event]) -> list[Event]:

@@ -7,9 +7,9 @@ import pytest
 
 from agentmagic.display import html
 from agentmagic.display.transcript import Transcript
-from agentmagic.events import Notice, PartDelta, PartStarted, QuestionAnswered, QuestionAsked, StepRetried
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult
-from tests.display.logs import asked_for, carried_out, over, reasoning, started, step_over, text
+from agentmagic.events import PartDelta, PartStarted
+from agentmagic.messages import Text, ToolCall, ToolResult
+from tests.display.logs import carried_out, everywhere, started
 
 PAYLOADS = [
     "<script>alert(1)</script>",
@@ -135,20 +135,6 @@ def wrongs(events, **options):
     guard.feed(html.render(Transcript(events), **options))
     guard.close()
     return guard.wrong + guard.path
-
-
-def everywhere(payload):
-    """A log with the payload in every place that somebody else can write to."""
-    call = ToolCall(payload, payload, {payload: payload, "nested": {payload: [payload]}})
-    parts = (Text(payload), Media("image/png", b"x", payload), Media(payload, b"x", payload))
-    parts = (*parts, Resource(payload, payload, payload, payload))
-    result = ToolResult(payload, payload, parts, "error")
-    return [
-        *[*started(payload), Notice("info", payload), Notice("error", payload)],
-        *[StepRetried(1, 1, 1.0, payload), *reasoning(payload, 0), *text(payload, 1), *asked_for(call, 2)],
-        *[*step_over(), *carried_out(call, result, payload, payload, (payload,) * len(parts))],
-        *[QuestionAsked("q", payload), QuestionAnswered("q", payload), *over(payload, "error", payload)],
-    ]
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

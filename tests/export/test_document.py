@@ -7,23 +7,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from agentmagic import secrets
-from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
-    Notice,
-    PromptAdded,
-    PromptValue,
-    QuestionAnswered,
-    QuestionAsked,
-    StepRetried,
-    TurnStarted,
-)
 from agentmagic.export import to_markdown
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
+from agentmagic.messages import Text, ToolCall
 from tests.display.logs import (
     answered,
     asked_for,
-    carried_out,
+    everywhere,
     logs,
     one_call,
     one_text,
@@ -47,32 +36,7 @@ def markdown(*events):
 
 
 def said(words):
-    """A turn in which everybody says the same words."""
-    call = ToolCall("c1", words, {words: [words]})
-    result = ToolResult("c1", words, (Text(words), Resource(words, words, words, words), Media(words, b"", words)))
-    return turn(
-        TurnStarted(user(words), words, (PromptValue(words, "text", words, 3, words),)),
-        *started(words)[1:],
-        *reasoning(words, 0),
-        *text(words, 1),
-        *asked_for(call, 2),
-        StepRetried(1, 1, 0.5, words),
-        *reasoning(words, 0),
-        *text(words, 1),
-        *asked_for(call, 2),
-        *step_over(),
-        ApprovalAsked("a", call, words),
-        ApprovalGiven("a", approved=False, reason=words),
-        QuestionAsked("q", words),
-        QuestionAnswered("q", words),
-        *carried_out(call, result, words),
-        Notice("warning", words),
-        PromptAdded(user(words)),
-        *started()[1:],
-        *text(words),
-        *step_over(interrupted=True),
-        *over(words, error=words),
-    )
+    return turn(*everywhere(words))
 
 
 def strange_html(document):
