@@ -254,6 +254,14 @@ def test_a_value_that_cannot_tell_its_class_is_written(written):
     assert "Unready" in written(Unready())
 
 
+def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_its_value():
+    for value in ("Tr0ub4dor-and-5-horses", "Tr0ub4dor-and-6-horses"):
+        assert "Tr0ub4dor" not in variables.summary("api_key", value)
+        assert "Tr0ub4dor" not in variables.inspected("api_key", value)
+    assert "Oslo" in variables.summary("city", "Oslo")
+    assert "3" in variables.inspected("api_key", 3)
+
+
 def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):
     namespace = {"settings": Unready(), "proxy": Sneaky(), "count": 1}
     monkeypatch.setattr(variables, "attached", lambda: SimpleNamespace(namespace=namespace))

@@ -1,13 +1,14 @@
 import asyncio
 import builtins
 import gc
+import inspect
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import GenericAlias, SimpleNamespace
 
@@ -21,6 +22,7 @@ from agentmagic.runtime.engine import BLOCKS, LEFT, engine
 from agentmagic.testing import PATIENCE, Recorder
 from agentmagic.tools.base import LONGEST_TRACEBACK, STILL_RUNNING, Tool
 from agentmagic.tools.functions import IN_THREAD, function_tool, is_tool, to_result
+from agentmagic.tools.notebook.code import ToolFunctions
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 CALL = ToolCall("c1", "work", {})
@@ -268,9 +270,13 @@ def test_in_a_script_synchronous_functions_run_in_the_pool():
 
 
 @pytest.mark.usefixtures("in_a_kernel")
-def test_in_a_kernel_they_run_in_the_main_thread():
+def test_in_a_kernel_they_run_in_the_main_thread_with_its_variables_kept(monkeypatch):
+    kept = []
+    around = lambda call, function, owner: nullcontext(kept.append((call.name, function)))  # noqa: E731
+    monkeypatch.setattr(engine().main, "keeper", SimpleNamespace(around=around, take=lambda owner, call_ids: []))
     outcome = play(calls(*(function.__name__ for function in THREADS)), "Done.", tools=THREADS)
     assert texts(outcome) == ["MainThread", "agentmagic-user", "agentmagic-tool"]
+    assert kept == [("thread_of_a_function", thread_of_a_function)]
 
 
 @pytest.mark.usefixtures("in_a_kernel")
@@ -519,6 +525,29 @@ def test_a_call_that_is_given_up_tells_what_it_leaves_behind():
     ]
     over["stubborn"].set()
     assert all(one.wait(PATIENCE) for one in over.values())
+
+
+def test_a_function_tells_how_far_it_is():
+    def fit(ctx: ToolContext) -> None:
+        ctx.progress(1, 2, "half")
+
+    recorder = Recorder()
+    begun = scripted(calls("fit"), "Done.", tools=[fit]).start("a prompt")
+    begun.listen(recorder)
+    told = recorder.wait_for("tool_progress")
+    assert (told.progress, told.total, told.message) == (1, 2, "half")
+    begun.wait()
+
+
+def test_the_tools_of_a_turn_are_functions_of_a_program():
+    asked = []
+    definitions = [ToolDef("look-up", "Look.", {"properties": {"at": {}, "by": {}}, "required": ["at"]})]
+    context = SimpleNamespace(tools=definitions, call_tool=lambda name, arguments: asked.append((name, arguments)))
+    tools = ToolFunctions(context)
+    tools.look_up(1, by=2)
+    tools["look-up"](at=3)
+    assert asked == [("look-up", {"at": 1, "by": 2}), ("look-up", {"at": 3})]
+    assert (tools.look_up.__name__, str(inspect.signature(tools.look_up))) == ("look_up", "(at, by=None)")
 
 
 # -- functions of a run that another thread started -----------------------------------------------
