@@ -1,5 +1,6 @@
-"""Event logs for the tests of the renderers: made by hand, and drawn by hypothesis."""
+"""Event logs for the tests of the renderers, made by hand and drawn by hypothesis, and the words of their HTML."""
 
+from html.parser import HTMLParser
 from typing import get_args
 
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from agentmagic.events import (
     PartDelta,
     PartFinished,
     PartStarted,
+    PromptAdded,
     PromptValue,
     QuestionAnswered,
     QuestionAsked,
@@ -27,7 +29,7 @@ from agentmagic.events import (
     TurnStarted,
     ValueKind,
 )
-from agentmagic.messages import Reasoning, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, user
 
 MODEL = "scripted:lesson"
 USAGE = Usage(1200, 200, 34, 0, 2, 0.0019)
@@ -82,8 +84,46 @@ def one_text(words: str) -> list[Event]:
     return [*started(), *text(words), *step_over(), *over(words)]
 
 
+def everywhere(words: str) -> list[Event]:
+    """A turn in which everybody says the same words, in every place that somebody else can write to."""
+    call = ToolCall(words, words, {words: words, "nested": {words: [words]}})
+    parts = (Text(words), Media("image/png", b"x", words), Media(words, b"x", words))
+    parts = (*parts, Resource(words, words, words, words))
+    step = [*reasoning(words, 0), *text(words, 1), *asked_for(call, 2)]
+    return [
+        TurnStarted(user(words), words, (PromptValue(words, "text", words, 3, words),)),
+        *[*started(words)[1:], *step, StepRetried(1, 1, 0.5, words), *step, *step_over()],
+        *[ApprovalAsked("a", call, words), ApprovalGiven("a", approved=False, reason=words)],
+        *[QuestionAsked("q", words), QuestionAnswered("q", words)],
+        *carried_out(call, ToolResult(words, words, parts, "error"), words, words, (words,) * len(parts)),
+        *[Notice("info", words), Notice("warning", words), PromptAdded(user(words))],
+        *[*started()[1:], *text(words), *step_over(interrupted=True), *over(words, "error", words)],
+    ]
+
+
 def without_deltas(events: list[Event]) -> list[Event]:
     return [event for event in events if not isinstance(event, PartDelta)]
+
+
+class _Words(HTMLParser):
+    INLINE = ("b", "code", "em", "font", "small", "span", "strong")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.pieces.append("" if tag in self.INLINE else " ")
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data)
+
+
+def words_of(fragment: str) -> str:
+    """Return the text that is left where a page strips all styles."""
+    parser = _Words()
+    parser.feed(fragment)
+    return " ".join("".join(parser.pieces).split())
 
 
 # -- drawn logs ------------------------------------------------------------------------------------

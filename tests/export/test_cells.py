@@ -1,3 +1,5 @@
+"""A conversation as the cells of a notebook: what is called, how, and that no words become code."""
+
 import ast
 import json
 import math
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from agentmagic import Agent, Session, ToolContext, secrets, tool
-from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished
+from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished, ToolStarted
 from agentmagic.export import to_notebook
 from agentmagic.messages import Text, ToolCall, ToolResult
 from agentmagic.providers.scripted import ScriptedModel
@@ -18,6 +20,7 @@ from tests.export.test_document import said
 from tests.export.turns import turn
 
 CALL = ToolCall("c1", "area", {"width": 3, "height": 7})
+HOSTILE = ["\r!ls", "\x0cexit()", "a\u2028b", '"""', "'''\nexit()\n'''", "%%bash\nls", "\\"]
 
 
 def area(width: float, height: float) -> float:
@@ -65,17 +68,21 @@ def called(call, server="notebook", tools=()):
     return cell, before
 
 
-def asked(name, arguments, *tools):
-    """A session whose model made one call."""
-    session = Session(Agent(ScriptedModel([{"calls": [{"name": name, "arguments": arguments}]}, "Done."]), tools=tools))
-    session.ask("a prompt")
-    return session
+def by_alias(width: int = Field(alias="w")) -> int:
+    return width
 
 
-def settled(call, result, *before):
-    """The cell of a call that was settled without being carried out."""
-    events = [*started(), *asked_for(call), *step_over(), *before, ToolFinished(result), *over()]
-    return sources(to_notebook([turn(*events)]))[-1]
+def by_default(width: int = Field(3)) -> int:
+    return width
+
+
+class Frame:
+    """A class that JSON cannot carry."""
+
+
+@tool(variables={"sales": Frame()})
+def look(df: Frame) -> str:
+    return type(df).__name__
 
 
 def arguments_of(source, callee):
@@ -129,125 +136,121 @@ def test_a_run_becomes_prompt_call_and_answer():
         ("code", "area(width=3, height=7)"),
         ("markdown", "It is 21."),
     ]
+    assert sources(to_notebook([turn(*one_text("Yes."))])) == []  # no calls need no setting up
 
 
 def test_the_notebook_is_valid():
     nbformat = pytest.importorskip("nbformat")
     for one in (turn(*one_call(CALL)), turn(*one_text("Yes.")), *map(said, PAYLOADS)):
-        notebook = to_notebook([one, one])
-        nbformat.validate(nbformat.from_dict(notebook))
-        nbformat.validate(nbformat.reads(json.dumps(notebook), as_version=4))
-
-
-def test_the_cells_run():
-    namespace = {"area": area}
-    for source in sources(to_notebook([turn(*one_call(CALL, server="notebook"))])):
-        exec(source, namespace)  # noqa: S102  (what the test is about)
-    cell, _ = called(CALL)
-    assert eval(cell, namespace) == 21  # noqa: S307
-
-
-def test_no_calls_need_no_setting_up():
-    assert sources(to_notebook([turn(*one_text("Yes."))])) == []
-
-
-def test_a_long_call_is_written_over_lines():
-    cell, _ = called(ToolCall("c1", "area", {"width": "x" * 60, "height": "y" * 60}))
-    assert cell == f"area(\n    width='{'x' * 60}',\n    height='{'y' * 60}',\n)"
+        nbformat.validate(nbformat.reads(json.dumps(to_notebook([one, one])), as_version=4))
 
 
 @settings(deadline=None)
 @given(_arguments)
-def test_a_cell_is_the_very_call_and_nothing_else(arguments):
+def test_a_cell_is_the_very_call_and_nothing_else_and_ipython_reads_it_as_it_is_written(arguments):
+    transformer = pytest.importorskip("IPython.core.inputtransformer2").TransformerManager()
     cell, _ = called(ToolCall("c1", "area", arguments))
     positional, named = arguments_of(cell, "area")
     assert positional == []
     assert same(named, arguments)
-    compile(cell, "cell", "exec")
+    assert transformer.transform_cell(cell) == f"{cell}\n"
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.text(min_size=1, max_size=10), _arguments)
 def test_a_server_s_tool_is_called_through_the_session(name, arguments):
     cell, before = called(ToolCall("c1", name, arguments), server="clock")
     positional, named = arguments_of(cell, "session.call")
     assert positional == [name]
     assert same(named, arguments)
-    compile(cell, "cell", "exec")
     assert before == [SESSION.format(servers="clock", tools="")]
 
 
-@pytest.mark.parametrize("arguments", [{"x": object()}, {"x": {1, 2}}, {"x": 10**5000}])
-def test_what_python_cannot_write_out_is_said_in_a_comment(arguments):
-    cell, before = called(ToolCall("c1", "area", arguments))
-    assert cell.startswith("# area is not called here: ")
-    assert before == []
+def deep(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
-def test_arguments_nested_deeper_than_python_reads_are_said_in_a_comment():
-    deep = []
-    for _ in range(300):
-        deep = [deep]
-    cell, _ = called(ToolCall("c1", "area", {"x": deep}))
-    assert cell == "# area is not called here: its arguments are nested too deep to be written out."
+class Sly(str):
+    """A subclass that prints otherwise."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "exit()"
 
 
-def test_subclasses_that_print_otherwise_are_written_as_what_they_are():
-    class Sly(str):
-        __slots__ = ()
-
-        def __repr__(self):
-            return "exit()"
-
-    assert called(ToolCall("c1", "area", {"width": Sly("3")}))[0] == "area(width='3')"
+LONG = f"area(\n    width='{'x' * 60}',\n    height='{'y' * 60}',\n)"
+FUNCTIONS = "# Define or import here the functions that are called below:\n# {}"
 
 
-# -- calls that are not made again -----------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("function", "arguments", "cell"),
+    [
+        (area, {"width": 3, "height": 7}, "area(width=3, height=7)"),  # a whole number is a float to Python too
+        (None, {"width": "x" * 60, "height": "y" * 60}, LONG),
+        (None, {"width": Sly("3")}, "area(width='3')"),
+        (None, {"x": object()}, "# area is not called here: "),
+        (None, {"x": {1, 2}}, "# area is not called here: "),
+        (None, {"x": 10**5000}, "# area is not called here: "),
+        (None, {"x": deep(300)}, "# area is not called here: its arguments are nested too deep to be written out."),
+        (own_name, {"x": 1}, "own_name(x=1)"),
+        (fetch, {"url": "here"}, "await fetch(url='here')"),
+        (ask, {"question": "Why?"}, "session.call('ask', question='Why?')"),
+        (total, {"numbers": [1, 2]}, "session.call('sum-up', numbers=[1, 2])"),
+        (by_alias, {"w": 3}, "session.call('by_alias', w=3)"),
+        (by_default, {}, "session.call('by_default')"),
+        (look, {"df": "sales"}, "session.call('look', df='sales')"),
+    ],
+)
+def test_a_call_is_plain_if_python_takes_it_and_made_through_the_session_otherwise(function, arguments, cell):
+    tools = (function, object()) if function else ()  # without the tools, the name is all that is known of one
+    name = {own_name: "renamed", total: "sum-up", None: "area"}.get(function) or function.__name__
+    source, before = called(ToolCall("c1", name, arguments), tools=tools)
+    assert source.startswith(cell) if cell.endswith(": ") else source == cell
+    defined = function.__name__ if function else "area"
+    session = [SESSION.format(servers="none", tools=defined)] if "session." in source else []
+    assert before == ([] if source.startswith("#") else [FUNCTIONS.format(defined), *session])
 
 
+@pytest.mark.parametrize("server", ["notebook", "shop"])
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        ("error", "# Not called here, since it failed: Two lines."),
-        ("timeout", "# Not called here, since it failed: Two lines."),
-        ("denied", "# Not called here, since it was denied: Two lines."),
-        ("interrupted", "# Not called here, since it was interrupted: Two lines."),
+        ("error", "it failed: Two lines."),
+        ("timeout", "it failed: Two lines."),
+        ("denied", "it was denied: Two lines."),
+        ("interrupted", "it was interrupted: Two lines."),
+        (None, "it was interrupted"),
     ],
 )
-def test_a_call_that_did_not_succeed_is_commented_out_with_why(status, why):
-    cell = settled(CALL, ToolResult("c1", "area", (Text("Two\nlines."),), status))
-    assert cell == f"{why}\n# area(width=3, height=7)"
+def test_a_call_that_did_not_succeed_is_commented_out_with_why(status, why, server):
+    events = [*started(), *asked_for(CALL), *step_over()]
+    if status == "denied":
+        events += [ApprovalAsked("a", CALL, server), ApprovalGiven("a", approved=False, reason="no")]
+    elif status:
+        events += [ToolStarted(CALL, server)]
+    if status:
+        events += [ToolFinished(ToolResult("c1", "area", (Text("Two\nlines."),), status))]
+    call = "session.call('area', width=3, height=7)" if status and server == "shop" else "area(width=3, height=7)"
+    assert sources(to_notebook([turn(*events, *over())]))[-1] == f"# Not called here, since {why}\n# {call}"
 
 
-def test_a_call_without_a_result_is_commented_out():
-    events = [*started(), *asked_for(CALL), *step_over(), *over(stop="cancelled")]
-    cell = sources(to_notebook([turn(*events)]))[-1]
-    assert cell == "# Not called here, since it was interrupted\n# area(width=3, height=7)"
-
-
-def test_a_denied_call_of_a_server_is_commented_out_as_it_would_be_called():
-    asked = [ApprovalAsked("a", CALL, "shop"), ApprovalGiven("a", approved=False, reason="no")]
-    cell = settled(CALL, ToolResult("c1", "area", (Text("Denied."),), "denied"), *asked)
-    assert cell.endswith("# session.call('area', width=3, height=7)")
-
-
-@pytest.mark.parametrize(
-    "words", [*PAYLOADS, "\r!ls", "\x0cexit()", "a\u2028b", '"""', "'''\nexit()\n'''", "%%bash\nls", "\\"]
-)
-@pytest.mark.parametrize("status", ["ok", "error"])
-@pytest.mark.parametrize("server", ["", "notebook", "%%bash\nexit()"])
-def test_no_words_become_code(words, status, server):
+@pytest.mark.parametrize("words", [*PAYLOADS, *HOSTILE])
+def test_no_words_become_code(words):
     call = ToolCall("c1", words, {words: words})
-    result = ToolResult("c1", words, (Text(words),), status)
-    events = [*started(words), *asked_for(call), *step_over(), *carried_out(call, result, server), *over(words)]
-    *before, cell = sources(to_notebook([turn(*events)]))
-    if status == "ok":
-        positional, named = arguments_of(cell, "session.call")
-        assert (positional, named) == ([words], {words: words})
-    else:
-        assert ast.parse(cell).body == []
-    for source in before:
-        assert {type(node) for node in ast.parse(source).body} <= {ast.ImportFrom, ast.Assign}
+    for status, server in (("ok", "notebook"), ("ok", "%%bash\nexit()"), ("error", "")):
+        result = ToolResult("c1", words, (Text(words),), status)
+        events = [*started(words), *asked_for(call), *step_over(), *carried_out(call, result, server), *over(words)]
+        *before, cell = sources(to_notebook([turn(*events)]))
+        if status == "ok":
+            assert arguments_of(cell, "session.call") == ([words], {words: words})
+        else:
+            assert ast.parse(cell).body == []
+        for source in before:
+            assert {type(node) for node in ast.parse(source).body} <= {ast.ImportFrom, ast.Assign}
 
 
 @settings(max_examples=30, deadline=None)
@@ -257,91 +260,20 @@ def test_every_log_gives_cells_that_are_comments_or_calls(log):
         assert {type(node) for node in ast.parse(source).body} <= {ast.ImportFrom, ast.Assign, ast.Expr}
 
 
-@settings(deadline=None)
-@given(_arguments)
-def test_ipython_reads_a_cell_as_it_is_written(arguments):
-    transformer = pytest.importorskip("IPython.core.inputtransformer2").TransformerManager()
-    cell, _ = called(ToolCall("c1", "area", arguments))
-    assert transformer.transform_cell(cell) == f"{cell}\n"
-
-
 def test_secrets_are_blanked():
     secrets.register_secret("my-own-password")
-    notebook = to_notebook([said("my-own-password")])
-    assert "my-own-password" not in json.dumps(notebook)
+    assert "my-own-password" not in json.dumps(to_notebook([said("my-own-password")]))
     assert "my-own-password" not in called(ToolCall("c1", "area", {"my-own-password": {"my-own-password": 1}}))[0]
 
 
-# -- with the agent's tools at hand ------------------------------------------------------------------
-
-
-def test_a_function_is_called_by_its_own_name():
-    cell, before = called(ToolCall("c1", "renamed", {"x": 1}), tools=[own_name])
-    assert cell == "own_name(x=1)"
-    assert before == ["# Define or import here the functions that are called below:\n# own_name"]
-
-
-def test_an_async_function_is_awaited():
-    assert called(ToolCall("c1", "fetch", {"url": "here"}), tools=[area, fetch])[0] == "await fetch(url='here')"
-
-
-@pytest.mark.parametrize(
-    ("function", "call", "source"),
-    [
-        (ask, ToolCall("c1", "ask", {"question": "Why?"}), "session.call('ask', question='Why?')"),
-        (total, ToolCall("c1", "sum-up", {"numbers": [1, 2]}), "session.call('sum-up', numbers=[1, 2])"),
-    ],
-)
-def test_a_function_that_takes_more_than_its_arguments_is_called_through_the_session(function, call, source):
-    cell, before = called(call, tools=[function])
-    assert cell == source
-    assert before == [
-        f"# Define or import here the functions that are called below:\n# {function.__name__}",
-        SESSION.format(servers="none", tools=function.__name__),
-    ]
-
-
-def by_alias(width: int = Field(alias="w")) -> int:
-    return width
-
-
-def by_default(width: int = Field(3)) -> int:
-    return width
-
-
-@pytest.mark.parametrize(("function", "arguments"), [(by_alias, {"w": 3}), (by_default, {})])
-def test_a_call_that_needs_the_field_of_a_parameter_is_made_through_the_session(function, arguments):
-    name = function.__name__
-    written = f"session.call('{name}'{''.join(f', {key}={value}' for key, value in arguments.items())})"
-    assert called(ToolCall("c1", name, arguments), tools=[function])[0] == written
-
-
-def test_a_call_that_names_a_variable_is_made_through_the_session():
-    class Frame: ...
-
-    @tool(variables={"sales": Frame()})
-    def look(df: Frame) -> str:
-        return type(df).__name__
-
-    cell, *_ = called(ToolCall("c1", "look", {"df": "sales"}), tools=[look])
-    assert cell == "session.call('look', df='sales')"
-
-
 def test_the_cells_of_a_session_run():
-    *before, cell = sources(to_notebook(asked("ask", {"question": "Why?"}, ask).turns, [ask]))
-    namespace = {"ask": ask}
+    calls = [{"name": "ask", "arguments": {"question": "Why?"}}, {"name": "area", "arguments": {"width": "wide"}}]
+    session = Session(Agent(ScriptedModel([{"calls": calls}, "Done."]), tools=[ask, area]))
+    session.ask("a prompt")
+    *before, cell, failed = sources(to_notebook(session.turns, session.agent.tools))
+    namespace = {"ask": ask, "area": area}
     for source in before:
         exec(source, namespace)  # noqa: S102  (what the test is about)
     assert eval(cell, namespace).text == "Why?"  # noqa: S307
+    assert failed.startswith("# Not called here, since it failed: ")
     namespace["session"].close()
-
-
-def test_a_tool_that_fails_in_a_session_is_a_comment():
-    session = asked("area", {"width": "wide"}, area)
-    cell = sources(to_notebook(session.turns, session.agent.tools))[-1]
-    assert cell.startswith("# Not called here, since it failed: ")
-    assert cell.endswith("\n# session.call('area', width='wide')")
-
-
-def test_a_whole_number_is_a_float_to_python_too():
-    assert called(CALL, tools=[area, object()])[0] == "area(width=3, height=7)"

@@ -4,12 +4,11 @@ import datetime as dt
 import itertools
 import threading
 import time
-from collections import Counter, defaultdict, namedtuple
+from collections import Counter, namedtuple
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import Enum
 from types import SimpleNamespace
-from typing import Any, TypedDict
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ import polars as pl
 import pytest
 from pydantic import BaseModel
 
+from agentmagic.secrets import redact
 from agentmagic.tools import reprs
 from agentmagic.tools.notebook import variables
 from agentmagic.tools.notebook.program import analyse
@@ -40,21 +40,16 @@ class Order:
     note: Any = None
 
 
-class Options(TypedDict):
-    depth: int
-
-
-class Colour(Enum):
-    RED = "red"
-
-
 class Failing:
     def __repr__(self):
         raise RuntimeError("never")
 
 
 class Endless:
+    threads: ClassVar = []
+
     def __repr__(self):
+        self.threads.append(threading.current_thread())
         while True:
             pass
 
@@ -113,25 +108,19 @@ RING: list[Any] = [1]
 RING.append(RING)
 Point = namedtuple("Point", "x y")  # noqa: PYI024  (the untyped one, as users have it)
 ENDLESS = numbers()
-CONFIG = {"password": "Tr0ub4dor-and-3-horses", "retries": 3}
 
 VALUES = {
     "a text": ("Ann's", "Ann's"),
-    "a list": ([1, "two", None], "[1, 'two', None]"),
-    "a tuple": ((1,), "(1,)"),
     "sets": ({"s": set(), "f": frozenset({1})}, "{'s': set(), 'f': frozenset({1})}"),
     "a nested value": ({"a": [{"b": (1, {2})}]}, "{'a': [{'b': (1, {2})}]}"),
     "counts": (Counter("aab"), "Counter({'a': 2, 'b': 1})"),
-    "a default dict": (defaultdict(list, {"k": [1]}), "{'k': [1]}"),
     "a named tuple": (Point(1, "b"), "Point(x=1, y='b')"),
     "plain values": ([Decimal("1.5"), dt.date(2026, 1, 2), 1j], "[Decimal('1.5'), datetime.date(2026, 1, 2), 1j]"),
-    "a member of an enum": (Colour.RED, "<Colour.RED: 'red'>"),
     "a value of a model": (Row(city="Oslo"), "Row(city='Oslo', sold=0)"),
     "a data class": (Order([Row(city="Oslo")]), "Order(rows=[Row(city='Oslo', sold=0)], note=None)"),
     "a list without end": ([*range(1_000_000)], "more)]"),
     "a list in itself": (RING, "[1, [1, [1,"),
     "a long text": ("x" * 50_000_000, "(cut: 50,000,000 characters in all, the first 20,000 shown)"),
-    "a long text in a list": (["x" * 50_000_000], "(cut: 50,000,000 in all)"),
     "bytes": (b"x" * 50_000_000, "(cut: 50,000,000 in all)"),
     "a huge number": (10**100_000, "<int: its repr raised ValueError>"),
     "a generator": (ENDLESS, "<generator object numbers>"),
@@ -171,7 +160,6 @@ VALUES = {
         "| a | a (2) | b / 1 |",
     ),
     "an index": (pd.Series([1, 2, 3], index=DAYS, name="sold"), "| index | sold |"),
-    "an empty frame": (pd.DataFrame(), "DataFrame, 0 rows x 0 columns."),
     "an array": (np.array([[1.5, np.nan], [2, 3]]), "ndarray 2x2 of float64, 1.5 to 3, mean 2.166666667, 1 not finite"),
     "a large array": (
         np.zeros((4000, 4000)),
@@ -181,7 +169,6 @@ VALUES = {
     "a function": (double, '"""Double it."""'),
     "a builtin": (len, "function len(obj, /)"),
     "a model": (Row, '"sold": {'),
-    "a typed dict": (Options, "depth"),
     "a class": (Endless, "while True:"),
 }
 SECONDS = reprs.PATIENCE + 1.5
@@ -195,24 +182,15 @@ def test_a_value_in_a_prompt_is_bounded_in_tokens_and_in_time(value, part):
     assert time.perf_counter() - began < SECONDS
     assert part in text
     assert len(text) < 1.1 * BUDGET * CHARACTERS
+    while Endless.threads:  # code that does not end is ended
+        thread = Endless.threads.pop()
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_a_generator_is_not_read():
     describe([ENDLESS])
     assert next(ENDLESS) == 0
-
-
-def test_code_of_a_class_that_does_not_end_is_ended():
-    threads = []
-
-    class Recorded(Endless):
-        def __repr__(self):
-            threads.append(threading.current_thread())
-            return super().__repr__()
-
-    describe(Recorded())
-    threads[0].join(10)
-    assert not threads[0].is_alive()
 
 
 def test_the_rows_of_a_frame_are_as_many_as_the_budget_allows():
@@ -229,12 +207,10 @@ def test_the_rows_of_a_frame_are_as_many_as_the_budget_allows():
     ("value", "text"),
     [
         ("Ann", "str, 3 characters"),
-        (42, "int"),
         ([1, 2], "list of 2"),
         ({"name": "Ann", "Ann Lee": 1, 7: 2}, "dict of 3\nname: str, 3 characters"),
         (Row(city="Oslo"), "Row\ncity: str, 4 characters\nsold: int"),
         (SALES, "DataFrame, 7 rows x 3 columns. Columns and types:\ncity: String\nsold: Int64\nprice: Float64"),
-        (pd.Series([41]), "Series, 1 row. Columns and types:\nvalue: Int64"),
         (np.array([42]), "ndarray 1 of int64"),
         (double, "function double(number: int) -> int"),
         (Sleeping(), "Sleeping"),
@@ -245,13 +221,6 @@ def test_a_schema_has_names_and_types_and_no_value(value, text):
     assert text.startswith(summary(value))
 
 
-def test_the_value_under_the_name_of_a_secret_is_known_as_one():
-    from agentmagic.secrets import redact
-
-    describe(CONFIG)
-    assert CONFIG["password"] not in redact(f"It is {CONFIG['password']}.")
-
-
 @dataclass
 class Login:
     password: str
@@ -260,40 +229,37 @@ class Login:
 
 @pytest.mark.parametrize("kind", [Login, namedtuple("Login", "password")])  # noqa: PYI024  (as users have it)
 def test_a_field_with_the_name_of_a_secret_is_known_as_one(kind):
-    from agentmagic.secrets import redact
-
     secret = f"Tr0ub4dor-and-4-horses-{kind.__base__.__name__}"
-    assert redact(describe(kind(secret))) == "Login(password='[redacted]')"
+    assert redact(describe(kind(secret))) == "Login(password='[redacted]')"  # without the pin, as its repr is
+    describe({"password": f"{secret}-and-a-donkey"})
+    assert "donkey" not in redact(f"It is {secret}-and-a-donkey.")
 
 
-def test_a_field_that_a_data_class_leaves_out_of_its_repr_is_left_out():
-    assert describe(Login("short")) == "Login(password='short')"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [({0: None}, "{0: Growing()}"), ([None], "[Growing()]"), (Order(), "Order(rows=[], note=")]
-)
-def test_a_value_that_changes_while_it_is_written_is_written(value, text):
+def test_a_value_that_changes_while_it_is_written_is_written():
     class Growing:
         def __repr__(self):
-            if isinstance(value, dict):
-                value[len(value)] = 1
-            elif isinstance(value, list):
-                value.append(1)
-            else:
-                value.more = 1
+            changed[len(changed)] = 1
+            rows.append(1)
+            order.more = 1
             return "Growing()"
 
-    if isinstance(value, Order):
-        value.note = Growing()
-    else:
-        value[0] = Growing()
-    assert describe(value).startswith(text)
+    changed, rows, order = {0: Growing()}, [Growing()], Order(note=Growing())
+    assert describe(changed).startswith("{0: Growing()")
+    assert describe(rows).startswith("[Growing()")
+    assert describe(order).startswith("Order(rows=[], note=Growing()")
 
 
 @pytest.mark.parametrize("written", [describe, schema, summary, lambda value: variables.summary("settings", value)])
 def test_a_value_that_cannot_tell_its_class_is_written(written):
     assert "Unready" in written(Unready())
+
+
+def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_its_value():
+    for value in ("Tr0ub4dor-and-5-horses", "Tr0ub4dor-and-6-horses"):
+        assert "Tr0ub4dor" not in variables.summary("api_key", value)
+        assert "Tr0ub4dor" not in variables.inspected("api_key", value)
+    assert "Oslo" in variables.summary("city", "Oslo")
+    assert "3" in variables.inspected("api_key", 3)
 
 
 def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):

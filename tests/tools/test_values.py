@@ -72,12 +72,8 @@ class Scalar:
         (True, (Text("true"),)),
         ({"a": [1, "ü"]}, (Text('{"a": [1, "ü"]}'),)),
         ((1, 2), (Text("[1, 2]"),)),
-        (Person(name="Ada"), (Text('{"name": "Ada"}'),)),
-        (Point(1), (Text('{"x": 1}'),)),
-        (Colour.RED, (Text("red"),)),
         (Scalar(), (Text("1.5"),)),
         (Media("image/png", PNG), (Media("image/png", PNG),)),
-        (["Look:", Media("image/png", PNG)], (Text("Look:"), Media("image/png", PNG))),
         (Resource("file:///a"), (Resource("file:///a"),)),
         (Figure(), (Media("image/png", PNG),)),
         (Drawing(), (Media("image/png", PNG),)),
@@ -122,11 +118,9 @@ def test_the_records_of_a_data_frame_are_json_with_null_for_what_is_missing():
     [
         (np.int64(3), 3),
         (np.float64("nan"), None),
-        (np.bool_(True), True),
         (np.datetime64("2026-01-02T03:04:05.000000006"), "2026-01-02T03:04:05.000000006"),
         (np.datetime64("NaT"), None),
         (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
-        (pd.Series([1, 2]).array, [1, 2]),
         (float("-inf"), "-Infinity"),
         ({"a", "b"} & {"a"}, ["a"]),
         (dt.date(2026, 1, 2), "2026-01-02"),
@@ -143,12 +137,15 @@ def test_values_inside_others_become_json(value, data):
 
 
 def test_what_is_rich_in_a_list_makes_a_part_of_its_own():
-    assert to_content([Figure(), "words", 3, Frame(1)]) == (
-        Media("image/png", PNG),
-        Text("words"),
+    image = Media("image/png", PNG)
+    assert to_content(["Look:", image, Figure(), 3, Frame(1)]) == (
+        Text("Look:"),
+        image,
+        image,
         Text("3"),
         Text("1 rows"),
     )
+    assert "Drawing" in to_content(Drawing)[0].text  # a class is not drawn
 
 
 def test_a_value_that_contains_itself_is_refused_in_words():
@@ -195,7 +192,3 @@ def test_an_async_generator_is_read_up_to_a_number_of_items():
         *[1] * MOST_ITEMS,
         f"(cut: only the first {MOST_ITEMS:,} items were read)",
     ]
-
-
-def test_a_class_is_not_drawn():
-    assert "Drawing" in to_content(Drawing)[0].text

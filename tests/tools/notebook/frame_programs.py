@@ -1,17 +1,13 @@
 """Kinds of frames, labels, arrays and models, ways to change each, and notebooks in which programs do so at random."""
 
-import warnings
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tests.tools.notebook.random_programs import Notebook, outcome
+from tests.tools.notebook.random_programs import Notebook
 
 SETUP = """
 import copy
 import dataclasses
 import datetime as dt
-import decimal
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -19,9 +15,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.cluster import KMeans
-from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.neighbors import KNeighborsClassifier
 
 @dataclasses.dataclass
@@ -53,23 +46,15 @@ FRAME = """
 {v}.drop(columns={v}.columns[0], inplace=True)
 {v}.attrs['note'] = ['x']
 {v}.index.name = 'row'
-{v}.columns.name = 'columns'
 {v}.sort_values({v}.columns[0], ascending=False, inplace=True)
 {v}.reset_index(inplace=True)
 {v}.set_index({v}.columns[0], inplace=True)
 {v}.loc[len({v}) + 5] = {v}.iloc[0]
-{v}.at[{v}.index[1], {v}.columns[0]] = {v}.iloc[0, 0]
 del {v}[{v}.columns[0]]
-{v}.pop({v}.columns[-1])
 {v}.fillna(0, inplace=True)
-{v}.dropna(inplace=True)
-{v}.update({v}.iloc[::-1])
-{v}.query('n > 1', inplace=True)
 {v}.iloc[:, 0].array[0] = {v}.iloc[1, 0]
 {v}[{v}.columns[0]] = {v}[{v}.columns[0]].astype('category')
-{v}.get('n', {v}.iloc[:, 0]).to_numpy()
 {v}.loc[{v}.index == {v}.index[0]]; {v}.index.get_loc({v}.index[0])
-for name, group in {v}.groupby({v}.columns[0]): group['n'] = 0
 w = {v}.iloc[:, -1].to_numpy(); w.flags.writeable = True; w[0] = w[-1]
 """
 SERIES = """
@@ -81,11 +66,6 @@ SERIES = """
 {v}.sort_values(ascending=False, inplace=True)
 {v}.drop({v}.index[0], inplace=True)
 {v}.index.name = 'i'
-{v}.loc['new'] = {v}.iloc[0]
-{v}.array[:] = {v}.array[::-1].copy()
-{v}.rename('r', inplace=True)
-{v}.replace({v}.iloc[0], {v}.iloc[1], inplace=True)
-{v}.update({v}.iloc[::-1])
 {v}.attrs['k'] = [1]
 """
 ARRAY = """
@@ -100,13 +80,11 @@ LABEL = """
 {v}.array[0] = {v}.array[1]
 {v}.get_indexer({v}[:1])
 {v} = {v}[::-1]
-{v}.rename('other', inplace=True)
 """
 KINDS: dict[str, tuple[str, str]] = {
     "frame": (
         """
 pd.DataFrame({{'city': ['Oslo', 'Rome', None], 'n': [1, 2, 3]}})
-pd.DataFrame({{'n': [1, 2, 3]}}, index=['a', 'b', 'c'])
 pd.DataFrame({{'n': [1, 2]}}, index=pd.MultiIndex.from_tuples([('a', 1), ('b', 2)], names=['letter', None]))
 pd.DataFrame({{'at': pd.date_range('2026-01-01', periods=3, tz='Europe/Oslo'), 'n': [1, 2, 3]}})
 pd.DataFrame({{'kind': pd.Categorical(['x', 'y', 'x']), 'n': [1, 2, 3]}})
@@ -120,7 +98,6 @@ pd.DataFrame({{'o': [[1], {{'k': 2}}, None], 'n': [1, 2, 3]}})
 {frame}.copy(deep=False)
 pd.DataFrame({{'p': pd.array(['x', None], dtype='string[python]'), 'n': [0.0, -0.0]}})
 pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'n'], copy=False)
-pd.DataFrame({frame})
 """,
         FRAME,
     ),
@@ -128,9 +105,6 @@ pd.DataFrame({frame})
         """
 {frame}.iloc[:, 0]
 pd.Series(['x', 'y', 'z'], name='s')
-pd.Series(['x', 'y'], index=['k', 'l'])
-pd.Series(['a', 'b'], dtype='category')
-pd.Series([1, 2, None], dtype='Int64')
 pd.Series(pd.date_range('2026-01-01', periods=3))
 """,
         SERIES,
@@ -138,12 +112,9 @@ pd.Series(pd.date_range('2026-01-01', periods=3))
     "array": (
         """
 {series}.array
-pd.array(['x', 'y'])
 pd.array(['x', None], dtype='string[python]')
-pd.array([1, 2, None])
 pd.Categorical(['b', 'a'])
 np.array([(1, 'x'), (2, 'y')], dtype=[('n', 'i8'), ('s', 'U3')])
-np.array(['a', 'b'])
 np.array(['x', [1]], dtype=object)
 np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
 np.rec.array([(1, 2.0), (3, 4.0)])
@@ -154,8 +125,6 @@ np.rec.array([(1, 2.0), (3, 4.0)])
         """
 {frame}.index
 {frame}.columns
-pd.Index(['x', 'y'])
-pd.Index(['x', 'y'], dtype='category')
 pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
 {series}.index
 """,
@@ -164,7 +133,6 @@ pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
     "polars": (
         """
 pl.DataFrame({{'s': ['x', 'y'], 'n': [1, 2]}})
-pl.DataFrame({{'f': [0.0, 1.5], 'l': [[1], [2, 3]]}})
 pl.DataFrame(ones)
 {polars}.clone()
 {polars}.head(2)
@@ -175,13 +143,9 @@ pl.DataFrame({{'d': [dt.date(2026, 1, 1), None], 'c': pl.Series(['a', 'b'], dtyp
 {v}[0, {v}.columns[0]] = {v}[1, {v}.columns[0]]
 {v}.drop_in_place({v}.columns[0])
 {v}.columns = list('pqrs')[:{v}.width]
-{v}.replace_column(0, pl.Series('y', ['new'] * len({v})))
 {v}.extend({v})
-{v}.vstack({v}, in_place=True)
-{v} = {v}.with_columns(k=1)
 {v}.hstack([pl.Series('h', [1] * len({v}))], in_place=True)
 {v}.lazy().select(pl.len()).collect()
-{v}.set_column_names = 1
 """,
     ),
     "column": (
@@ -195,12 +159,8 @@ pl.Series(ones[:, 0])
         """
 {v}[0] = {v}[1]
 {v}.rename('q')
-{v}.name
-{v}.alias('z')
-{v}.append({v})
 {v}.extend({v})
 {v}.sort(in_place=True)
-{v}.scatter(0, {v}[1])
 {v}[0] = -0.0 if {v}.dtype.is_float() else {v}[1]
 """,
     ),
@@ -209,14 +169,9 @@ pl.Series(ones[:, 0])
 LinearRegression()
 LogisticRegression()
 make_pipeline(StandardScaler(), LinearRegression())
-DecisionTreeClassifier(random_state=0)
 LinearRegression().fit(ones, two)
 DecisionTreeClassifier(random_state=np.random.RandomState(1)).fit(ones, two)
-KMeans(2, n_init=1, random_state=0)
-RandomForestRegressor(2, random_state=0).fit(ones, two)
-StandardScaler().fit(ones)
 KNeighborsClassifier(1).fit(ones, two)
-CountVectorizer().fit(['a bc', 'bc de'])
 """,
         """
 {v}.fit(ones, two)
@@ -224,7 +179,6 @@ CountVectorizer().fit(['a bc', 'bc de'])
 {v}.note = 'x'
 {v}.fit(ones[::-1], two)
 {v}.fit(ones, two).predict(ones)
-copy.deepcopy({v}).fit(ones, two)
 """,
     ),
     "numbers": (
@@ -234,7 +188,6 @@ two
 ones.T
 np.random.RandomState(3)
 np.random.default_rng(3)
-np.random.PCG64(3)
 """,
         """
 {v}[0] = 5
@@ -242,7 +195,6 @@ np.random.PCG64(3)
 {v}.sort()
 {v}.random()
 {v}.flat[1] = -0.0
-{v}.random_raw()
 """,
     ),
     "box": (
@@ -262,12 +214,9 @@ pl.col('n') + 1
 {v}.notes.append({series})
 {v}[0]['new'] = 'text'
 {v}['f'].iloc[0, 0] = {v}['f'].iloc[1, 0]
-{v}['p'] = None
 {v}.frame[0, 0] = {v}.frame[1, 0]
 {v}[1][0].fit(ones, two)
 {v}.frame.columns = list('uvw')[:2]
-{v}.indices
-{v}.append({label})
 """,
     ),
 }
@@ -279,8 +228,6 @@ fresh = {any}
 del {any}
 {any}, {other} = {other}, {any}
 fresh = copy.copy({any})
-fresh = {frame}.merge({frame}, how='cross')
-fresh = {frame}.describe()
 ones[0, 0] = 8
 two += 1
 {frame}, {series} = {series}, None
@@ -296,7 +243,6 @@ ARROW: dict[str, tuple[str, str]] = {
 pd.DataFrame({{'s': ['x', 'y', None], 'n': [1, 2, 3]}}).convert_dtypes(dtype_backend='pyarrow')
 pd.read_csv(io.StringIO('city,n\nOslo,1\nRome,2\n'), dtype_backend='pyarrow')
 pd.DataFrame({{'n': pd.array([1, 2], dtype='int64[pyarrow]'), 's': pd.array(['x', 'y'], dtype='string[pyarrow]')}})
-pd.DataFrame({{'n': pd.array([1.5, None], dtype='float[pyarrow]'), 'b': pd.array([True, None], dtype='bool[pyarrow]')}})
 pa.table({{'s': ['x', 'y'], 'n': [1, 2]}}).to_pandas(types_mapper=pd.ArrowDtype)
 pd.DataFrame({{'n': pd.arrays.ArrowExtensionArray(pa.array(two))}})
 pd.DataFrame({{'n': [1, 2]}}, index=pd.Index(['a', 'b'], dtype='string[pyarrow]'))
@@ -309,64 +255,32 @@ pd.DataFrame({{'n': [1, 2], 'r': pd.arrays.IntervalArray.from_breaks(pd.array([0
         """
 pd.Series([1, 2, None], dtype=pd.ArrowDtype(pa.int64()))
 pd.Series([1.5, -0.0], dtype=pd.ArrowDtype(pa.float64()))
-pd.Series([True, False], dtype=pd.ArrowDtype(pa.bool_()))
-pd.Series(['x', 'y'], dtype=pd.ArrowDtype(pa.string()))
 pd.Series([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)], dtype=pd.ArrowDtype(pa.timestamp('us', 'UTC')))
-pd.Series([dt.timedelta(1), dt.timedelta(2)], dtype=pd.ArrowDtype(pa.duration('ms')))
-pd.Series([decimal.Decimal('1.5'), decimal.Decimal('2.5')], dtype=pd.ArrowDtype(pa.decimal128(5, 2)))
 pd.Series([[1], [2, 3]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
 pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int64())])))
-pd.Series([dt.date(2026, 1, 1), dt.date(2026, 1, 2)], dtype=pd.ArrowDtype(pa.date32()))
-pd.Series([b'x', b'y'], dtype=pd.ArrowDtype(pa.binary()))
 {frame}.iloc[:, 0]
 """,
         SERIES,
     ),
-    "array": (
-        """
-{series}.array
-pd.array([1, 2], dtype='int64[pyarrow]')
-pd.arrays.ArrowExtensionArray(pa.array(two))
-{frame}.iloc[:, 0].to_numpy()
-""",
-        ARRAY,
-    ),
-    "label": (
-        """
-{frame}.index
-{frame}.columns
-pd.Index([1, 2], dtype='int64[pyarrow]')
-pd.MultiIndex.from_arrays([pd.array([1, 2], dtype='int64[pyarrow]'), ['a', 'b']])
-""",
-        LABEL,
-    ),
+    "array": ("{series}.array\npd.array([1, 2], dtype='int64[pyarrow]')\n{frame}.iloc[:, 0].to_numpy()", ARRAY),
+    "label": ("{frame}.index\n{frame}.columns\npd.Index([1, 2], dtype='int64[pyarrow]')", LABEL),
     "data": (
         """
 pa.array(['x', 'y'])
 pa.array(two)
 pa.chunked_array([two, two])
 pa.table({{'a': two, 's': ['w', 'x', 'y', 'z']}})
-pa.array(two)[1:3]
 pa.RecordBatch.from_pydict({{'a': two}})
 pa.Table.from_pandas({frame})
-pa.array(['x', 'y']).dictionary_encode()
 pa.py_buffer(two)
-pa.py_buffer(b'text')
 pa.scalar(1)
-pa.schema([('a', pa.int64())])
-pa.int64()
 pl.from_arrow(pa.array(two))
-pl.DataFrame({{'n': two}})
-pl.from_pandas({frame})
 """,
         """
 two[0] = 7
-{v}.cast(pa.string())
 {v}.slice(1)
 two[:] = 1
-{v} = {v}.slice(1)
 {v}.to_pandas().iloc[0] = 5
-np.frombuffer({v}, 'i8')[0] = 4
 {v}[0] = 3
 """,
     ),
@@ -386,24 +300,9 @@ memoryview({v}).cast('B')[2] = 4
 {v} = [{v}]
 """,
     ),
-    "numbers": (
-        """
-two
-two.copy()
-two[1:]
-""",
-        """
-{v}[0] = 5
-{v} += 1
-{v} = None
-""",
-    ),
+    "numbers": ("two[1:]", "{v}[0] = 5\n{v} += 1\n{v} = None"),
     "box": (
-        """
-[{frame}, {data}]
-{{'f': {frame}, 'd': {data}}}
-Report({frame}, [{array}])
-""",
+        "[{frame}, {data}]\n{{'f': {frame}, 'd': {data}}}\nReport({frame}, [{array}])",
         """
 {v}[0]['new'] = 'text'
 {v}['d'] = None
@@ -434,12 +333,3 @@ class ArrowNotebook(FrameNotebook):
 
     setup = f"{SETUP}\n{ARROW_SETUP}"
     makers, changes = _split(ARROW)
-
-
-def outcomes(seeds: Iterable[int], kinds: type[Notebook]) -> dict[str, Any]:
-    """Return what undo made of programs, and the type that pandas uses for text."""
-    warnings.simplefilter("ignore")
-    made = [outcome(kinds(seed)) for seed in seeds]
-    notebook = FrameNotebook(0)
-    exec("text = type(pd.Series(['x']).array).__name__", notebook.space)  # noqa: S102
-    return {"text": notebook.space["text"], "counts": Counter(word.partition(":")[0] for word in made), "each": made}

@@ -8,8 +8,6 @@ import pytest
 from agentmagic.messages import ToolCall
 from agentmagic.tools.notebook.snapshots import MOST_CALLS, VariableKeeper
 
-CALL = ToolCall("call_0", "change", {})
-
 
 class Owner:
     """Stands for a session."""
@@ -29,7 +27,7 @@ def keeper(space):
     return VariableKeeper(space)
 
 
-def carry_out(keeper, owner, call=CALL, **variables):
+def carry_out(keeper, owner, call, **variables):
     with keeper.around(call, change, owner):
         keeper.namespace.update(variables)
 
@@ -44,6 +42,9 @@ def test_sessions_whose_calls_have_the_same_id_take_what_is_their_own(keeper, sp
     (kept,) = keeper.take(other, ["call_0"])
     assert kept.touched == {"b"}
     assert keeper.take(other, ["call_0"]) == []
+    assert len(keeper._kept) == 0  # owners whose calls are all taken hold no place
+    carry_out(keeper, None, ToolCall("c1", "run_python", {"code": "a = 2"}), a=2)  # of no session
+    assert len(keeper.take(keeper, ["c1"])) == 1
 
 
 def test_what_no_turn_has_taken_goes_with_its_owner(keeper):
@@ -53,13 +54,6 @@ def test_what_no_turn_has_taken_goes_with_its_owner(keeper):
     del owner
     gc.collect()
     assert kept() is None
-    assert len(keeper._kept) == 0
-
-
-def test_an_owner_whose_calls_are_all_taken_holds_no_place(keeper):
-    owner = Owner()
-    carry_out(keeper, owner)
-    keeper.take(owner, ["call_0"])
     assert len(keeper._kept) == 0
 
 
@@ -79,8 +73,3 @@ def test_a_call_within_another_is_part_of_it_and_cannot_be_undone_by_another_ses
     assert keeper.take(inner, ["c2"]) == ([] if same else None)
     (kept,) = keeper.take(outer, ["c1"])
     assert kept.restore(space).restored == ("a",)
-
-
-def test_a_call_of_no_session_is_kept_as_well(keeper):
-    carry_out(keeper, None, ToolCall("c1", "run_python", {"code": "a = 2"}), a=2)
-    assert len(keeper.take(keeper, ["c1"])) == 1

@@ -62,9 +62,6 @@ def test_each_proposal_of_a_turn_is_an_event_and_a_block_in_the_order_of_the_cal
         ("remove", "markdown", "two", 2, "# Title"),
     ]
     assert session.proposals == tuple(proposed)
-    text = terminal.render(Transcript(session.events))
-    for words in ("Proposed cell: Sets a.", "Proposed change of cell 1: Is better.", "  -x = 1\n  +x = 3\n   y = 2"):
-        assert words in text
 
 
 def test_what_became_of_a_proposal_is_told_to_the_model_once_at_its_next_request():
@@ -96,8 +93,7 @@ def test_what_a_failed_turn_was_to_tell_the_model_is_told_in_the_next_one():
     assert told(session) == ["- Your proposal (a new cell: Sets a.): the user kept it."]
 
 
-@pytest.mark.parametrize("loaded", [False, True], ids=["live", "from the journal"])
-def test_every_output_draws_a_settled_proposal_alike_live_and_loaded(loaded, tmp_path):
+def test_every_output_draws_a_settled_proposal_alike_live_and_loaded(tmp_path):
     session = proposing(calls(INSERT, CHANGE, REMOVE), path=tmp_path / "saved.jsonl")
     feed = Feed()
     seen = []
@@ -115,17 +111,12 @@ def test_every_output_draws_a_settled_proposal_alike_live_and_loaded(loaded, tmp
     assert [one["state"] for one in changed] == ["kept", "kept with changes", "discarded"]
     saved = read(tmp_path / "saved.jsonl")
     assert saved.problems == ()
-    events = [event for turn in saved.turns for event in turn] if loaded else seen
-    assert drawn(events) == drawn(session.events)
-    assert [block.settled.fate for block in Transcript(events).blocks if isinstance(block, ProposalBlock)] == [
-        "kept",
-        "changed",
-        "discarded",
-    ]
-    save(session.turns, tmp_path / "out.md")
-    document = (tmp_path / "out.md").read_text()
+    for events in (seen, [event for turn in saved.turns for event in turn]):
+        assert drawn(events) == drawn(session.events)
+        fates = [block.settled.fate for block in Transcript(events).blocks if isinstance(block, ProposalBlock)]
+        assert fates == ["kept", "changed", "discarded"]
+    document = save(session.turns, tmp_path / "out.md").read_text()
     assert "**Proposed change of cell 1** (kept with changes): Is better." in document
-    assert "```diff\n-x = 1\n-y = 2\n+x = 4\n```" in document
 
 
 def test_a_fate_that_comes_while_a_turn_runs_belongs_to_that_turn():

@@ -1,0 +1,350 @@
+"""Each kind of block through each renderer: the HTML of an output, a terminal, a document, the page of a view."""
+
+from typing import get_args
+
+import pytest
+
+from agentmagic import events
+from agentmagic.display import blocks, html, terminal
+from agentmagic.display.block_json import JsonRenderer
+from agentmagic.display.transcript import Snapshot, Transcript
+from agentmagic.export import to_markdown
+from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, Usage, user
+from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
+from tests.export.turns import turn
+
+CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1", "limit": 3})
+QUERY = "run_query (shop) sql: SELECT 1, limit: 3"
+CARD, GIVEN = "run_query shop sql: SELECT 1, limit: 3", "Arguments sql SELECT 1 limit 3"
+CODE = ToolCall("c1", "run_python", {"code": "if total:\n    print('<x>')\n"})
+INNER, LOOKED = ToolCall("c2", "look", {}), ToolResult("c2", "look", (Text("3"),))
+PLAN = (
+    events.Task("t1", "find", {"word": "too"}, "the number"),
+    events.Task("t2", "add", {"b": "$t1"}, "the sum", ("t1",)),
+)
+RETRIED = (
+    events.Planned(PLAN),
+    events.TaskStarted("t1", "call_1", {"word": "too"}),
+    events.TaskJudged("t1", success=False, retry=True, reason="It is spelt two.", parameters={"word": "two"}),
+    events.TaskStarted("t1", "call_2", {"word": "two"}, 2),
+    events.TaskFinished("t1", "done", "2"),
+    events.TaskStarted("t2", "call_3", {"b": 2}),
+)
+CHANGE = events.CellProposed("p", "change", "code", "x = 3\ny = 2", "Is <better>.", "one", 1, "x = 1\ny = 2", "staged")
+REMOVAL = events.CellProposed("p", "remove", "code", "", "Is old.", "two", 2, "y = 2")
+FRAME = "   name  total\n0  Lamp      1\n1  Desk      2"
+TABLE = "| city | sold |\n| --- | --- |\n| Oslo | 3 |"
+VALUES = (
+    events.PromptValue("{sales}", "table", "DataFrame, 1 row", 20, TABLE),
+    events.PromptValue("@fig", "image", "Figure as an image", 1_000),
+    events.PromptValue("@n.txt", "file", "text/plain, 3 bytes", 1, "<b>"),
+)
+SHOWN = (
+    "{sales}: DataFrame, 1 row (20 tokens) · @fig: Figure as an image (1,000 tokens) · "
+    "@n.txt: text/plain, 3 bytes (1 token)"
+)
+AGAIN = (
+    "find Parameters word two Attempts "
+    "Attempt 1: not what was needed (It is spelt two). Tried again with other parameters."
+)
+TASK = {"id": "t1", "title": "the number", "tool": "find", "state": "pending", "attempts": []}
+COPY = "Copy it if you want it: it could not be put into the notebook from here."
+RECORDS = '{"value": [{"city": "Oslo", "people": 709}]}'
+FIG = "[image/png fig, 5 bytes]"
+PNG = Media("image/png", b"1234", "plot")
+COLUMNS = {"numeric": [False, True], "note": ""}
+FIGURES = "2 requests · 1,200 tokens in (200 cached), 34 out"
+VALUED = events.RunResult(RECORDS, (), (), 1, False, "answer", USAGE, value=[1], wrapped_in="value")
+LATE = "price unknown · 1 min 0 s · timed out · no answer, not sent again"
+UNSENT = events.RunResult(
+    "", (user("Hello"),), (), 1, False, "timeout", Usage(10, 0, 5, 0, 1, None), 60.0, "It is late."
+)
+
+
+def ended(*content, status="ok", structured=None, traceback=""):
+    result = ToolResult("c1", "run_query", content, status, structured)
+    return [*asked_for(CALL), *carried_out(CALL, result, traceback=traceback)]
+
+
+ROWS = {
+    "a prompt": (blocks.PromptBlock, [], "Hello", "> Hello", "> Hello", {"text": "Hello", "turn": 0, "stretches": []}),
+    "a prompt with a frame and a variable": (
+        blocks.PromptBlock,
+        [events.TurnStarted(user(f"What is\n{FRAME}", Resource("variable:sales", "sales", "", "a  b\n1  2")), MODEL)],
+        "What is name total 0 Lamp 1 1 Desk 2 sales a b 1 2",
+        "> What is\n>    name  total\n> 0  Lamp      1\n> 1  Desk      2",
+        "> 1  Desk      2\n>\n> [resource variable:sales]\n> a  b\n> 1  2\n",
+        {"turn": 1, "stretches": [("What is\n", False), (FRAME, True)], "attached": [("sales", "a  b\n1  2")]},
+    ),
+    "the values of a prompt": (
+        blocks.ValuesBlock,
+        [events.TurnStarted(user("Look.", Media("image/png", b"drawn", "fig")), MODEL, VALUES)],
+        f"{SHOWN} {{sales}} city sold Oslo 3 @fig @n.txt <b>",
+        SHOWN.replace(" · ", "\n"),
+        (
+            f"> Look.\n>\n> {FIG}\n\n<details>\n<summary>{SHOWN}</summary>\n\n"
+            f"{{sales}}:\n\n```\n{TABLE}\n```\n\n@fig:\n\n```\n{FIG}\n```"
+        ),
+        {"line": SHOWN},
+    ),
+    "an answer": (
+        blocks.TextBlock,
+        text("It is **21**."),
+        "It is 21.",
+        "It is **21**.",
+        "\n\nIt is **21**.\n",
+        {"open": False},
+    ),
+    "an answer that grows": (
+        blocks.TextBlock,
+        [events.PartStarted(0, "text"), events.PartDelta(0, "It is **2")],
+        "It is **2",
+        "It is **2",
+        "",  # an export has no deltas
+        {"open": True},
+    ),
+    "an answer that is a value": (
+        blocks.TextBlock,
+        [*text(RECORDS), events.TurnFinished(VALUED)],
+        "city people Oslo 709",
+        "city  people\nOslo     709",
+        f"\n\n{RECORDS}\n\n",
+        {"form": {"form": "table", "columns": ["city", "people"], "rows": [["Oslo", "709"]], **COLUMNS}},
+    ),
+    "reasoning": (
+        blocks.ReasoningBlock,
+        reasoning("**Width** times height."),
+        "Thought Width times height.",
+        "Thought\n  **Width** times height.",
+        "<details>\n<summary>Thought</summary>\n\n**Width** times height.\n\n</details>\n",
+        {"open": False},
+    ),
+    "reasoning without words": (blocks.ReasoningBlock, reasoning(""), "", "", "> Hello\n", {"open": False}),
+    "a call that is written": (
+        blocks.ToolCard,
+        [events.PartStarted(0, "tool_call", "run_query"), events.PartDelta(0, '{"sql": "SEL')],
+        '◌ run_query {"sql": "SEL Arguments {"sql": "SEL',
+        '◌ run_query {"sql": "SEL',
+        "",
+        {"state": "pending", "short": '{"sql": "SEL', "arguments": []},
+    ),
+    "a call that waits": (
+        blocks.ToolCard,
+        [*asked_for(CODE), events.ApprovalAsked("a1", CODE, "notebook", effects=("Reads: total",))],
+        "‖ run_python notebook waits for you Code if total: print('<x>') What it does Reads: total",
+        "‖ run_python (notebook) [waits for you]\n  code  if total:\n            print('<x>')\n\n  Reads: total",
+        "<summary>‖ <code>run_python</code> (notebook) [waits for you]</summary>\n\nArguments:\n\n```json\n{",
+        {"ask": "a1", "short": "", "edit": [("code", CODE.arguments["code"], True)], "effects": ["Reads: total"]},
+    ),
+    "a call that runs": (
+        blocks.ToolCard,
+        [*asked_for(CALL), events.ToolStarted(CALL, "shop"), events.ToolProgress("c1", 3, 5, "fitting")],
+        f"◐ {CARD} running 3 of 5 fitting {GIVEN}",
+        f"◐ {QUERY} [running · 3 of 5 fitting]",
+        "<summary>◐ <code>run_query</code> (shop) sql: SELECT 1, limit: 3 [running]</summary>",
+        {"state": "running", "progress": {"text": "3 of 5 fitting", "share": 0.6}, "edit": []},
+    ),
+    "a result that is a table": (
+        blocks.ToolCard,
+        ended(Text('{"result": [{"name": "Lamp", "total": 12480}, {"name": "Desk"}]}')),
+        f"✓ {CARD} 31 ms {GIVEN} Result name total Lamp 12480 Desk",
+        f"✓ {QUERY} [31 ms]\n  name  total\n  Lamp  12480\n  Desk",
+        'Result:\n\n```\n{"result": [{"name": "Lamp", "total": 12480}, {"name": "Desk"}]}\n```\n\n</details>',
+        {"time": "31 ms", "arguments": [["sql", "SELECT 1"], ["limit", "3"]], "more": None},
+    ),
+    "a result without content": (
+        blocks.ToolCard,
+        ended(),
+        f"✓ {CARD} 31 ms {GIVEN} Result nothing",
+        f"✓ {QUERY} [31 ms]",
+        '```json\n{\n  "sql": "SELECT 1",\n  "limit": 3\n}\n```\n\n</details>',
+        {"result": {"error": False, "forms": []}},
+    ),
+    "a result that is a structured value": (
+        blocks.ToolCard,
+        ended(structured={"slope": 3.2}),
+        f'✓ {CARD} 31 ms {GIVEN} Result {{"slope": 3.2}}',
+        f'✓ {QUERY} [31 ms]\n  {{"slope": 3.2}}',
+        'Result:\n\n```json\n{\n  "slope": 3.2\n}\n```',
+        {"result": {"error": False, "forms": [{"form": "text", "text": '{"slope": 3.2}', "note": ""}]}},
+    ),
+    "a result with pictures and a resource": (
+        blocks.ToolCard,
+        ended(PNG, Media("image/svg+xml", b"<svg>"), Resource("a.txt", text="in")),
+        f"✓ {CARD} 31 ms {GIVEN} Result [image/svg+xml, 5 bytes] [resource a.txt] in",
+        f"✓ {QUERY} [31 ms]\n  [image/png plot, 4 bytes]\n  [image/svg+xml, 5 bytes]\n  [resource a.txt]\n  in",
+        "```\n[image/png plot, 4 bytes]\n[image/svg+xml, 5 bytes]\n[resource a.txt]\nin\n```",
+        {"state": "done"},
+    ),
+    "a call that failed": (
+        blocks.ToolCard,
+        ended(Text("ValueError: <no>"), status="error", traceback="File <a>"),
+        f"✗ {CARD} failed 31 ms {GIVEN} Error ValueError: <no> Traceback File <a>",
+        f"✗ {QUERY} [failed · 31 ms]\n  ValueError: <no>\n  %tb shows where it was raised.",
+        "sql: SELECT 1, limit: 3 [failed · 31 ms]</summary>",
+        {"state": "failed", "traceback": "File <a>"},
+    ),
+    "a call that was denied": (
+        blocks.ToolCard,
+        [
+            *asked_for(CALL),
+            events.ApprovalAsked("a1", CALL, "shop"),
+            events.ApprovalGiven("a1", approved=False, reason="not now"),
+        ],
+        f"⊘ {CARD} denied {GIVEN} Reason not now",
+        f"⊘ {QUERY} [denied]\n  not now",
+        "```\n\nnot now\n\n</details>",
+        {"state": "denied", "reason": "not now", "ask": ""},
+    ),
+    "a call that was interrupted": (
+        blocks.ToolCard,
+        [*asked_for(CALL), *over(stop="cancelled")],
+        f"■ run_query sql: SELECT 1, limit: 3 interrupted {GIVEN}",
+        "■ run_query sql: SELECT 1, limit: 3 [interrupted]",
+        "<summary>■ <code>run_query</code> sql: SELECT 1, limit: 3 [interrupted]</summary>",
+        {"state": "interrupted"},
+    ),
+    "a call of a tool": (
+        blocks.ToolCard,
+        [events.ToolStarted(CODE, "notebook"), events.InnerCall("c1", INNER), *carried_out(INNER, LOOKED)],
+        "✓ look shop 31 ms Result 3",
+        "  ↳ ✓ look (shop) [31 ms]\n  3",
+        "<summary>✓ <code>↳ look</code> (shop) [31 ms]</summary>\n\nResult:\n\n```\n3\n```\n\n</details>",
+        {"inner": True, "short": "", "arguments": []},
+    ),
+    "a plan under way": (
+        blocks.ChecklistBlock,
+        RETRIED,
+        f"Plan: 1 of 2 done, 1 running ✓ the number attempt 2 {AGAIN} Summary 2 ◐ the sum running add Parameters b 2",
+        "Plan: 1 of 2 done, 1 running\n  ✓ t1 the number [attempt 2]: 2\n  ◐ t2 the sum [running]",
+        "**Plan: 1 of 2 done, 1 running**\n\n- ✓ the number: attempt 2: 2\n\n- ◐ the sum: running\n",
+        {"heading": "Plan: 1 of 2 done, 1 running"},
+    ),
+    "a plan that was cut off": (
+        blocks.ChecklistBlock,
+        [events.Planned(PLAN[:1]), events.TaskStarted("t1", "call_1", {}), *over()],
+        "Plan: 0 of 1 done, interrupted ◌ the number find",
+        "Plan: 0 of 1 done, interrupted\n  ◌ t1 the number",
+        "**Plan: 0 of 1 done, interrupted**\n\n- ◌ the number\n",
+        {
+            "heading": "Plan: 0 of 1 done, interrupted",
+            "tasks": [TASK | dict.fromkeys(("word", "parameters", "summary"), "")],
+        },
+    ),
+    "a question": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Which folder?", "data")],
+        "Question: Which folder?",
+        "? Which folder?",
+        "> **Question:** Which folder?\n",
+        {"answer": None, "ask": "q", "suggested": "data", "step": False},
+    ),
+    "a question with its answer": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Which folder?", "data"), events.QuestionAnswered("q", "here")],
+        "Question: Which folder? Answer: here",
+        "? Which folder?\n  here",
+        "> **Question:** Which folder?\n\n> **Reply:** here\n",
+        {"answer": "here", "ask": "", "suggested": ""},
+    ),
+    "a pause before a request": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Request 1", step=True)],
+        "Paused: Request 1",
+        "? Request 1",
+        "> **Question:** Request 1\n",
+        {"step": True},
+    ),
+    "a proposed cell": (
+        blocks.ProposalBlock,
+        [events.CellProposed("p", "insert", "markdown", "# Title", "Needs one.")],
+        f"Proposed Markdown cell Needs one. {COPY} # Title",
+        "Proposed Markdown cell: Needs one.\n  # Title",
+        "**Proposed Markdown cell**: Needs one.\n\n```markdown\n# Title\n```\n",
+        {"state": "", "folded": False, "language": "markdown", "copy": "# Title"},
+    ),
+    "a proposed change that was kept with changes": (
+        blocks.ProposalBlock,
+        [CHANGE, events.ProposalSettled("p", "changed", "x = 4\ny = 2", ran=True)],
+        "Proposed change of cell 1 · kept with changes, and run Is <better>. -x = 1 +x = 4 y = 2",
+        "Proposed change of cell 1 [kept with changes, and run]: Is <better>.\n  -x = 1\n  +x = 4\n   y = 2",
+        r"**Proposed change of cell 1** (kept with changes, and run): Is \<better\>." + "\n\n```diff\n-x = 1\n+x = 4\n",
+        {"state": "kept with changes, and run", "folded": True, "hint": "", "code": "-x = 1\n+x = 4\n y = 2"},
+    ),
+    "a proposed removal that was kept": (
+        blocks.ProposalBlock,
+        [REMOVAL, events.ProposalSettled("p", "kept")],
+        "Proposed removal of cell 2 · removed Is old. y = 2",
+        "Proposed removal of cell 2 [removed]: Is old.\n  y = 2",
+        "**Proposed removal of cell 2** (removed): Is old.\n\n```python\ny = 2\n```\n",
+        {"state": "removed", "copy": ""},
+    ),
+    "a note": (
+        blocks.NoticeBlock,
+        [events.Notice("info", "Look *here*.")],
+        *["Look *here*."] * 2,
+        r"> **Note:** Look \*here\*.",
+        {"level": "info"},
+    ),
+    "a warning": (
+        blocks.NoticeBlock,
+        [events.Notice("warning", "Look.")],
+        *["Warning: Look."] * 2,
+        "> **Warning:** Look.",
+        {},
+    ),
+    "an error": (
+        blocks.NoticeBlock,
+        [events.Notice("error", "Look.")],
+        *["Error: Look."] * 2,
+        "> **Error:** Look.",
+        {"text": "Look."},
+    ),
+    "a retry": (
+        blocks.RetryBlock,
+        [events.StepRetried(1, 1, 2.0, "Rate limited.")],
+        *["Rate limited, trying again in 2 s (2 of 5)"] * 2,
+        "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
+        {"text": "Rate limited, trying again in 2 s (2 of 5)"},
+    ),
+    "a retry after two sentences": (
+        blocks.RetryBlock,
+        [events.StepRetried(1, 1, 0.5, "Down. Really.")],
+        *["Down. Really. Trying again in 0.5 s (2 of 5)"] * 2,
+        "Down. Really. Trying again in 0.5 s (2 of 5)",
+        {},
+    ),
+    "the figures of a turn": (
+        blocks.FooterBlock,
+        over("Yes."),
+        *[f"{MODEL} · {FIGURES} · $0.0019 · 7.3 s"] * 2,
+        rf"*{MODEL} · {FIGURES} · \$0.0019 · 7.3 s*",
+        {"figures": [MODEL, *FIGURES.split(" · "), "$0.0019", "7.3 s"], "stop": "answer", "unsent": None},
+    ),
+    "the figures of a turn that has no answer": (
+        blocks.FooterBlock,
+        [events.TurnFinished(UNSENT)],
+        *[f"{MODEL} · 1 request · 10 tokens in, 5 out · {LATE}"] * 2,
+        f"{LATE}*",
+        {"stop": "timeout", "unsent": 0},
+    ),
+}
+
+
+def test_every_kind_of_block_and_every_state_of_a_call_has_a_row():
+    kinds = {kind for kind in vars(blocks).values() if isinstance(kind, type) and issubclass(kind, blocks.Block)}
+    assert {kind for kind, *_ in ROWS.values()} == kinds - {blocks.Block, blocks.GrowingBlock}
+    cards = [fields["state"] for kind, *_, fields in ROWS.values() if kind is blocks.ToolCard and "state" in fields]
+    assert {*cards, "waiting"} == set(get_args(blocks.State))
+
+
+@pytest.mark.parametrize(("kind", "log", "page", "terminal_text", "document", "fields"), ROWS.values(), ids=ROWS)
+def test_each_renderer_shows_a_block(kind, log, page, terminal_text, document, fields):
+    log = [*started(), *log]
+    block = [block for block in Transcript(log).blocks if isinstance(block, kind)][-1]
+    alone = Snapshot([block], None)
+    assert words_of(html.render(alone, prompt=True)) == page
+    assert terminal.render(alone, prompt=True) == terminal_text
+    assert document in to_markdown([turn(*log)])
+    view = block.render(JsonRenderer())
+    assert {name: view[name] for name in fields} == fields
