@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import select
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
+from agentmagic.tools.mcp.pending import Host
 
 SERVERS = Path(__file__).parent / "servers"
 PATIENCE = 30.0
@@ -28,13 +32,42 @@ def workshop() -> ServerConfig:
 
 
 @contextlib.asynccontextmanager
-async def connected(**configs: ServerConfig) -> AsyncIterator[McpServers]:
-    servers = McpServers(configs)
+async def connected(*, host: Host | None = None, **configs: ServerConfig) -> AsyncIterator[McpServers]:
+    servers = McpServers(configs, host=host)
     try:
         async with asyncio.timeout(PATIENCE):
             yield servers
     finally:
         await servers.aclose()
+
+
+Scene = Callable[..., Awaitable[None]]
+
+
+def played(play: Callable[[Scene], None]) -> Callable[[Scene], Callable[..., None]]:
+    """Make a test of an async function: `play` calls it with what stands before its "/"; the others are fixtures."""
+
+    def decorate(scene: Scene) -> Callable[..., None]:
+        @functools.wraps(scene)
+        def test(**fixtures: Any) -> None:
+            play(functools.partial(scene, **fixtures))
+
+        given = inspect.signature(scene).parameters.values()
+        names = [one for one in given if one.kind is not one.POSITIONAL_ONLY]
+        test.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def with_servers(**configs: ServerConfig) -> Callable[[Scene], Callable[..., None]]:
+    """Make a test of an async function that gets servers as its first parameter."""
+
+    async def main(scene: Scene) -> None:
+        async with connected(**configs) as servers:
+            await scene(servers)
+
+    return played(lambda scene: asyncio.run(main(scene)))
 
 
 def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None) -> ToolContext:

@@ -180,6 +180,7 @@ def test_an_answer_that_does_harm_costs_at_most_its_call_and_is_told_at_once():
         lines = servers.logs("bad")
         assert 0 < len(lines) <= 1000
         assert all(one.text.isprintable() and one.logger.isprintable() for one in lines)
+        assert (lines[-1].level, lines[-1].text[:5]) == ("error", "line ")
 
     contained(scene, *ANSWERS, timeout=25)
 
