@@ -228,8 +228,3 @@ def test_a_default_stands_where_nobody_is_asked(tmp_path):
     inputs = [{"id": "colour", "default": "red"}]
     (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": {"command": "${input:colour}"}}}))
     assert config.read(tmp_path / "mcp.json")["a"].transport.command == "red"
-
-
-def test_roots_are_folders_of_the_workspace(tmp_path):
-    entry = {"command": "x", "roots": ["${workspaceFolder}", "data"]}
-    assert config.parse(entry, workspace=tmp_path).roots == (tmp_path, tmp_path / "data")
