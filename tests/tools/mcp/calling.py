@@ -70,19 +70,42 @@ def with_servers(**configs: ServerConfig) -> Callable[[Scene], Callable[..., Non
     return played(lambda scene: asyncio.run(main(scene)))
 
 
-def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None) -> ToolContext:
-    async def nobody(question: str) -> str:
-        raise AssertionError(question)
+Ask = Callable[[str], Awaitable[str]]
 
-    return ToolContext(call, ask=nobody, progress=on_progress)
+
+async def _nobody(question: str) -> str:
+    raise AssertionError(question)
+
+
+def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None, ask: Ask = _nobody) -> ToolContext:
+    return ToolContext(call, ask=ask, progress=on_progress)
 
 
 async def call(
-    servers: McpServers, name: str, *, on_progress: Callable[..., None] = lambda *_: None, **arguments
+    servers: McpServers,
+    name: str,
+    *,
+    on_progress: Callable[..., None] = lambda *_: None,
+    ask: Ask = _nobody,
+    **arguments,
 ) -> ToolResult:
     tools = {tool.name: tool for tool in await servers.tools()}
     request = ToolCall("call-1", name, arguments)
-    return await call_tool(tools[name], request, context(request, on_progress))
+    return await call_tool(tools[name], request, context(request, on_progress, ask))
+
+
+def answering(*answers: object) -> tuple[Ask, list[str]]:
+    """Make a person of answers, or of errors to raise, and the list of what the person is asked."""
+    left, asked = list(answers), []
+
+    async def ask(question: str) -> str:
+        asked.append(question)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    return ask, asked
 
 
 def is_alive(pid: int) -> bool:

@@ -7,13 +7,12 @@ import pytest
 
 from agentmagic.errors import ServerError, ToolError, Unavailable, UsageError
 from agentmagic.messages import Media, Message, Text, ToolCall
-from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import elicitation, limits, session_task
 from agentmagic.tools.mcp.config import InProcess, ServerConfig
 from agentmagic.tools.mcp.elicitation import Field, fields_of, read_answer
 from agentmagic.tools.mcp.pending import Host, SamplingAnswer, SamplingRequest
 from agentmagic.tools.mcp.server_requests import RunningCall, ServerRequests
-from tests.tools.mcp.calling import connected, context, played, raw
+from tests.tools.mcp.calling import answering, call, connected, context, played, raw
 from tests.tools.mcp.servers import obliging
 
 
@@ -37,32 +36,10 @@ def over_both(*, host=None, roots=(), modes=("legacy", session_task.MODE)):
 by_handshake = over_both(modes=("legacy",))
 
 
-def answering(*answers):
-    """Make a person of answers, who keeps the questions."""
-    left, asked = list(answers), []
-
-    async def ask(question):
-        asked.append(question)
-        answer = left.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    return ask, asked
-
-
-async def call(servers, name, ask):
-    tools = {tool.name: tool for tool in await servers.tools()}
-    request = ToolCall("call-1", name, {})
-    through = context(request)
-    through._ask = ask
-    return await call_tool(tools[name], request, through)
-
-
 @over_both()
 async def test_a_form_is_filled_in_field_by_field(servers, /):
     ask, asked = answering("Rome", "many", "3", "y")
-    answer = await call(servers, "book", ask)
+    answer = await call(servers, "book", ask=ask)
     assert answer.text == "accept city='Rome' nights=3 breakfast=True"
     assert asked[0] == "The server 'it' asks: Book a trip\nCity: Where to? (text; - declines)"
     assert asked[2].startswith("That is no integer. Nights (integer, else 2")
@@ -73,16 +50,16 @@ async def test_a_form_is_filled_in_field_by_field(servers, /):
         ((ToolError("No one is there."),), "cancel None"),
     ):
         ask, _ = answering(*answers)
-        assert (await call(servers, "book", ask)).text.startswith(said)
+        assert (await call(servers, "book", ask=ask)).text.startswith(said)
 
 
 @by_handshake
 async def test_an_address_is_shown_and_never_opened(servers, /):
     ask, asked = answering("y")
-    assert (await call(servers, "visit", ask)).text == "accept"
+    assert (await call(servers, "visit", ask=ask)).text == "accept"
     assert "https://example.org/sign-in\nOpen it yourself" in asked[0]
     ask, _ = answering("n")
-    assert (await call(servers, "visit", ask)).text == "decline"
+    assert (await call(servers, "visit", ask=ask)).text == "decline"
 
 
 REQUESTS = []
@@ -99,14 +76,14 @@ async def complete(request, _call):
 async def test_a_model_answers_once_a_person_agreed_and_its_failure_is_told_to_the_person_only(servers, /):
     REQUESTS.clear()
     ask, asked = answering("y")
-    assert (await call(servers, "think", ask)).text == "a-model: 4"
+    assert (await call(servers, "think", ask=ask)).text == "a-model: 4"
     assert "in up to 10 tokens:\ninstructions: Be short.\nuser: 2 + 2?\n" in asked[0]
     assert REQUESTS[-1].instructions == "Be short."
     assert REQUESTS[-1].messages == (Message("user", (Text("2 + 2?"),)),)
     ask, _ = answering("n")
-    assert "the user did not agree" in (await call(servers, "think", ask)).text
+    assert "the user did not agree" in (await call(servers, "think", ask=ask)).text
     ask, _ = answering("y")
-    answer = await call(servers, "think", ask)
+    answer = await call(servers, "think", ask=ask)
     assert answer.text.count("the secret place is down") == 1
     assert "[agentmagic: What it asked for could not be had" in answer.text or answer.status == "error"
 
@@ -121,8 +98,7 @@ async def test_a_model_answers_once_a_person_agreed_and_its_failure_is_told_to_t
 def test_what_a_model_would_be_sent_is_shown_or_named(parts, shown):
     request = SamplingRequest("s", (Message("user", parts),), "Be short.", 10)
     ask, asked = answering("n")
-    in_call = ToolContext(ToolCall("1", "think", {}), ask=ask, progress=lambda *_: None)
-    assert asyncio.run(Host(complete).sample(request, in_call)) is None
+    assert asyncio.run(Host(complete).sample(request, context(ToolCall("1", "think", {}), ask=ask))) is None
     assert shown in asked[0]
 
 
@@ -143,14 +119,14 @@ def test_a_server_that_asks_without_end_leaves_one_note():
 @over_both(host=Host(complete=None))
 async def test_neither_a_model_nor_folders_are_offered_where_none_were_given(servers, /):
     ask, asked = answering()
-    assert (await call(servers, "think", ask)).status == "error"
-    assert (await call(servers, "places", ask)).status == "error"
+    assert (await call(servers, "think", ask=ask)).status == "error"
+    assert (await call(servers, "places", ask=ask)).status == "error"
     assert asked == []
 
 
 @over_both(roots=(Path("/data"),))
 async def test_a_server_is_told_the_folders_that_were_given(servers, /):
-    assert (await call(servers, "places", None)).text == "file:///data"
+    assert (await call(servers, "places")).text == "file:///data"
 
 
 @by_handshake
@@ -165,7 +141,7 @@ async def test_the_clock_of_a_call_stands_still_while_a_person_thinks(servers, /
     connection = servers._servers["it"].connection
     await servers.tools()
     connection.config = ServerConfig(connection.config.transport, timeout=0.3)
-    assert (await call(servers, "visit", slow)).text == "accept"
+    assert (await call(servers, "visit", ask=slow)).text == "accept"
 
 
 @by_handshake
@@ -179,7 +155,7 @@ async def test_a_question_is_withdrawn_when_its_call_is_cancelled(servers, /):
         finally:
             withdrawn.set()
 
-    calling = asyncio.create_task(call(servers, "visit", never))
+    calling = asyncio.create_task(call(servers, "visit", ask=never))
     await asked.wait()
     calling.cancel()
     await asyncio.wait((calling,))

@@ -14,10 +14,10 @@ import pytest
 from agentmagic.errors import ServerError
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.tools import mcp
-from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import McpServers, limits
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
 from agentmagic.tools.mcp.pending import Host, SamplingAnswer
+from tests.tools.mcp import calling
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 
 LONGEST_STALL = 0.5
@@ -128,13 +128,9 @@ async def bad_tools(servers):
     return {tool.name.removeprefix("bad__"): tool for tool in await servers.tools() if tool.definition.server == "bad"}
 
 
-async def call(servers, name, ask=None, on_progress=lambda *_: None, **arguments):
-    tool = (await bad_tools(servers))[name]
-    request = ToolCall("call-1", tool.name, arguments)
-    through = context(request, on_progress)
-    if ask is not None:
-        through._ask = ask
-    return await call_tool(tool, request, through)
+async def call(servers, name, **more):
+    name = next(tool.name for tool in await servers.tools() if tool.name in (name, f"bad__{name}"))
+    return await calling.call(servers, name, **more)
 
 
 async def still_works(servers):

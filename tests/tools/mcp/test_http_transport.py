@@ -1,11 +1,9 @@
 import asyncio
 import json
 import socket
-import threading
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 
 from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall
@@ -18,17 +16,8 @@ from tests.tools.mcp.test_servers import use_all_of
 
 @contextmanager
 def serving_workshop(kind="streamable_http_app"):
-    # The socket listens before the server runs, so that a client need not wait for it.
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = getattr(workshop.make(), kind)()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with workshop.serving(lambda _: getattr(workshop.make(), kind)()) as origin:
+        yield f"{origin}/mcp"
 
 
 def with_sessions(scene):

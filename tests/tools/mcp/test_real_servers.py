@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from agentmagic.messages import Media, Resource, ToolCall
-from agentmagic.tools.base import call_tool
+from agentmagic.messages import Media, Resource
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.pending import Host, SamplingAnswer
 from tests.tools.mcp import real
-from tests.tools.mcp.calling import call, connected, context
+from tests.tools.mcp.calling import answering, call, connected
 from tests.tools.mcp.real import of_npm, of_pypi
 
 pytestmark = pytest.mark.slow
@@ -126,20 +125,6 @@ async def use_everything(servers):
     assert told[-1][1:3] == (4.0, 4.0)
 
 
-async def answering(servers, name, *answers, **arguments):
-    """Call a tool and answer what it asks."""
-    left = list(answers)
-
-    async def ask(question):
-        return left.pop(0)
-
-    tools = {tool.name: tool for tool in await servers.tools()}
-    request = ToolCall("call-1", name, arguments)
-    through = context(request)
-    through._ask = ask
-    return (await call_tool(tools[name], request, through)).text
-
-
 @of_npm("everything")
 def test_the_everything_server_works_over_stdio(tmp_path):
     async def main():
@@ -147,12 +132,20 @@ def test_the_everything_server_works_over_stdio(tmp_path):
         async with connected(host=Host(complete), **config.read({"everything": entry})) as servers:
             await use_everything(servers)
             assert tmp_path.as_uri() in (await call(servers, "get-roots-list")).text
-            assert '"name": "Ada"' in await answering(servers, "trigger-elicitation-request", "Ada", "y", *[""] * 20)
-            assert "forty-two" in await answering(servers, "trigger-sampling-request", "y", prompt="why?", maxTokens=20)
+            assert (
+                '"name": "Ada"'
+                in (await call(servers, "trigger-elicitation-request", ask=answering("Ada", "y", *[""] * 20)[0])).text
+            )
+            assert (
+                "forty-two"
+                in (
+                    await call(servers, "trigger-sampling-request", ask=answering("y")[0], prompt="why?", maxTokens=20)
+                ).text
+            )
             link = {"url": "https://example.org/x", "message": "Sign in"}
-            assert '"accept"' in await answering(servers, "trigger-url-elicitation", "y", **link)
-            demanded = await answering(servers, "trigger-url-elicitation", "y", **link, errorPath=True)
-            assert demanded.endswith("The user agreed to visit it; call again.")
+            assert '"accept"' in (await call(servers, "trigger-url-elicitation", ask=answering("y")[0], **link)).text
+            demanded = await call(servers, "trigger-url-elicitation", ask=answering("y")[0], **link, errorPath=True)
+            assert demanded.text.endswith("The user agreed to visit it; call again.")
             (message,) = await servers.prompt("everything", "args-prompt", {"city": "Rome"})
             assert message.text == "What's weather in Rome?"
             assert any(one.template for one in await servers.resources())
