@@ -9,8 +9,10 @@ from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import config
+from tests.providers.loopback import Exchange
 from tests.tools.mcp.calling import call, connected, context, played
-from tests.tools.mcp.servers import sessions, workshop
+from tests.tools.mcp.servers import workshop
+from tests.tools.mcp.servers.sessions import KEY, SessionServer
 from tests.tools.mcp.test_servers import use_all_of
 
 
@@ -24,12 +26,12 @@ def with_sessions(scene):
     """Make a test of an async function that gets a server that knows its clients by session, connected as "web"."""
 
     async def main(server, scene):
-        entry = {"url": server.url, "headers": {"Authorization": sessions.KEY}}
+        entry = {"url": server.address, "headers": {"Authorization": KEY}}
         async with connected(web=config.parse(entry)) as servers:
             await scene(servers, server)
 
     def play(scene):
-        with sessions.serving() as server:
+        with SessionServer() as server:
             asyncio.run(main(server, scene))
 
     return played(play)(scene)
@@ -48,7 +50,7 @@ def test_a_server_over_http_works_in_every_way(kind, more):
 @with_sessions
 async def test_headers_reach_the_server_and_their_lack_is_said(servers, server, /):
     assert (await call(servers, "visit")).text == "session-1"
-    async with connected(web=config.parse(server.url)) as lacking:
+    async with connected(web=config.parse(server.address)) as lacking:
         with pytest.raises(ServerError, match=r"it asks to be authorized.* give its entry an Authorization header"):
             await lacking.tools()
 
@@ -73,19 +75,19 @@ async def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_t
     assert (server.opened, server.called) == (2, 2), "no call is sent twice"
 
 
-def error(**fields):
-    return json.dumps({"jsonrpc": "2.0", "id": 1, "error": fields}).encode()
+def error(status, **fields):
+    return Exchange(json.dumps({"jsonrpc": "2.0", "id": 1, "error": fields}), status, "application/json")
 
 
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        ((200, "text/html", b"<h1>Welcome</h1>"), "answered with a web page, not with MCP"),
-        ((429, "application/json", b'{"detail": "slow down"}'), "answered HTTP 429, too many requests"),
-        ((503, "text/html", b"<h1>Sorry</h1>"), "answered HTTP 503: the server has failed or is overloaded"),
-        ((400, "application/json", error(code=-32602, message="No row")), "No row"),
-        ((500, "application/json", error(code=1, message="Error", data={"row": 7})), 'Error ({"row": 7})'),
-        ((500, "application/json", error(code=1, message=7)), "answered HTTP 500: the server has failed"),
+        (Exchange("<h1>Welcome</h1>", 200, "text/html"), "answered with a web page, not with MCP"),
+        (Exchange('{"detail": "slow down"}', 429, "application/json"), "answered HTTP 429, too many requests"),
+        (Exchange("<h1>Sorry</h1>", 503, "text/html"), "answered HTTP 503: the server has failed or is overloaded"),
+        (error(400, code=-32602, message="No row"), "No row"),
+        (error(500, code=1, message="Error", data={"row": 7}), 'Error ({"row": 7})'),
+        (error(500, code=1, message=7), "answered HTTP 500: the server has failed"),
     ],
 )
 @with_sessions
@@ -100,16 +102,16 @@ async def test_a_call_that_fails_over_http_says_why_and_the_session_stays(server
 
 def test_a_later_error_is_not_hidden_by_an_earlier_lack_of_a_token():
     async def main(server):
-        async with connected(web=config.parse(server.url)) as servers:
+        async with connected(web=config.parse(server.address)) as servers:
             await servers.tools()
-            server.failing = (401, "text/plain", b"")
+            server.failing = Exchange("", 401)
             assert "asks to be authorized" in (await call(servers, "visit")).text
-            server.failing = (503, "text/plain", b"")
+            server.failing = Exchange("", 503)
             answer = (await call(servers, "visit")).text
             assert "answered HTTP 503" in answer
             assert "authorized" not in answer
 
-    with sessions.serving() as server:
+    with SessionServer() as server:
         server.key = None
         asyncio.run(main(server))
 
@@ -126,7 +128,7 @@ async def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more
 @with_sessions
 async def test_a_server_that_left_ends_first_a_call_then_the_turn(servers, server, /):
     tool = (await servers.tools())[0]
-    server.leave()
+    server.gone = True
     request = ToolCall("call-1", "visit", {})
     assert "went away" in (await call_tool(tool, request, context(request))).text
     with pytest.raises(ServerError, match="cannot be reached"):

@@ -83,69 +83,25 @@ def test_a_server_made_by_others_answers(entry, told, tmp_path):
         asyncio.run(main(page))
 
 
-@of_npm("filesystem")
-def test_the_filesystem_server_works_end_to_end(tmp_path):
-    tmp_path = tmp_path.resolve()
-    entry = real.entry(real.npm("filesystem", "${workspaceFolder}"), allow=["read_*", "list_*"])
-
-    async def main():
-        async with connected(**config.read({"files": entry}, workspace=tmp_path)) as servers:
-            tools = {tool.name: tool for tool in await servers.tools()}
-            assert servers.servers[0].left_out == {}
-            assert (tools["read_text_file"].ask, tools["write_file"].ask) == (False, True)
-            written = await call(servers, "write_file", path=str(tmp_path / "note.txt"), content="grüße\n")
-            assert written.status == "ok"
-            assert (tmp_path / "note.txt").read_text() == "grüße\n"
-            read = await call(servers, "read_text_file", path=str(tmp_path / "note.txt"))
-            assert read.text == "grüße\n"
-            outside = await call(servers, "read_text_file", path="/etc/hostname")
-            assert (outside.status, "outside allowed directories" in outside.text) == ("error", True)
-
-    asyncio.run(main())
-
-
 async def complete(_request, _call):
     return SamplingAnswer("forty-two", "a-model")
 
 
-async def use_everything(servers):
-    assert {"trigger-elicitation-request", "trigger-sampling-request"} <= {tool.name for tool in await servers.tools()}
-    assert servers.get("everything").left_out == {}
-    assert (await call(servers, "echo", message="hello")).text == "Echo: hello"
-    image = await call(servers, "get-tiny-image")
-    assert any(isinstance(part, Media) and part.media_type == "image/png" for part in image.content)
-    links = await call(servers, "get-resource-links", count=2)
-    assert sum(isinstance(part, Resource) for part in links.content) == 2
-    weather = await call(servers, "get-structured-content", location="New York")
-    assert set(weather.structured) == {"temperature", "conditions", "humidity"}
-    told = []
-    await call(
-        servers, "trigger-long-running-operation", duration=0.2, steps=4, on_progress=lambda *it: told.append(it)
-    )
-    assert told[-1][1:3] == (4.0, 4.0)
-
-
 @of_npm("everything")
-def test_the_everything_server_works_over_stdio(tmp_path):
+def test_the_everything_server_asks_and_gives_over_stdio(tmp_path):
     async def main():
         entry = real.entry(real.npm("everything"), roots=[str(tmp_path)])
         async with connected(host=Host(complete), **config.read({"everything": entry})) as servers:
-            await use_everything(servers)
             assert tmp_path.as_uri() in (await call(servers, "get-roots-list")).text
-            assert (
-                '"name": "Ada"'
-                in (await call(servers, "trigger-elicitation-request", ask=answering("Ada", "y", *[""] * 20)[0])).text
-            )
-            assert (
-                "forty-two"
-                in (
-                    await call(servers, "trigger-sampling-request", ask=answering("y")[0], prompt="why?", maxTokens=20)
-                ).text
-            )
             link = {"url": "https://example.org/x", "message": "Sign in"}
-            assert '"accept"' in (await call(servers, "trigger-url-elicitation", ask=answering("y")[0], **link)).text
-            demanded = await call(servers, "trigger-url-elicitation", ask=answering("y")[0], **link, errorPath=True)
-            assert demanded.text.endswith("The user agreed to visit it; call again.")
+            for name, answers, arguments, words in (
+                ("trigger-elicitation-request", ["Ada", "y", *[""] * 20], {}, '"name": "Ada"'),
+                ("trigger-sampling-request", ["y"], {"prompt": "why?", "maxTokens": 20}, "forty-two"),
+                ("trigger-url-elicitation", ["y"], link, '"accept"'),
+                ("trigger-url-elicitation", ["y"], {**link, "errorPath": True}, "The user agreed to visit it"),
+            ):
+                ask, _ = answering(*answers)
+                assert words in (await call(servers, name, ask=ask, **arguments)).text
             (message,) = await servers.prompt("everything", "args-prompt", {"city": "Rome"})
             assert message.text == "What's weather in Rome?"
             assert any(one.template for one in await servers.resources())
@@ -160,7 +116,18 @@ def test_the_everything_server_works_over_stdio(tmp_path):
 def test_the_everything_server_works_over_http():
     async def main(url):
         async with connected(host=Host(complete), everything=config.parse(url)) as servers:
-            await use_everything(servers)
+            assert servers.get("everything").left_out == {}
+            assert (await call(servers, "echo", message="hello")).text == "Echo: hello"
+            image = await call(servers, "get-tiny-image")
+            assert any(isinstance(part, Media) and part.media_type == "image/png" for part in image.content)
+            links = await call(servers, "get-resource-links", count=2)
+            assert sum(isinstance(part, Resource) for part in links.content) == 2
+            weather = await call(servers, "get-structured-content", location="New York")
+            assert set(weather.structured) == {"temperature", "conditions", "humidity"}
+            told = []
+            steps = {"duration": 0.2, "steps": 4, "on_progress": lambda *words: told.append(words)}
+            await call(servers, "trigger-long-running-operation", **steps)
+            assert told[-1][1:3] == (4.0, 4.0)
 
     with real.everything_over_http() as url:
         asyncio.run(main(url))

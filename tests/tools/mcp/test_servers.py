@@ -16,6 +16,7 @@ from agentmagic.messages import Media, Resource, Text, ToolCall
 from agentmagic.tools import mcp as servers_module
 from agentmagic.tools.base import ServersUnreachable, Toolset, call_tool
 from agentmagic.tools.mcp import config, limits
+from agentmagic.tools.mcp.guardian import guardian
 from tests.tools.mcp.calling import (
     PATIENCE,
     are_gone,
@@ -215,24 +216,14 @@ async def test_tools_can_be_taken_away_and_given_back(servers, /):
 
 
 @with_servers(raw=raw(), other=raw())
-async def test_a_server_can_be_restarted(servers, /):
-    before = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
-    await servers.restart("raw")
-    assert state(servers).state == "ready"
-    after = (await call(servers, "raw__pid")).text, (await call(servers, "other__pid")).text
-    assert (before[0] != after[0], before[1] == after[1]) == (True, True)
-    with pytest.raises(UsageError, match="There is no server 'none'"):
-        await servers.restart("none")
-
-
-@with_servers(raw=raw(), other=raw())
 async def test_a_disconnected_server_stays_so_until_it_is_connected_again(servers, /):
-    await servers.tools()
+    before = [(await call(servers, f"{name}__pid")).text for name in ("raw", "other")]
     await servers.disconnect("raw")
     assert {tool.definition.server for tool in await servers.tools()} == {"other"}
     assert state(servers).state == "stopped"
     await servers.restart("raw")
-    assert {tool.definition.server for tool in await servers.tools()} == {"raw", "other"}
+    after = [(await call(servers, f"{name}__pid")).text for name in ("raw", "other")]
+    assert (before[0] != after[0], before[1] == after[1]) == (True, True)
     await servers.disconnect("raw")
     assert await servers.prompts() == []
     assert state(servers).state == "stopped"
@@ -254,16 +245,6 @@ async def test_who_listens_is_told_when_a_server_or_its_tools_change(servers, /)
     told = len(seen)
     await servers.disconnect("raw")
     assert len(seen) == told
-
-
-@with_servers(raw=raw(env={"TOKEN": "abc"}))
-async def test_a_server_says_how_it_is_reached_and_what_it_is(servers, /):
-    assert servers.get("raw").title == ""
-    await servers.tools()
-    seen = servers.get("raw")
-    assert (seen.title, seen.protocol) == ("raw 1", "2025-11-25")
-    assert seen.address.startswith("'TOKEN=[redacted]' ")
-    assert servers.logs("raw") == ()
 
 
 @with_servers()
@@ -346,15 +327,6 @@ async def test_a_call_to_a_removed_server_is_an_error_result_and_starts_nothing(
     assert answer.text == "echo cannot be called: the server 'raw' was disconnected."
 
 
-@with_servers(raw=raw())
-async def test_closed_servers_can_be_connected_again(servers, /):
-    await servers.tools()
-    await servers.aclose()
-    await servers.aclose()
-    assert state(servers).state == "stopped"
-    assert (await call(servers, "echo", text="back")).text == "back"
-
-
 @with_servers(a=raw("stubborn", "spawn"), b=raw())
 async def test_closing_leaves_no_process_not_even_one_that_refuses(servers, /):
     tools = {(tool.definition.server, tool.name): tool for tool in await servers.tools()}
@@ -368,6 +340,7 @@ async def test_closing_leaves_no_process_not_even_one_that_refuses(servers, /):
     await servers.aclose()
     assert time.monotonic() - begun < 5
     assert are_gone(pids)
+    assert not guardian._servers.keys() & set(pids), "another process may get the id of one"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the environment of a process")
@@ -441,14 +414,7 @@ def test_a_server_of_the_mcp_library_works_in_every_way(entry):
 
 def test_a_server_object_of_fastmcp_works_in_memory():
     fastmcp = pytest.importorskip("fastmcp")
-    entered = []
-
-    @contextlib.asynccontextmanager
-    async def lifespan(server):
-        entered.append(server.name)
-        yield {}
-
-    shop = fastmcp.FastMCP("shop", lifespan=lifespan)
+    shop = fastmcp.FastMCP("shop")
 
     @shop.tool
     def price(items: list[str]) -> dict[str, float]:
@@ -461,7 +427,6 @@ def test_a_server_object_of_fastmcp_works_in_memory():
             assert state(servers, "shop").title.startswith("shop")
 
     asyncio.run(main())
-    assert entered == ["shop"]
 
 
 async def use_all_of(servers):

@@ -201,7 +201,7 @@ def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, stor
         McpServers({name: config.parse("x")}, store=store)
 
 
-def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
+def test_inputs_of_vs_code_are_asked_for_once_or_are_their_defaults(tmp_path):
     asked = []
 
     def ask(one):
@@ -222,9 +222,6 @@ def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
     ]
     unasked = config.read(tmp_path / "mcp.json")["a"].transport
     assert "asks for a value that was not given" in unasked.problem
-
-
-def test_a_default_stands_where_nobody_is_asked(tmp_path):
-    inputs = [{"id": "colour", "default": "red"}]
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": {"command": "${input:colour}"}}}))
-    assert config.read(tmp_path / "mcp.json")["a"].transport.command == "red"
+    inputs[0]["default"] = "green"
+    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
+    assert config.read(tmp_path / "mcp.json")["a"].transport == Stdio("x", ("green", "green", "red"))
