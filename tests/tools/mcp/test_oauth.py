@@ -402,7 +402,7 @@ def test_only_the_answer_to_this_request_ends_the_wait():
             for stray in ("?code=a&state=wrong", "?state=right", "", "/more?code=a&state=right"):
                 await asyncio.to_thread(visit, f"{base}{stray}")
                 assert not redirect.answer.done()
-            silent, _ = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
+            silent, idle = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
             _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
             writer.write(b"GET /" + b"x" * 100_000)
             await asyncio.to_thread(visit, f"{base}?code=a&state=right&iss=me")
@@ -412,6 +412,7 @@ def test_only_the_answer_to_this_request_ends_the_wait():
         assert is_free(urlsplit(base).port)
         async with asyncio.timeout(2):
             assert await silent.read() == b"", "who is silent is not waited for"
+        idle.close()
 
     asyncio.run(main())
 
