@@ -2,11 +2,8 @@
 
 import asyncio
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import psutil
 import pytest
@@ -21,7 +18,7 @@ from tests.tools.mcp import calling
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 
 LONGEST_STALL = 0.5
-"""Seconds that neither the main thread nor the engine may stand still."""
+"""Seconds that the event loop may stand still."""
 
 
 def hostile(*wrong, timeout=10, connect_timeout=20):
@@ -29,47 +26,30 @@ def hostile(*wrong, timeout=10, connect_timeout=20):
     return ServerConfig(program, timeout=timeout, connect_timeout=connect_timeout)
 
 
-@dataclass
-class Beside:
-    """What ran beside a hazard, and how it fared."""
-
-    longest_stall: float = 0.0
-    slowest_answer: float = 0.0
-    answers: int = 0
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 def contained(scene, *wrong, host=None, **patience):
-    """Play a scene with a hostile server on an engine of its own, while the main thread and a good server go on."""
-    beside = Beside()
+    """Play a scene with a hostile server, while the event loop and a good server go on."""
+    stalls = []
     mcp.warm()
 
     async def main():
         servers = McpServers({"good": raw(), "bad": hostile(*wrong, **patience)}, host=host)
-        ticking = asyncio.create_task(tick(beside))
-        working = asyncio.create_task(work(servers._servers["good"].connection, beside))
+        answered = asyncio.Event()
+        beside = [asyncio.create_task(tick(stalls)), asyncio.create_task(work(servers, answered))]
         try:
-            async with asyncio.timeout(PATIENCE):
-                await beside.begun.wait()
+            async with asyncio.timeout(4 * PATIENCE):  # for several hazards
+                await answered.wait()
                 await scene(servers)
+                answered.clear()
+                await answered.wait()
         finally:
-            for task in (working, ticking):
+            for task in beside:
                 task.cancel()
-            await asyncio.wait((working, ticking))
+            await asyncio.wait(beside)
             await servers.aclose()
-        assert working.cancelled()
-        assert ticking.cancelled()
+        assert all(task.cancelled() for task in beside)
 
-    with ThreadPoolExecutor(1) as engine:
-        running = engine.submit(asyncio.run, main())
-        done = threading.Event()
-        running.add_done_callback(lambda _: done.set())
-        clock = Clock(beside)
-        while not done.wait(0.01):
-            clock.tick()
-        running.result()
-    assert beside.longest_stall < LONGEST_STALL
-    assert beside.slowest_answer < LONGEST_STALL
+    asyncio.run(main())
+    assert max(stalls) < LONGEST_STALL
     assert not [child for child in psutil.Process().children(recursive=True) if is_hostile(child)]
 
 
@@ -79,44 +59,28 @@ def is_hostile(child):
     return False
 
 
-class Clock:
-    """Measures how long nothing ran between two ticks, but for what this process itself was busy with.
+async def tick(stalls):
+    """Note how long nothing ran between two ticks, but for what this process itself was busy with.
 
     On a machine that others keep busy too, a tick comes late through no fault of ours.
     """
-
-    def __init__(self, beside):
-        self.beside = beside
-        self.last = self.now()
-
-    def now(self):
-        return time.monotonic(), time.process_time()
-
-    def tick(self):
-        now = self.now()
-        gap = min(after - before for after, before in zip(now, self.last, strict=True))
-        self.beside.longest_stall = max(self.beside.longest_stall, gap)
-        self.last = now
-
-
-async def tick(beside):
-    clock = Clock(beside)
+    last = time.monotonic(), time.process_time()
     while True:
         await asyncio.sleep(0.01)  # not to wait for anything: this is the clock
-        clock.tick()
+        now = time.monotonic(), time.process_time()
+        stalls.append(min(after - before for after, before in zip(now, last, strict=True)))
+        last = now
 
 
-async def work(good, beside):
+async def work(servers, answered):
     """Call the good server again and again."""
+    good = servers._servers["good"].connection
     await good.list_tools()
     while True:
-        begun = time.process_time()
         request = ToolCall("beside", "echo", {"text": "hello"})
         answer = await good.call("echo", request.arguments, context(request))
         assert answer.content[0].text == "hello"
-        beside.slowest_answer = max(beside.slowest_answer, time.process_time() - begun)
-        beside.answers += 1
-        beside.begun.set()
+        answered.set()
         await asyncio.sleep(0.01)
 
 
