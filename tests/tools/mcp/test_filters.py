@@ -152,7 +152,7 @@ def test_held_notices_come_when_their_time_has_come():
         heard = filters._IncomingStream(incoming, door)
         for number in range(20):
             into.send_nowait(notice("progress", progressToken=1, progress=number))
-        got = [(await heard.receive()).message.params["progress"] for _ in range(limits.BURST + 1)]
+        got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(limits.BURST + 1)]
         assert got == [0, 1, 2, 3, 4, 19]
         into.close()
         assert [one async for one in heard] == []

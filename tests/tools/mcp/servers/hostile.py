@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 from raw import EMPTY, TEXT, WRONG, answer, greet, notify, refuse, send, text, write
 
@@ -78,7 +79,7 @@ def list_tools(request):
         answer(request, {"tools": "all of them" if "no-list" in WRONG else tools()})
 
 
-def without_end(flood):
+def without_end(flood: Callable[[object, int], None]) -> Callable[[dict], None]:
     """Answer a call by what is sent from a thread again and again, with the token of its progress and a number."""
 
     def call(request):
