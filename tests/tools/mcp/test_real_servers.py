@@ -75,6 +75,7 @@ def filled(value, **words):
 def test_a_server_made_by_others_answers(entry, told, tmp_path):
     async def main(page):
         async with connected(**config.read({"it": filled(entry, folder=tmp_path)})) as servers:
+            await servers.restart("it")  # so that it is ready, however long that takes
             for name, (arguments, words) in told.items():
                 assert words in (await call(servers, name, **filled(arguments, folder=tmp_path, page=page))).text
 
@@ -92,6 +93,7 @@ def test_the_everything_server_asks_and_gives_over_stdio(tmp_path):
     async def main():
         entry = real.entry(real.npm("everything"), roots=[str(tmp_path)])
         async with connected(host=Host(complete), **config.read({"everything": entry})) as servers:
+            await servers.restart("everything")
             assert tmp_path.as_uri() in (await call(servers, "get-roots-list")).text
             link = {"url": "https://example.org/x", "message": "Sign in"}
             for name, answers, arguments, words in (
