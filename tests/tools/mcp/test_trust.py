@@ -137,7 +137,7 @@ def test_a_description_shows_every_word_and_no_secret():
     assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
 
 
-def test_nothing_in_a_command_moves_hides_or_passes_passes_for_a_line_of_the_question(read):
+def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(read):
     args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e"]
     shown = read(*args, allow=["a\nb"]).pending("raw")
     command, allowed, file = shown.splitlines()
