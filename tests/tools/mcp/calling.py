@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import select
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from agentmagic.messages import ToolCall, ToolResult
 from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers
 from agentmagic.tools.mcp.config import ServerConfig, Stdio
+from agentmagic.tools.mcp.pending import Host
 
 SERVERS = Path(__file__).parent / "servers"
 PATIENCE = 30.0
@@ -28,8 +32,8 @@ def workshop() -> ServerConfig:
 
 
 @contextlib.asynccontextmanager
-async def connected(**configs: ServerConfig) -> AsyncIterator[McpServers]:
-    servers = McpServers(configs)
+async def connected(*, host: Host | None = None, **configs: ServerConfig) -> AsyncIterator[McpServers]:
+    servers = McpServers(configs, host=host)
     try:
         async with asyncio.timeout(PATIENCE):
             yield servers
@@ -37,19 +41,71 @@ async def connected(**configs: ServerConfig) -> AsyncIterator[McpServers]:
         await servers.aclose()
 
 
-def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None) -> ToolContext:
-    async def nobody(question: str) -> str:
-        raise AssertionError(question)
+Scene = Callable[..., Awaitable[None]]
 
-    return ToolContext(call, ask=nobody, progress=on_progress)
+
+def played(play: Callable[[Scene], None]) -> Callable[[Scene], Callable[..., None]]:
+    """Make a test of an async function: `play` calls it with what stands before its "/"; the others are fixtures."""
+
+    def decorate(scene: Scene) -> Callable[..., None]:
+        @functools.wraps(scene)
+        def test(**fixtures: Any) -> None:
+            play(functools.partial(scene, **fixtures))
+
+        given = inspect.signature(scene).parameters.values()
+        names = [one for one in given if one.kind is not one.POSITIONAL_ONLY]
+        test.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+def with_servers(**configs: ServerConfig) -> Callable[[Scene], Callable[..., None]]:
+    """Make a test of an async function that gets servers as its first parameter."""
+
+    async def main(scene: Scene) -> None:
+        async with connected(**configs) as servers:
+            await scene(servers)
+
+    return played(lambda scene: asyncio.run(main(scene)))
+
+
+Ask = Callable[[str], Awaitable[str]]
+
+
+async def _nobody(question: str) -> str:
+    raise AssertionError(question)
+
+
+def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None, ask: Ask = _nobody) -> ToolContext:
+    return ToolContext(call, ask=ask, progress=on_progress)
 
 
 async def call(
-    servers: McpServers, name: str, *, on_progress: Callable[..., None] = lambda *_: None, **arguments
+    servers: McpServers,
+    name: str,
+    *,
+    on_progress: Callable[..., None] = lambda *_: None,
+    ask: Ask = _nobody,
+    **arguments,
 ) -> ToolResult:
     tools = {tool.name: tool for tool in await servers.tools()}
     request = ToolCall("call-1", name, arguments)
-    return await call_tool(tools[name], request, context(request, on_progress))
+    return await call_tool(tools[name], request, context(request, on_progress, ask))
+
+
+def answering(*answers: object) -> tuple[Ask, list[str]]:
+    """Make a person of answers, or of errors to raise, and the list of what the person is asked."""
+    left, asked = list(answers), []
+
+    async def ask(question: str) -> str:
+        asked.append(question)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    return ask, asked
 
 
 def is_alive(pid: int) -> bool:

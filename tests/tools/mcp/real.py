@@ -5,15 +5,14 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from agentmagic.tools.mcp.guardian import guardian
+from tests.providers.loopback import Exchange, Loopback, Received
 
 NPM = Path(os.environ.get("AGENTMAGIC_NPM") or "nowhere")
 PLACES = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
@@ -77,30 +76,18 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-class _Page(BaseHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        body = b"User-agent: *\nAllow: /\n" if self.path == "/robots.txt" else b"<h1>News</h1><p>All is well.</p>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+class _Page(Loopback):
+    def answer(self, received: Received) -> Exchange:
+        if received.path == "/robots.txt":
+            return Exchange("User-agent: *\nAllow: /\n", content_type="text/plain")
+        return Exchange("<h1>News</h1><p>All is well.</p>", content_type="text/html")
 
 
 @contextmanager
 def a_page() -> Iterator[str]:
     """Serve a page that says "All is well."; yield its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as web:
-        thread = threading.Thread(target=web.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{web.server_port}/"
-        finally:
-            web.shutdown()
-            thread.join()
+    with _Page([]) as web:
+        yield f"{web.url}/"
 
 
 @contextmanager

@@ -16,14 +16,10 @@ def text(words):
     return types.TextContent(type="text", text=words)
 
 
-def test_text_keeps_its_order_and_the_call():
-    answer = result(text("a"), text("b"))
-    assert (answer.call_id, answer.name, answer.status) == ("call-1", "tool", "ok")
+def test_text_keeps_its_order_and_the_call_and_an_error_is_one():
+    answer = result(text("a"), text("b"), is_error=True)
+    assert (answer.call_id, answer.name, answer.status) == ("call-1", "tool", "error")
     assert answer.content == (Text("a"), Text("b"))
-
-
-def test_an_error_of_the_server_is_an_error_result():
-    assert result(text("no"), is_error=True).status == "error"
 
 
 def test_images_and_sounds_become_media():
@@ -47,19 +43,16 @@ def test_rubbish_in_place_of_media_is_said_and_not_kept():
     assert result(image).content == (Text("[application/octet-stream left out: what the server sent is not base64]"),)
 
 
-def test_embedded_resources_become_resources_or_media():
+def test_embedded_resources_become_resources_or_media_and_links_resources_without_text():
     words = types.TextResourceContents(uri="memo://a", mime_type="text/plain", text="hello")
     blob = types.BlobResourceContents(uri="memo://b", mime_type="image/png", blob=base64.b64encode(b"png").decode())
     blocks = [types.EmbeddedResource(type="resource", resource=one) for one in (words, blob)]
-    assert result(*blocks).content == (
+    link = types.ResourceLink(type="resource_link", uri="memo://a", name="a", title="A memo")
+    assert result(*blocks, link).content == (
         Resource("memo://a", media_type="text/plain", text="hello"),
         Media("image/png", b"png", "memo://b"),
+        Resource("memo://a", "A memo"),
     )
-
-
-def test_a_link_becomes_a_resource_without_text():
-    link = types.ResourceLink(type="resource_link", uri="memo://a", name="a", title="A memo")
-    assert result(link).content == (Resource("memo://a", "A memo"),)
 
 
 def test_structured_content_alone_is_also_text():
@@ -83,7 +76,3 @@ def test_too_much_media_is_named_and_left_out(monkeypatch):
     monkeypatch.setattr(limits, "RESULT_MEDIA", 3)
     image = types.ImageContent(type="image", data=base64.b64encode(b"abcd").decode(), mime_type="image/png")
     assert result(image).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
-
-
-def test_an_empty_answer_is_an_empty_result():
-    assert result().content == ()

@@ -1,7 +1,6 @@
 import asyncio
 import json
 import time
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -11,7 +10,7 @@ from mcp import types
 from mcp.shared.message import SessionMessage
 
 from agentmagic.tools.mcp import filters, http_transport, limits
-from agentmagic.tools.mcp.filters import MessageFilter, filtered
+from agentmagic.tools.mcp.filters import MessageFilter
 from agentmagic.tools.mcp.http_transport import Body, TooMuch
 from agentmagic.tools.mcp.limits import Rate, ValueCounter
 
@@ -51,7 +50,7 @@ def test_one_broken_tool_costs_only_itself():
     assert set(door.left_out) == {"tool 1", "tool 2", "tool 3", "tool 4", "words", "tool 6"}
 
 
-@pytest.mark.parametrize("given", [None, {}, [], True, {"type": None, "properties": None}])
+@pytest.mark.parametrize("given", [None, True, {"type": None, "properties": None}])
 def test_a_tool_without_a_schema_takes_an_object(given):
     (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": given}]})["tools"]
     assert tool["inputSchema"]["type"] == "object"
@@ -62,20 +61,12 @@ def test_a_tool_that_asks_for_impossible_headers_is_named():
     def tool(name, header):
         return {"name": name, "inputSchema": {"properties": {"x": {"type": "str", "x-mcp-header": header}}}}
 
-    door, answer = (
-        MessageFilter(),
-        answered({"tools": [tool("fine", "Region"), tool("odd", "a b"), tool("none", None)]}),
-    )
+    door = MessageFilter()
+    answer = answered({"tools": [tool("fine", "Region"), tool("odd", "a b"), tool("none", None)]})
     door.sending(asked("tools/list", MODERN))
     assert door.receiving(answer)
     assert [one["name"] for one in answer.result["tools"]] == ["fine", "none"]
     assert "headers that cannot be" in door.left_out["odd"]
-
-
-def test_words_that_a_mend_puts_together_are_clean():
-    schema = {"properties": {"x": {"description": ["a\u200bb", "\x1b[31mc"]}}}
-    (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": schema}]})["tools"]
-    assert tool["inputSchema"]["properties"]["x"] == {"description": "ab c"}
 
 
 def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
@@ -83,6 +74,9 @@ def test_an_answer_nobody_asked_for_or_waits_for_any_more_is_dropped():
     assert not door.receiving(answered({}))
     door.sending(asked("tools/call"))
     assert door.receiving(answered({}))
+    assert not door.receiving(answered({}))
+    door.sending(asked("tools/list"))
+    door.sending(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
     assert not door.receiving(answered({}))
 
 
@@ -93,17 +87,15 @@ def test_an_answer_may_give_its_number_as_a_text():
     assert answer.result == {"tools": []}
 
 
+def asks(number):
+    return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="roots/list"))
+
+
 def test_a_request_that_the_server_takes_back_leaves_room_for_another():
-    def asks(number):
-        return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="roots/list"))
-
-    def takes_back(number):
-        params = {"requestId": number}
-        return SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
-
     sift = filters._IncomingStream(None, MessageFilter())._sift
-    assert all(sift(item) is item for number in range(20) for item in (asks(number), takes_back(number)))
-    assert sift(takes_back(99)) is None
+    both = [item for number in range(20) for item in (asks(number), notice("cancelled", requestId=number))]
+    assert all(sift(item) is item for item in both)
+    assert sift(notice("cancelled", requestId=99)) is None
     assert [sift(asks(number)) is not None for number in range(20, 23)] == [True] * 3
     assert sift(asks(20)) is None, "it is still to be answered"
 
@@ -123,33 +115,19 @@ def test_a_request_of_the_server_that_is_dropped_gets_an_error():
     async def main():
         into, incoming = anyio.create_memory_object_stream(100)
         outgoing, sent = anyio.create_memory_object_stream(100)
-
-        @asynccontextmanager
-        async def transport():
-            yield incoming, outgoing
-
-        async with filtered(transport(), MessageFilter()) as (stream, _):
-            for number in range(limits.OPEN_REQUESTS + 2):
-                request = types.JSONRPCRequest(jsonrpc="2.0", id=number, method="roots/list")
-                into.send_nowait(SessionMessage(request))
-            into.close()
-            passed = [item.message.id async for item in stream]
+        for number in range(limits.OPEN_REQUESTS + 2):
+            into.send_nowait(asks(number))
+        into.close()
+        stream = filters._IncomingStream(incoming, MessageFilter(), outgoing)
+        assert [item.message.id async for item in stream] == list(range(limits.OPEN_REQUESTS))
         outgoing.close()
         refused = [item.message async for item in sent]
-        sent.close()
-        incoming.close()
-        assert passed == list(range(limits.OPEN_REQUESTS))
         assert [one.id for one in refused] == [limits.OPEN_REQUESTS, limits.OPEN_REQUESTS + 1]
         assert "too many requests" in refused[0].error.message
+        sent.close()
+        incoming.close()
 
     asyncio.run(main())
-
-
-def test_a_cancelled_request_is_forgotten():
-    door = MessageFilter()
-    door.sending(asked("tools/list"))
-    door.sending(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
-    assert door._sent == {}
 
 
 def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
@@ -162,30 +140,23 @@ def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
     assert [paced.take("x") for _ in range(6)] == [True] * 5 + [False]
 
 
+def notice(method="x", **params):
+    return SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method=f"notifications/{method}", params=params))
+
+
 def test_held_notices_come_when_their_time_has_come():
     async def main():
         into, incoming = anyio.create_memory_object_stream(100)
-        outgoing, out = anyio.create_memory_object_stream(1)
-
-        class Transport:
-            async def __aenter__(self):
-                return incoming, outgoing
-
-            async def __aexit__(self, *_):
-                for stream in (into, incoming, outgoing, out):
-                    stream.close()
-
         door = MessageFilter()
         door.sending(asked("tools/call"))
-        async with filtered(Transport(), door) as (heard, _):
-            for number in range(20):
-                params = {"progressToken": 1, "progress": number}
-                notice = types.JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=params)
-                into.send_nowait(SessionMessage(notice))
-            got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(limits.BURST + 1)]
-            assert got == [0, 1, 2, 3, 4, 19]
-            into.close()
-            assert [one async for one in heard] == []
+        heard = filters._IncomingStream(incoming, door)
+        for number in range(20):
+            into.send_nowait(notice("progress", progressToken=1, progress=number))
+        got = [(await heard.receive()).message.model_dump()["params"]["progress"] for _ in range(limits.BURST + 1)]
+        assert got == [0, 1, 2, 3, 4, 19]
+        into.close()
+        assert [one async for one in heard] == []
+        incoming.close()
 
     asyncio.run(main())
 
@@ -238,23 +209,26 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits(end):
         http_transport.Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
 
 
-def test_a_schema_keeps_what_a_call_must_match():
+def test_a_schema_keeps_what_a_call_must_match_and_its_words_are_clean():
     hidden = "a\u200bb"
-    schema = {"description": hidden, "properties": {hidden: {"title": hidden, "enum": [hidden], "default": hidden}}}
-    assert filters.clean_schema(schema) == {
-        "description": "ab",
-        "properties": {hidden: {"title": "ab", "enum": [hidden], "default": hidden}},
+    schema = {
+        "description": [hidden, "c"],
+        "properties": {hidden: {"title": hidden, "const": hidden, "default": hidden}},
+    }
+    (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": schema}]})["tools"]
+    assert tool["inputSchema"] == {
+        "type": "object",
+        "description": "ab c",
+        "properties": {hidden: {"title": "ab", "const": hidden, "default": hidden}},
     }
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "object", "properties": {"x": {"$ref": "#/$defs/t"}}, "$defs": {"t": {"type": "string"}}},
         {"properties": {"child": {"$ref": "#"}, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}},
         {"properties": {"x": {"pattern": "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$"}}},
         {"items": [{"type": "string"}], "allOf": [True], "x": {"$ref": 7}},
-        {"properties": {"x": {"$ref": "#/allOf/0"}}, "allOf": [{"type": "object"}]},
         {"$id": "http://a/b", "properties": {"id": {"type": "string"}}, "dependencies": {"a": ["b"]}},
     ],
 )
@@ -274,6 +248,7 @@ DOUBLING = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in ran
         ({"$ref": "other.json"}, "not fetched"),
         ({"$dynamicRef": "#x"}, "depend on where"),
         ({"properties": {"x": {"pattern": "((a{99}){99}){99}"}}}, "regular expressions"),
+        ({"properties": {"x": {"pattern": "a{60000}"}}}, "regular expressions"),
         ({"properties": {f"x{n}": {} for n in range(6000)}}, "over the limit"),
         ({"dependencies": {"x": {"$ref": "#/$defs/d0"}}, "$defs": DOUBLING}, "over the limit"),
         ({"allOf": [{"$id": "http://a/b", "$ref": "#/$defs/d0", "$defs": DOUBLING}]}, "address of its own"),
@@ -288,14 +263,8 @@ def test_schemas_that_are_too_much_work_are_told(schema, words):
     [
         ("progress", {"progressToken": 1, "progress": 0.5}, True),
         ("progress", {"progressToken": 1, "progress": "half"}, False),
-        ("progress", {"progressToken": 1, "progress": 1, "total": "two"}, False),
-        ("message", {"level": "info", "data": None}, True),
-        ("message", {"level": "loud", "data": ""}, False),
         ("message", {"level": [], "data": ""}, False),
-        ("message", {"level": "info"}, False),
-        ("tools/list_changed", {}, True),
         ("tools/list_changed", {"_meta": 7}, False),
-        ("resources/updated", {"uri": 7}, False),
         ("elicitation/complete", {}, False),
         ("unheard/of", {"x": 1}, True),
     ],
@@ -305,24 +274,24 @@ def test_notices_that_cannot_be_read_are_told_from_those_that_can(method, params
 
 
 def test_an_answer_that_comes_when_a_held_notification_is_due_is_not_lost():
-    async def body() -> None:
-        messages = filters.MessageFilter()
-        messages.sending(types.JSONRPCRequest(jsonrpc="2.0", id=1, method="ping"))
-        send, receive = anyio.create_memory_object_stream(10)
-        stream = filters._IncomingStream(receive, messages)
+    async def main():
+        door = MessageFilter()
+        door.sending(asked("ping"))
+        into, incoming = anyio.create_memory_object_stream(10)
+        stream = filters._IncomingStream(incoming, door)
         for _ in range(limits.BURST + 1):
-            send.send_nowait(SessionMessage(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/x")))
+            into.send_nowait(notice())
         for _ in range(limits.BURST):
             await stream.receive()
-        answer = SessionMessage(types.JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
+        answer = SessionMessage(answered({}))
         loop = asyncio.get_running_loop()
         # A blocked loop makes both due in one step, the answer first.
         loop.call_later(0.005, time.sleep, 0.1)
-        loop.call_later(0.01, send.send_nowait, answer)
+        loop.call_later(0.01, into.send_nowait, answer)
         async with asyncio.timeout(5):
             received = [await stream.receive(), await stream.receive()]
         assert answer in received
-        send.close()
-        receive.close()
+        into.close()
+        incoming.close()
 
-    asyncio.run(body())
+    asyncio.run(main())

@@ -1,167 +1,138 @@
 import asyncio
+import json
 import socket
-import threading
 from contextlib import contextmanager
 
 import pytest
-import uvicorn
 
 from agentmagic.errors import ServerError
 from agentmagic.messages import ToolCall
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.mcp import config
-from tests.tools.mcp.calling import call, connected, context
-from tests.tools.mcp.servers import sessions, workshop
+from tests.providers.loopback import Exchange
+from tests.tools.mcp.calling import call, connected, context, played
+from tests.tools.mcp.servers import workshop
+from tests.tools.mcp.servers.sessions import KEY, SessionServer
 from tests.tools.mcp.test_servers import use_all_of
 
 
 @contextmanager
 def serving_workshop(kind="streamable_http_app"):
-    # The socket listens before the server runs, so that a client need not wait for it.
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = getattr(workshop.make(), kind)()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            server.should_exit = True
-            thread.join()
+    with workshop.serving(lambda _: getattr(workshop.make(), kind)()) as origin:
+        yield f"{origin}/mcp"
 
 
-def entry(server):
-    return config.parse({"url": server.url, "headers": {"Authorization": sessions.KEY}})
+def with_sessions(scene):
+    """Make a test of an async function that gets a server that knows its clients by session, connected as "web"."""
+
+    async def main(server, scene):
+        entry = {"url": server.address, "headers": {"Authorization": KEY}}
+        async with connected(web=config.parse(entry)) as servers:
+            await scene(servers, server)
+
+    def play(scene):
+        with SessionServer() as server:
+            asyncio.run(main(server, scene))
+
+    return played(play)(scene)
 
 
-def test_a_server_over_http_works_in_every_way():
+@pytest.mark.parametrize(("kind", "more"), [("streamable_http_app", {}), ("sse_app", {"type": "sse"})])
+def test_a_server_over_http_works_in_every_way(kind, more):
     async def main(url):
-        async with connected(workshop=config.parse(url)) as servers:
+        async with connected(workshop=config.parse({"url": url, **more})) as servers:
             await use_all_of(servers)
 
-    with serving_workshop() as url:
-        asyncio.run(main(url))
+    with serving_workshop(kind) as url:
+        asyncio.run(main(url.replace("/mcp", "/sse") if more else url))
 
 
-def test_headers_reach_the_server_and_their_lack_is_said():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            assert (await call(servers, "visit")).text == "session-1"
-        async with connected(web=config.parse(server.url)) as servers:
-            with pytest.raises(ServerError, match=r"it asks to be authorized.* give its entry an Authorization header"):
-                await servers.tools()
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
-
-
-def test_a_session_the_server_forgot_is_opened_anew_and_no_call_is_sent_twice():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            assert (await call(servers, "visit")).text == "session-1"
-            server.sessions.clear()
-            assert "went away during visit" in (await call(servers, "visit")).text
-            assert (await call(servers, "visit")).text == "session-2"
-            assert (server.opened, server.called) == (2, 2)
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+@with_sessions
+async def test_headers_reach_the_server_and_their_lack_is_said(servers, server, /):
+    assert (await call(servers, "visit")).text == "session-1"
+    async with connected(web=config.parse(server.address)) as lacking:
+        with pytest.raises(ServerError, match=r"it asks to be authorized.* give its entry an Authorization header"):
+            await lacking.tools()
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        (404, -32001, "No such session"),
+        (404, -32600, "Session not found"),
         (400, -32000, "Bad Request: No valid session ID provided"),
         (400, -32000, "Bad Request: Server not initialized"),
     ],
 )
-def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_the_old_session(words):
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            await call(servers, "visit")
-            server.sessions.clear()
-            server.forgetting = words
-            assert "went away during visit" in (await call(servers, "visit")).text
-            assert (await call(servers, "visit")).text == "session-2"
+@with_sessions
+async def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_the_old_session(
+    servers, server, /, words
+):
+    assert (await call(servers, "visit")).text == "session-1"
+    server.sessions.clear()
+    server.forgetting = words
+    assert "went away during visit" in (await call(servers, "visit")).text
+    assert (await call(servers, "visit")).text == "session-2"
+    assert (server.opened, server.called) == (2, 2), "no call is sent twice"
 
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+
+def error(status, **fields):
+    return Exchange(json.dumps({"jsonrpc": "2.0", "id": 1, "error": fields}), status, "application/json")
 
 
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        ((200, "text/html", b"<h1>Welcome</h1>"), "answered with a web page, not with MCP"),
-        ((403, "text/plain", b"no"), "refused the connection (HTTP 403)"),
-        ((429, "application/json", b'{"detail": "slow down"}'), "answered HTTP 429, too many requests"),
-        ((503, "text/html", b"<h1>Sorry</h1>"), "answered HTTP 503: the server has failed or is overloaded"),
-        ((400, "application/json", b'{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"No row"}}'), "No row"),
-        (
-            (
-                500,
-                "application/json",
-                b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"Error","data":{"row":7}}}',
-            ),
-            'Error ({"row": 7})',
-        ),
+        (Exchange("<h1>Welcome</h1>", 200, "text/html"), "answered with a web page, not with MCP"),
+        (Exchange('{"detail": "slow down"}', 429, "application/json"), "answered HTTP 429, too many requests"),
+        (Exchange("<h1>Sorry</h1>", 503, "text/html"), "answered HTTP 503: the server has failed or is overloaded"),
+        (error(400, code=-32602, message="No row"), "No row"),
+        (error(500, code=1, message="Error", data={"row": 7}), 'Error ({"row": 7})'),
+        (error(500, code=1, message=7), "answered HTTP 500: the server has failed"),
     ],
 )
-def test_a_call_that_fails_over_http_says_why_and_the_session_stays(failing, words):
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            await servers.tools()
-            server.failing = failing
-            answer = await call(servers, "visit")
-            assert (answer.status, words in answer.text) == ("error", True), answer.text
-            server.failing = None
-            assert (await call(servers, "visit")).text == "session-1"
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+@with_sessions
+async def test_a_call_that_fails_over_http_says_why_and_the_session_stays(servers, server, /, failing, words):
+    await servers.tools()
+    server.failing = failing
+    answer = await call(servers, "visit")
+    assert (answer.status, words in answer.text) == ("error", True), answer.text
+    server.failing = None
+    assert (await call(servers, "visit")).text == "session-1"
 
 
 def test_a_later_error_is_not_hidden_by_an_earlier_lack_of_a_token():
     async def main(server):
-        server.key = None
-        async with connected(web=config.parse(server.url)) as servers:
+        async with connected(web=config.parse(server.address)) as servers:
             await servers.tools()
-            server.failing = (401, "text/plain", b"")
+            server.failing = Exchange("", 401)
             assert "asks to be authorized" in (await call(servers, "visit")).text
-            server.failing = (503, "text/plain", b"")
+            server.failing = Exchange("", 503)
             answer = (await call(servers, "visit")).text
             assert "answered HTTP 503" in answer
             assert "authorized" not in answer
 
-    with sessions.serving() as server:
+    with SessionServer() as server:
+        server.key = None
         asyncio.run(main(server))
 
 
-def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            await servers.tools()
-            server.sessions.clear()
-            servers._servers["web"].connection.tools = None
-            assert len(await servers.tools()) == 2
-            assert server.opened == 2
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+@with_sessions
+async def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more(servers, server, /):
+    await servers.tools()
+    server.sessions.clear()
+    servers._servers["web"].connection.tools = None
+    assert len(await servers.tools()) == 2
+    assert server.opened == 2
 
 
-def test_a_server_that_left_ends_first_a_call_then_the_turn():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            tool = (await servers.tools())[0]
-            server.leave()
-            request = ToolCall("call-1", "visit", {})
-            assert "went away" in (await call_tool(tool, request, context(request))).text
-            with pytest.raises(ServerError, match="cannot be reached"):
-                await call_tool(tool, request, context(request))
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+@with_sessions
+async def test_a_server_that_left_ends_first_a_call_then_the_turn(servers, server, /):
+    tool = (await servers.tools())[0]
+    server.gone = True
+    request = ToolCall("call-1", "visit", {})
+    assert "went away" in (await call_tool(tool, request, context(request))).text
+    with pytest.raises(ServerError, match="cannot be reached"):
+        await call_tool(tool, request, context(request))
 
 
 def test_an_address_where_nothing_listens_is_said():
@@ -175,61 +146,23 @@ def test_an_address_where_nothing_listens_is_said():
     asyncio.run(main(port))
 
 
-def test_an_address_that_is_no_mcp_server_is_said():
-    async def main(url):
-        async with connected(web=config.parse(f"{url}/elsewhere")) as servers:
+@pytest.mark.parametrize("more", [{}, {"type": "sse"}])
+def test_an_address_of_an_old_server_needs_no_type_and_one_that_is_no_mcp_server_is_said(more):
+    async def main(origin):
+        async with connected(web=config.parse({"url": f"{origin}/elsewhere", **more})) as servers:
             with pytest.raises(ServerError, match="HTTP 404; check the URL"):
                 await servers.tools()
-
-    with serving_workshop() as url:
-        asyncio.run(main(url))
-
-
-def test_an_old_server_over_sse_works_in_every_way():
-    async def main(url):
-        entry = {"url": url.replace("/mcp", "/sse"), "type": "sse"}
-        async with connected(workshop=config.parse(entry)) as servers:
-            await use_all_of(servers)
-
-    with serving_workshop("sse_app") as url:
-        asyncio.run(main(url))
-
-
-def test_an_address_of_an_old_server_needs_no_type():
-    async def main(url):
-        async with connected(workshop=config.parse(url.replace("/mcp", "/sse"))) as servers:
+            await servers.add("old", config.parse(f"{origin}/sse"))
+            await servers.remove("web")
             assert (await call(servers, "echo", text="hello")).text == "hello"
 
     with serving_workshop("sse_app") as url:
-        asyncio.run(main(url))
+        asyncio.run(main(url.removesuffix("/mcp")))
 
 
-def test_an_address_that_speaks_no_sse_is_said():
-    async def main(url):
-        async with connected(web=config.parse({"url": f"{url}/elsewhere", "type": "sse"})) as servers:
-            with pytest.raises(ServerError, match="HTTP 404; check the URL"):
-                await servers.tools()
-
-    with serving_workshop("sse_app") as url:
-        asyncio.run(main(url))
-
-
-def test_a_body_without_end_costs_its_call_only():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            assert "the answer is over 33554432 bytes" in (await call(servers, "flood")).text
-            assert (await call(servers, "visit")).text == "session-1"
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
-
-
-def test_a_compressed_body_that_was_not_asked_for_is_not_unpacked():
-    async def main(server):
-        async with connected(web=entry(server)) as servers:
-            answer = await call(servers, "flood", compressed=True)
-            assert answer.text.endswith("the answer is compressed, which was not asked for")
-            assert (await call(servers, "visit")).text.startswith("session-")
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+@with_sessions
+async def test_a_body_without_end_or_compressed_costs_its_call_only(servers, server, /):
+    assert "the answer is over 33554432 bytes or 200000 values" in (await call(servers, "flood")).text
+    refused = await call(servers, "flood", compressed=True)
+    assert refused.text.endswith("the answer is compressed, which was not asked for")
+    assert (await call(servers, "visit")).text == f"session-{server.opened}"

@@ -1,12 +1,11 @@
 """What servers write for JSON Schema, and what it is mended to."""
 
 import json
-import re
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mcp import types
 
 from agentmagic.json_schema import check_schema, compiles, misfit
 from agentmagic.messages import ToolDef
@@ -34,18 +33,12 @@ def of(**properties):
 PROPERTIES = {
     # null for what is not there (Go)
     "null words": ({"type": "string", "description": None, "title": None, "format": None}, TEXT),
-    "null enum": ({"type": "string", "enum": None, "pattern": None, "minLength": None}, TEXT),
     "null items": ({"type": "array", "items": None, "minItems": None}, {"type": "array", "items": {}}),
-    "null inside": (of(y={"type": "object", "properties": None, "required": None}), of(y={"type": "object"})),
-    "null open": ({"type": "object", "additionalProperties": None, "$defs": None}, {"type": "object"}),
-    "null type": ({"type": None, "enum": ["a"]}, {"enum": ["a"]}),
     "null schema": (of(y=None), of(y={})),
-    "null branch": ({"anyOf": [TEXT, None]}, {"anyOf": [TEXT, {}]}),
     "null of a const": ({"type": "string", "const": None}, TEXT),
     "null default": ({"type": "string", "default": None}, {"type": "string", "default": None}),
     # empty lists for empty objects (PHP)
     "list of properties": ({"type": "object", "properties": []}, of()),
-    "list as items": ({"type": "array", "items": []}, {"type": "array", "items": {}}),
     "list as schema": (of(y=[]), of(y={})),
     "named list": (
         of() | {"properties": [{"name": "y", "type": "int", "required": True}]},
@@ -53,31 +46,23 @@ PROPERTIES = {
     ),
     # types in words
     "any": ({"type": "any"}, {}),
-    "mixed": ({"type": "mixed", "description": "x"}, {"description": "x"}),
     "str": ({"type": "str"}, TEXT),
-    "int": ({"type": "int", "minimum": 1}, {"type": "integer", "minimum": 1}),
     "float": ({"type": "float"}, {"type": "number"}),
-    "bool": ({"type": "bool"}, {"type": "boolean"}),
-    "dict": ({"type": "dict"}, {"type": "object"}),
     "list": ({"type": "list"}, {"type": "array", "items": {}}),
-    "None": ({"type": "None"}, {"type": "null"}),
     "date": ({"type": "date"}, {"type": "string", "format": "date"}),
     "capitals": ({"type": "INTEGER"}, {"type": "integer"}),
     "list[str]": ({"type": "list[str]"}, {"type": "array", "items": TEXT}),
     "string[]": ({"type": "string[]"}, {"type": "array", "items": TEXT}),
-    "array<int>": ({"type": "array<int>"}, {"type": "array", "items": {"type": "integer"}}),
     "Dict[str, int]": ({"type": "Dict[str, int]"}, {"type": "object"}),
     "Optional[int]": ({"type": "Optional[int]"}, {"type": ["integer", "null"]}),
     "Union[int, str]": ({"type": "typing.Union[int, str]"}, {"type": ["integer", "string"]}),
     "int | None": ({"type": "int | None"}, {"type": ["integer", "null"]}),
     "list[int] | None": ({"type": "list[int] | None"}, {"type": ["array", "null"], "items": {"type": "integer"}}),
     "string?": ({"type": "string?"}, {"type": ["string", "null"]}),
-    "types in words": ({"type": ["str", "None"]}, {"type": ["string", "null"]}),
     "null among types": ({"type": ["string", None]}, {"type": ["string", "null"]}),
     "any among types": ({"type": ["any", "null"]}, {}),
     "twice": ({"type": ["string", "string", "null"]}, {"type": ["string", "null"]}),
     "type as schema": (of(y="string"), of(y=TEXT)),
-    "type of items": ({"type": "array", "items": "int"}, {"type": "array", "items": {"type": "integer"}}),
     # other drafts
     "exclusive": (
         {"type": "number", "minimum": 0, "exclusiveMinimum": True},
@@ -85,10 +70,6 @@ PROPERTIES = {
     ),
     "inclusive": ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
     "tuple": ({"type": "array", "items": [TEXT]}, {"type": "array", "prefixItems": [TEXT], "items": {}}),
-    "closed tuple": (
-        {"type": "array", "items": [{"type": "str"}], "additionalItems": False},
-        {"type": "array", "prefixItems": [TEXT], "items": False},
-    ),
     "open tuple": (
         {"type": "array", "items": [TEXT], "additionalItems": {"type": "int"}},
         {"type": "array", "prefixItems": [TEXT], "items": {"type": "integer"}},
@@ -101,19 +82,13 @@ PROPERTIES = {
     ),
     # required
     "required here": (
-        of(y=TEXT | {"required": True}, z=TEXT | {"required": False}),
+        of(y=TEXT | {"required": True}, z=TEXT | {"required": "false"}),
         of(y=TEXT, z=TEXT) | {"required": ["y"]},
     ),
-    "required in words": (of(y=TEXT | {"required": "true"}), of(y=TEXT) | {"required": ["y"]}),
     "required of both": (
         of(y=TEXT | {"required": True}, z=TEXT) | {"required": ["z"]},
         of(y=TEXT, z=TEXT) | {"required": ["z", "y"]},
     ),
-    "required inside": (
-        {"type": "array", "items": of(y=of(z={"type": "int", "required": True}) | {"required": True})},
-        {"type": "array", "items": of(y=of(z={"type": "integer"}) | {"required": ["z"]}) | {"required": ["y"]}},
-    ),
-    "required once": (of(y=TEXT) | {"required": ["y", "y"]}, of(y=TEXT) | {"required": ["y"]}),
     "required alone": (of(y=TEXT) | {"required": "y"}, of(y=TEXT) | {"required": ["y"]}),
     "required as object": (of(y=TEXT) | {"required": {"y": True, "z": False}}, of(y=TEXT) | {"required": ["y"]}),
     "required unknown": (of(y=TEXT) | {"required": ["z"]}, of(y=TEXT, z={}) | {"required": ["z"]}),
@@ -158,10 +133,7 @@ def test_what_has_one_meaning_is_written_as_that_and_nothing_is_said(written, me
 # One row for each thing that has none: what a server writes, what is left of it, and what is said.
 MEANINGLESS = {
     "a class of another dialect": ({"pattern": r"^[\w-.]+$"}, {}, r"pattern ^[\w-.]+$ of x"),
-    "a long repetition": ({"pattern": r"^[\s\S]{1,20000}$"}, {}, "pattern"),
-    "an end of another dialect": ({"pattern": r"\Aabc\Z"}, {}, "pattern"),
     "an atomic group": ({"pattern": "(?>a)b"}, {}, "pattern"),
-    "an open bracket": ({"type": "string", "pattern": "["}, TEXT, "pattern [ of x"),
     "no text": ({"type": "string", "pattern": 7}, TEXT, "pattern 7 of x"),
     "a name": (
         {"patternProperties": {"[": TEXT}, "additionalProperties": False},
@@ -198,13 +170,9 @@ def test_a_keyword_without_a_meaning_is_dropped_and_said(written, left, said):
 
 
 ROOTS = {
-    "nothing": ({}, {"type": "object"}),
-    "no type": ({"properties": {"x": TEXT}}, of(x=TEXT)),
-    "null": ({"type": "object", "properties": None, "required": None}, {"type": "object"}),
     "a dict": ({"type": "dict", "properties": {}}, of()),
     "any": ({"type": "any"}, {"type": "object"}),
     "an object or null": ({"type": ["object", "null"]}, {"type": "object"}),
-    "required": (of(x=TEXT | {"required": True}), of(x=TEXT) | {"required": ["x"]}),
     "an unknown draft": (of(x=TEXT) | {"$schema": "http://foo/bar"}, of(x=TEXT)),
     "a mended draft": (
         of(x={"type": "int"}) | {"$schema": "http://json-schema.org/draft-04/schema#"},
@@ -239,14 +207,11 @@ def test_the_whole_schema_is_mended_too(written, meant):
 @pytest.mark.parametrize(
     "clean",
     [
-        of(x=HEX, y={"type": ["string", "null"], "enum": ["a", None]})
-        | {"required": ["x"], "additionalProperties": False},
         of(x={"$ref": "#/$defs/t"}) | {"$defs": {"t": of(t={"$ref": "#"})}},
         of(required={"type": "boolean"}, type={"type": "string", "default": None}, properties={"const": None}),
         of(x={"type": "string", "pattern": r"^\p{L}(?<=a)(?P<n>b)$", "format": "unheard-of"}),
         of(x={"anyOf": [True, False], "not": {}, "if": {"required": ["y"]}, "then": {"minProperties": 1}}),
         of(x={"default": {"type": "any", "required": True}, "enum": [{"type": None}], "examples": [None]}),
-        of(x=HEX) | {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {}, "x-own": {}},
         of(**{"$ref": TEXT, "items": {"type": "array", "items": TEXT}}),
     ],
     ids=lambda schema: "-".join(schema["properties"]),
@@ -284,7 +249,7 @@ def test_a_schema_that_is_nested_without_end_is_left_to_the_caller():
 
 
 def test_every_mended_schema_is_fit_for_every_provider():
-    for name, (_, meant) in {**PROPERTIES, **MEANINGLESS_PAIRS}.items():
+    for name, (_, meant, *_) in {**PROPERTIES, **MEANINGLESS}.items():
         tool = ToolDef("it", "Does it.", mend(of(x=meant), compiles)[0])
         strict_openai.check_schema(chat_completions._tool(tool)["function"]["parameters"], name)
         strict_openai.check_schema(responses._tool(tool)["parameters"], name)
@@ -293,8 +258,6 @@ def test_every_mended_schema_is_fit_for_every_provider():
         strict_ollama._check_tool(ollama._tool(tool))
         assert narrow(tool.parameters)["type"] == "object"
 
-
-MEANINGLESS_PAIRS = {name: (written, left) for name, (written, left, _) in MEANINGLESS.items()}
 
 _KEYWORDS = sorted(
     {*keywords.READERS, "type", "nullable", "dependencies", "additionalItems", "id", "divisibleBy", "components"}
@@ -325,8 +288,6 @@ def test_any_values_of_any_keywords_end_in_a_schema_that_can_be_used(schema):
     ("written", "fits", "misfits"),
     [
         ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, 1, 0),
-        ({"type": "array", "items": [{"type": "int"}, {"type": "str"}]}, [1, "a"], ["a", 1]),
-        ({"type": "int | None"}, None, "a"),
         (of(y={"type": "any", "required": True}), {"y": 1}, {}),
     ],
 )
@@ -337,15 +298,11 @@ def test_calls_are_checked_as_the_server_means(written, fits, misfits):
 
 
 def test_a_server_of_this_process_is_mended_too():
-    class Listed(SimpleNamespace):
-        def model_copy(self, update):
-            return Listed(**{**vars(self), **update})
-
     tools = [
-        Listed(name="loose", input_schema=of(x={"type": "str", "pattern": "["})),
-        Listed(name="endless", input_schema={"type": "object", "allOf": [{"$ref": "#"}]}),
+        types.Tool(name="loose", input_schema=of(x={"type": "str", "pattern": "["})),
+        types.Tool(name="endless", input_schema={"type": "object", "allOf": [{"$ref": "#"}]}),
     ]
     usable, left_out, dropped = servers._usable(tools)
     assert [(tool.name, tool.input_schema) for tool in usable] == [("loose", of(x=TEXT))]
     assert dropped == {"loose": ["pattern [ of x"]}
-    assert re.search("leads back to itself", left_out["endless"])
+    assert "leads back to itself" in left_out["endless"]

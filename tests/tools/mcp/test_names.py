@@ -9,20 +9,16 @@ from agentmagic.tools.mcp import names
 LEGAL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
-def test_a_name_that_is_legal_and_alone_stays():
-    assert names.visible({"time": ["now"], "files": ["read"]}) == {("time", "now"): "now", ("files", "read"): "read"}
-
-
-def test_names_that_clash_carry_their_servers():
-    shown = names.visible({"a": ["search"], "b": ["search", "find"]})
-    assert list(shown.values()) == ["a__search", "b__search", "find"]
-
-
-def test_a_name_no_provider_takes_is_made_legal():
-    assert names.visible({"my server": ["do.it/now"], "7": ["9lives"]}) == {
-        ("my server", "do.it/now"): "my_server__do_it_now",
-        ("7", "9lives"): "_7__9lives",
-    }
+@pytest.mark.parametrize(
+    ("listings", "shown"),
+    [
+        ({"time": ["now"], "files": ["read"]}, ["now", "read"]),
+        ({"a": ["search"], "b": ["search", "find"]}, ["a__search", "b__search", "find"]),
+        ({"my server": ["do.it/now"], "7": ["9lives"]}, ["my_server__do_it_now", "_7__9lives"]),
+    ],
+)
+def test_a_name_that_is_legal_and_alone_stays_and_others_carry_their_servers(listings, shown):
+    assert list(names.visible(listings).values()) == shown
 
 
 def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash():

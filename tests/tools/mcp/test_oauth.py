@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import socket
 import urllib.error
 import urllib.request
@@ -19,12 +20,13 @@ from pydantic import AnyUrl
 from agentmagic.errors import ServerError
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.tools.mcp import McpServers, config, limits, oauth, token_store
+from agentmagic.tools.mcp import config, limits, oauth, token_store
 from agentmagic.tools.mcp.oauth import Redirect, read_redirect
 from agentmagic.tools.mcp.pending import AuthorizationPage, Host, PendingCallers, Timer
 from tests.providers.loopback import Exchange, Loopback
-from tests.tools.mcp.calling import PATIENCE, call
-from tests.tools.mcp.servers import authorized, sessions
+from tests.tools.mcp import calling
+from tests.tools.mcp.calling import PATIENCE, call, played
+from tests.tools.mcp.servers import authorized
 
 
 class Drawer(KeyringBackend):
@@ -89,8 +91,8 @@ def visit_from_afar(url):
 
 
 @dataclass(frozen=True)
-class Visitor(Host):
-    """Somebody who opens each page in a browser, and waits."""
+class Idle(Host):
+    """Somebody who does nothing."""
 
     pages: list[AuthorizationPage] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,29 +103,28 @@ class Visitor(Host):
     async def authorize(self, page):
         self.pages.append(page)
         self.asked.set()
+        return await self.act(page) or await asyncio.Event().wait()
+
+    async def act(self, page):
+        """Do what this person does, and return what the person types; wait for ever if that is None."""
+
+
+class Visitor(Idle):
+    """Somebody who opens each page in a browser, and waits."""
+
+    async def act(self, page):
         await asyncio.to_thread(visit, page.url)
-        await asyncio.Event().wait()
 
 
-class Idle(Visitor):
-    """Somebody who does nothing."""
-
-    async def authorize(self, page):
-        self.pages.append(page)
-        self.asked.set()
-        await asyncio.Event().wait()
-
-
-class Paster(Visitor):
+class Paster(Idle):
     """Somebody at another machine, who pastes the address the browser ended up at, after some wrong ones."""
 
-    async def authorize(self, page):
-        self.pages.append(page)
+    async def act(self, page):
         wrong = {1: "what?", 2: "http://127.0.0.1/callback?code=x&state=y"}
         return wrong.get(len(self.pages)) or await asyncio.to_thread(visit_from_afar, page.url)
 
 
-class Decliner(Visitor):
+class Decliner(Idle):
     """Somebody who says no."""
 
     async def authorize(self, page):
@@ -131,24 +132,17 @@ class Decliner(Visitor):
         return ""
 
 
-def play(scene, *, kind="streamable_http_app"):
-    """Play a scene with a server that asks for a token."""
-
-    async def main(url, granting):
-        async with asyncio.timeout(PATIENCE):
-            await scene(url, granting)
-
-    with authorized.serving(kind) as (url, granting):
-        asyncio.run(main(url, granting))
+def _play(scene):
+    with authorized.serving() as (url, granting):
+        asyncio.run(scene(url, granting))
 
 
-@contextlib.asynccontextmanager
-async def connected(url, host, **more):
-    servers = McpServers({"web": config.parse({"url": url, **more})}, host=host)
-    try:
-        yield servers
-    finally:
-        await servers.aclose()
+authorizing = played(_play)
+"""Make a test of an async function that gets the URL of a server that asks for a token, and what grants its tokens."""
+
+
+def connected(url, host, **more):
+    return calling.connected(host=host, web=config.parse({"url": url, **more}))
 
 
 def port_of(page):
@@ -160,242 +154,176 @@ def is_free(port):
         return attempt.connect_ex(("127.0.0.1", port)) != 0
 
 
-@pytest.mark.parametrize("kind", ["streamable_http_app", "sse_app"])
-def test_a_person_authorizes_once_and_the_token_is_kept_in_the_keyring(drawer, kind):
-    async def scene(url, granting):
-        entry = {"type": "sse"} if kind == "sse_app" else {}
-        person = Visitor()
-        async with connected(url, person, **entry) as servers:
-            assert (await call(servers, "echo", text="hello")).text == "hello"
-            await servers.restart("web")
-            assert (await call(servers, "echo", text="again")).text == "again"
-        later = Visitor()
-        async with connected(url, later, **entry) as servers:
-            assert (await call(servers, "echo", text="later")).text == "later"
-        assert (len(person.pages), len(later.pages)) == (1, 0)
-        assert person.pages[0].note == "The token will be kept in the keyring of this system."
-        assert granting.authorized[0].resource == url
-        assert granting.authorized[0].code_challenge
-        assert is_free(port_of(person.pages[0]))
-        assert list(drawer.records) == [("agentmagic-mcp", url)]
-        assert json.loads(drawer.records["agentmagic-mcp", url])["token"]["access_token"] in granting.access
-
-    play(scene, kind=kind)
+@authorizing
+async def test_a_person_authorizes_once_and_the_token_is_in_the_keyring_until_the_server_is_removed(
+    url, granting, /, drawer
+):
+    person = Visitor()
+    async with connected(url, person) as servers:
+        assert (await call(servers, "echo", text="hello")).text == "hello"
+        await servers.restart("web")
+        assert (await call(servers, "echo", text="again")).text == "again"
+    assert [page.note for page in person.pages] == ["The token will be kept in the keyring of this system."]
+    assert granting.authorized[0].resource == url
+    assert granting.authorized[0].code_challenge
+    assert is_free(port_of(person.pages[0]))
+    assert list(drawer.records) == [("agentmagic-mcp", url)]
+    assert json.loads(drawer.records["agentmagic-mcp", url])["token"]["access_token"] in granting.access
+    async with connected(url, Host()) as servers:
+        assert (await call(servers, "echo", text="later")).text == "later"
+        await servers.remove("web")
+    assert not drawer.records
 
 
-def test_what_is_granted_is_seen_nowhere(caplog):
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as servers:
-            await call(servers, "echo", text="hello")
-            granting.expire()
-            await call(servers, "echo", text="hello")
-            state = servers.get("web")
-            assert granting.secrets
-            for secret in granting.secrets:
-                assert secret not in f"{state} {person.pages} {caplog.text}"
-                assert redact(f"<{secret}>") == "<[redacted]>"
-
-    with caplog.at_level(logging.DEBUG):
-        play(scene)
-
-
-def test_a_token_that_has_run_out_is_refreshed_without_asking():
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as servers:
-            await call(servers, "echo", text="hello")
-            granting.expire()
-            answers = await asyncio.gather(*(call(servers, "echo", text=str(n)) for n in range(5)))
-            assert [answer.text for answer in answers] == list("01234")
+@authorizing
+async def test_a_token_that_has_run_out_is_refreshed_without_asking_and_is_seen_nowhere(url, granting, /, caplog):
+    caplog.set_level(logging.DEBUG)
+    person = Visitor()
+    async with connected(url, person) as servers:
+        await call(servers, "echo", text="hello")
         granting.expire()
-        async with connected(url, Host()) as servers:
-            assert (await call(servers, "echo", text="in another kernel")).text == "in another kernel"
-        assert (len(person.pages), granting.refreshed) == (1, 2)
-
-    play(scene)
-
-
-def test_a_token_that_another_kernel_refreshed_is_taken_from_the_keyring():
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as first, connected(url, Host()) as second:
-            await call(first, "echo", text="hello")
-            await call(second, "echo", text="hello")
-            granting.expire()
-            await call(first, "echo", text="hello")
-            assert (await call(second, "echo", text="hello")).text == "hello"
-        assert (len(person.pages), granting.refreshed) == (1, 1)
-
-    play(scene)
+        answers = await asyncio.gather(*(call(servers, "echo", text=str(n)) for n in range(5)))
+        assert [answer.text for answer in answers] == list("01234")
+        assert granting.secrets
+        for secret in granting.secrets:
+            assert secret not in f"{servers.get('web')} {person.pages} {caplog.text}"
+            assert redact(f"<{secret}>") == "<[redacted]>"
+    granting.expire()
+    async with connected(url, Host()) as servers:
+        assert (await call(servers, "echo", text="in another kernel")).text == "in another kernel"
+    assert (len(person.pages), granting.refreshed) == (1, 2)
 
 
-def test_a_person_is_asked_again_where_the_refresh_is_refused():
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as servers:
-            await call(servers, "echo", text="hello")
-            granting.revoke()
-            assert (await call(servers, "echo", text="again")).text == "again"
-        assert len(person.pages) == 2
-
-    play(scene)
-
-
-def test_a_call_whose_token_nobody_can_renew_fails_and_says_so():
-    async def scene(url, granting):
-        async with connected(url, Visitor()) as servers:
-            await call(servers, "echo", text="hello")
-            waiting = servers._servers["web"].connection.pending
-            person, waiting.host = waiting.host, Host()
-            granting.revoke()
-            assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
-            waiting.host = person
-            assert (await call(servers, "echo", text="again")).text == "again"
-
-    play(scene)
+@authorizing
+async def test_a_token_that_another_kernel_refreshed_is_taken_from_the_keyring(url, granting, /):
+    person = Visitor()
+    async with connected(url, person) as first, connected(url, Host()) as second:
+        await call(first, "echo", text="hello")
+        await call(second, "echo", text="hello")
+        granting.expire()
+        await call(first, "echo", text="hello")
+        assert (await call(second, "echo", text="hello")).text == "hello"
+    assert (len(person.pages), granting.refreshed) == (1, 1)
 
 
-def test_growing_rights_are_named_and_asked_for_three_times_at_most():
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as servers:
-            await call(servers, "echo", text="hello")
-            granting.greedy = 2
-            assert (await call(servers, "echo", text="more")).text == "more"
-            granting.greedy = 9
-            refused = await call(servers, "echo", text="hello")
-            assert "authorized 3 times and asks for more each time. It wants: more-3." in refused.text
-            await call(servers, "echo", text="hello")
-        assert [page.scope for page in person.pages] == ["use", "use more-1", "use more-1 more-2"]
+@authorizing
+async def test_where_the_refresh_is_refused_a_person_is_asked_again_and_with_nobody_there_the_call_fails(
+    url, granting, /
+):
+    person = Visitor()
+    async with connected(url, person) as servers:
+        await call(servers, "echo", text="hello")
+        pending = servers._servers["web"].connection.pending
+        pending.host = Host()
+        granting.revoke()
+        assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
+        pending.host = person
+        assert (await call(servers, "echo", text="again")).text == "again"
+    assert len(person.pages) == 2
 
-    play(scene)
+
+@authorizing
+async def test_growing_rights_are_named_and_asked_for_three_times_at_most(url, granting, /):
+    person = Visitor()
+    async with connected(url, person) as servers:
+        await call(servers, "echo", text="hello")
+        granting.greedy = 2
+        assert (await call(servers, "echo", text="more")).text == "more"
+        granting.greedy = 9
+        refused = await call(servers, "echo", text="hello")
+        assert "authorized 3 times and asks for more each time. It wants: more-3." in refused.text
+        await call(servers, "echo", text="hello")
+    assert [page.scope for page in person.pages] == ["use", "use more-1", "use more-1 more-2"]
 
 
-def test_a_client_that_is_registered_already_needs_no_registration():
+@authorizing
+async def test_a_client_that_is_registered_already_needs_no_registration(url, granting, /):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-
-    async def scene(url, granting):
-        granting.registers = False
-        granting.clients["ours"] = OAuthClientInformationFull(
-            client_id="ours",
-            client_secret="its-own-secret",
-            redirect_uris=[AnyUrl(f"http://127.0.0.1:{port}/callback")],
-            token_endpoint_auth_method="client_secret_basic",
-            scope="use",
-        )
-        entry = {"client_id": "ours", "client_secret": "its-own-secret", "callback_port": port}
-        async with connected(url, Visitor(), **entry) as servers:
-            assert (await call(servers, "echo", text="hello")).text == "hello"
-            assert "its-own-secret" not in f"{servers.get('web')} {config.parse({'url': url, **entry})}"
-        assert list(granting.clients) == ["ours"]
-
-    play(scene)
+    granting.registers = False
+    granting.clients["ours"] = OAuthClientInformationFull(
+        client_id="ours",
+        client_secret="its-own-secret",
+        redirect_uris=[AnyUrl(f"http://127.0.0.1:{port}/callback")],
+        token_endpoint_auth_method="client_secret_basic",
+        scope="use",
+    )
+    entry = {"client_id": "ours", "client_secret": "its-own-secret", "callback_port": port}
+    async with connected(url, Visitor(), **entry) as servers:
+        assert (await call(servers, "echo", text="hello")).text == "hello"
+        assert "its-own-secret" not in f"{servers.get('web')} {config.parse({'url': url, **entry})}"
+    assert list(granting.clients) == ["ours"]
 
 
-def test_a_server_that_wants_a_token_and_has_no_oauth_says_so():
-    async def main(server):
-        server.key = "Bearer of-its-makers"
-        async with connected(server.url, Visitor()) as servers:
-            with pytest.raises(
-                ServerError, match="it wants a token and does not say where to get one; give its entry an"
-            ):
-                await servers.tools()
-
-    with sessions.serving() as server:
-        asyncio.run(main(server))
+NOBODY = "connect it once in a notebook, with %mcp add, or give its entry an Authorization header."
 
 
-def test_with_nobody_there_it_fails_at_once_and_says_what_to_do():
-    async def scene(url, granting):
-        async with connected(url, Host()) as servers:
-            with pytest.raises(ServerError) as failed:
-                await servers.tools()
-        assert str(failed.value) == (
-            "The MCP server 'web' cannot be used: it asks to be authorized (HTTP 401), and no one is there to do so; "
-            "connect it once in a notebook, with %mcp add, or give its entry an Authorization header."
-        )
-        assert not granting.clients
-
-    play(scene)
-
-
-def test_an_entry_with_its_own_header_never_asks_to_authorize():
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person, headers={"authorization": "Bearer of-my-own-making"}) as servers:
-            with pytest.raises(ServerError, match=r"HTTP 401\); check the headers of its entry"):
-                await servers.tools()
-        assert not person.pages
-
-    play(scene)
+@pytest.mark.parametrize(
+    ("attended", "headers", "words"),
+    [
+        (False, {}, f"it asks to be authorized (HTTP 401), and no one is there to do so; {NOBODY}"),
+        (True, {"authorization": "Bearer of-my-own-making"}, "HTTP 401); check the headers of its entry"),
+    ],
+)
+@authorizing
+async def test_with_nobody_there_or_a_header_of_its_own_a_server_fails_at_once_and_says_what_to_do(
+    url, granting, /, attended, headers, words
+):
+    person = Visitor()
+    async with connected(url, person if attended else Host(), headers=headers) as servers:
+        with pytest.raises(ServerError, match=re.escape(words)):
+            await servers.tools()
+    assert not person.pages
+    assert not granting.clients
 
 
-def test_an_address_may_be_pasted_and_wrong_ones_are_told():
-    async def scene(url, granting):
-        person = Paster()
-        async with connected(url, person) as servers:
-            assert (await call(servers, "echo", text="hello")).text == "hello"
-        assert [page.note for page in person.pages[1:]] == [
-            "That address holds no answer: it should have code=... and state=... in it.",
-            "That address answers another request, not this one.",
-        ]
-
-    play(scene)
+@authorizing
+async def test_an_address_may_be_pasted_and_wrong_ones_are_told(url, granting, /):
+    person = Paster()
+    async with connected(url, person) as servers:
+        assert (await call(servers, "echo", text="hello")).text == "hello"
+    assert [page.note for page in person.pages[1:]] == [
+        "That address holds no answer: it should have code=... and state=... in it.",
+        "That address answers another request, not this one.",
+    ]
 
 
-def test_a_no_is_taken_for_an_answer():
-    async def scene(url, granting):
-        person = Decliner()
-        async with connected(url, person) as servers:
+@authorizing
+async def test_who_said_no_is_asked_again_by_a_restart_and_not_by_every_turn(url, granting, /):
+    person = Decliner()
+    async with connected(url, person) as servers:
+        for _ in range(3):
             with pytest.raises(ServerError, match="it was not authorized"):
                 await servers.tools()
         assert len(person.pages) == 1
         assert is_free(port_of(person.pages[0]))
-
-    play(scene)
-
-
-def test_who_said_no_is_asked_again_by_a_restart_and_not_by_every_turn():
-    async def scene(url, granting):
-        person = Decliner()
-        async with connected(url, person) as servers:
-            for _ in range(3):
-                with pytest.raises(ServerError, match="it was not authorized"):
-                    await servers.tools()
-            assert len(person.pages) == 1
-            with pytest.raises(ServerError, match="it was not authorized"):
-                await servers.restart("web")
-            assert len(person.pages) == 2
-
-    play(scene)
+        with pytest.raises(ServerError, match="it was not authorized"):
+            await servers.restart("web")
+        assert len(person.pages) == 2
 
 
-def test_a_refusal_of_the_authorization_server_is_told():
-    async def scene(url, granting):
-        granting.denies = True
-        person = Visitor()
-        async with connected(url, person) as servers:
-            with pytest.raises(ServerError, match="its authorization server refused: access_denied Not today"):
-                await servers.tools()
-        assert len(person.pages) == 1
-
-    play(scene)
+@authorizing
+async def test_a_refusal_of_the_authorization_server_is_told(url, granting, /):
+    granting.denies = True
+    person = Visitor()
+    async with connected(url, person) as servers:
+        with pytest.raises(ServerError, match="its authorization server refused: access_denied Not today"):
+            await servers.tools()
+    assert len(person.pages) == 1
 
 
 def test_the_time_a_person_takes_is_nobody_elses():
     class Slow(Visitor):
         async def authorize(self, page):
             over = asyncio.Event()
-            asyncio.get_running_loop().call_later(0.6, over.set)  # longer than either clock has
+            asyncio.get_running_loop().call_later(0.2, over.set)  # longer than either clock has
             await over.wait()
             return "done"
 
     async def main():
         waiting, timer_ran_out = PendingCallers("web", Slow()), asyncio.Event()
-        timer = Timer(0.5, timer_ran_out.set)
-        async with asyncio.timeout(PATIENCE), Deadline(0.5) as deadline:
+        timer = Timer(0.1, timer_ran_out.set)
+        async with asyncio.timeout(PATIENCE), Deadline(0.1) as deadline:
             with waiting.caller(deadline), waiting.clock(timer):
                 assert await waiting.authorize("https://example.org/authorize", "") == "done"
                 assert not timer_ran_out.is_set()
@@ -405,83 +333,55 @@ def test_the_time_a_person_takes_is_nobody_elses():
     asyncio.run(main())
 
 
-@pytest.mark.slow
-def test_cancelling_ends_the_wait_at_once_and_frees_the_port():
-    async def scene(url, granting):
-        loop = asyncio.get_running_loop()
-        person = Idle()
-        async with connected(url, person) as servers:
-            waiting = asyncio.ensure_future(servers.tools())
-            await person.asked.wait()
-            port = port_of(person.pages[0])
-            assert not is_free(port)
-            cancelled = loop.time()
-            waiting.cancel()
-            await asyncio.wait((waiting,))
-            life = servers._servers["web"].connection._session
-            await asyncio.wait((life.owner,))
-            assert loop.time() - cancelled < 0.5
-            assert is_free(port)
-            person.asked.clear()
-            again = asyncio.ensure_future(servers.tools())
-            await person.asked.wait()
-            again.cancel()
-            await asyncio.wait((again,))
+@authorizing
+async def test_cancelling_withdraws_what_is_asked_and_frees_the_port(url, granting, /):
+    async def cancelled(servers, task):
+        await person.asked.wait()
+        person.asked.clear()
+        port = port_of(person.pages[-1])
+        assert not is_free(port)
+        task.cancel()
+        await asyncio.wait((task,))
+        if servers.get("web").state != "ready":
+            await asyncio.wait((servers._servers["web"].connection._session.owner,))
+        return is_free(port)
 
-    play(scene)
-
-
-def test_cancelling_a_call_withdraws_what_is_asked_for_it():
-    async def scene(url, granting):
-        async with connected(url, Visitor()) as servers:
-            await call(servers, "echo", text="hello")
-            granting.revoke()
-            person = Idle()
-            servers._servers["web"].connection.pending.host = person
-            waiting = asyncio.ensure_future(call(servers, "echo", text="hello"))
-            await person.asked.wait()
-            waiting.cancel()
-            await asyncio.wait((waiting,))
-            servers._servers["web"].connection.pending.host = Visitor()
-            assert (await call(servers, "echo", text="again")).text == "again"
-            assert is_free(port_of(person.pages[0]))
-
-    play(scene)
+    person = Idle()
+    async with connected(url, person) as servers:
+        for _ in range(2):
+            assert await cancelled(servers, asyncio.ensure_future(servers.tools()))
+        pending = servers._servers["web"].connection.pending
+        pending.host = Visitor()
+        await call(servers, "echo", text="hello")
+        granting.revoke()
+        pending.host = person
+        await cancelled(servers, asyncio.ensure_future(call(servers, "echo", text="hello")))
+        pending.host = Visitor()
+        assert (await call(servers, "echo", text="again")).text == "again"
+        assert is_free(port_of(person.pages[-1]))
 
 
-@pytest.mark.parametrize("locked", [False, True])
-def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(drawer, caplog, monkeypatch, locked):
-    if locked:
-        drawer.locked = True
-    else:
+@pytest.mark.parametrize(
+    ("locked", "note"),
+    [(True, "The token will be"), (False, "No keyring can be used here: the token will be kept in memory")],
+)
+@authorizing
+async def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(
+    url, granting, /, drawer, caplog, monkeypatch, locked, note
+):
+    drawer.locked = locked
+    if not locked:
         monkeypatch.setattr(Drawer, "priority", 0)
         monkeypatch.setattr(Drawer, "get_password", lambda *_: None)
-
-    async def scene(url, granting):
-        person = Visitor()
-        async with connected(url, person) as servers:
+    person = Visitor()
+    for host in (person, Host()):
+        async with connected(url, host) as servers:
             await servers.tools()
-        async with connected(url, Host()) as servers:
-            await servers.tools()
-        said = "The token will be" if locked else "No keyring can be used here: the token will be kept in memory"
-        assert person.pages[0].note.startswith(said)
-        assert f"No keyring took the token for {url}: it is kept in memory" in caplog.text
-
-    play(scene)
+    assert person.pages[0].note.startswith(note)
+    assert f"No keyring took the token for {url}: it is kept in memory" in caplog.text
 
 
-def test_removing_a_server_deletes_its_token(drawer):
-    async def scene(url, granting):
-        async with connected(url, Visitor()) as servers:
-            await servers.tools()
-            assert drawer.records
-            await servers.remove("web")
-            assert not drawer.records
-
-    play(scene)
-
-
-@pytest.mark.parametrize("record", ["", "[]", "{}", '{"token": 7, "client": 8}', "\x00"])
+@pytest.mark.parametrize("record", ["[]", "{}", '{"token": 7, "client": 8}', "\x00"])
 def test_a_record_that_cannot_be_read_is_none(drawer, record):
     async def main():
         drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
@@ -500,6 +400,7 @@ def test_only_the_answer_to_this_request_ends_the_wait():
             for stray in ("?code=a&state=wrong", "?state=right", "", "/more?code=a&state=right"):
                 await asyncio.to_thread(visit, f"{base}{stray}")
                 assert not redirect.answer.done()
+            silent, idle = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
             _, writer = await asyncio.open_connection("127.0.0.1", urlsplit(base).port)
             writer.write(b"GET /" + b"x" * 100_000)
             await asyncio.to_thread(visit, f"{base}?code=a&state=right&iss=me")
@@ -507,11 +408,14 @@ def test_only_the_answer_to_this_request_ends_the_wait():
             assert (answer.code, answer.issuer) == ("a", "me")
             writer.transport.abort()
         assert is_free(urlsplit(base).port)
+        async with asyncio.timeout(2):
+            assert await silent.read() == b"", "who is silent is not waited for"
+        idle.close()
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("address", ["", "http://[", "http://x/?code=a", "http://x/?state=b", "?" + "a=1&" * 100])
+@pytest.mark.parametrize("address", ["http://[", "http://x/?code=a", "http://x/?state=b", "?" + "a=1&" * 100])
 def test_an_address_without_an_answer_is_told(address):
     with pytest.raises(ValueError, match="That address"):
         read_redirect(address)
@@ -523,12 +427,9 @@ def test_an_address_without_an_answer_is_told(address):
         ("https://auth.example.org/authorize?a=1", "https://example.org/mcp", None),
         ("http://127.0.0.1:8000/authorize", "http://localhost:9000/mcp", None),
         ("http://127.0.0.1:8000/authorize", "https://example.org/mcp", "no https"),
-        ("http://example.org/authorize", "https://example.org/mcp", "no https"),
-        ("javascript:alert(1)", "https://example.org/mcp", "no https"),
         ("file:///etc/passwd", "http://127.0.0.1/mcp", "no https"),
         ("https://bank.example@evil.example/", "https://example.org/mcp", "deceive"),
         ("https://example.org/\x1b[2J", "https://example.org/mcp", "deceive"),
-        ("https://example.org/\u202ecod", "https://example.org/mcp", "deceive"),
         (f"https://example.org/{'a' * 5000}", "https://example.org/mcp", "deceive"),
         ("https://[", "https://example.org/mcp", "cannot be read"),
     ],
@@ -570,7 +471,7 @@ def metadata(**more):
 
 
 def contained(words, host=None, **answers):
-    """Check that a server that misbehaves fails in these words."""
+    """Check that a server that misbehaves fails in these words; return all of them."""
     answers = {
         "mcp": Exchange("", 401),
         "oauth_protected_resource": resource,
@@ -580,7 +481,7 @@ def contained(words, host=None, **answers):
     }
 
     async def main(url):
-        async with asyncio.timeout(PATIENCE), connected(url, host or Visitor()) as servers:
+        async with connected(url, host or Visitor()) as servers:
             with pytest.raises(ServerError, match=words) as failed:
                 await servers.tools()
             return str(failed.value)
@@ -589,35 +490,38 @@ def contained(words, host=None, **answers):
         return asyncio.run(main(f"{server.url}/mcp"))
 
 
-def test_an_authorization_page_that_could_deceive_is_not_shown():
+FLOOD = Exchange("x" * 2_000_000, 200, "application/json")
+NOTHING = Exchange("{}", 404, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        (
+            "is not shown: it is written so that it could deceive",
+            {"oauth_authorization_server": metadata(authorization_endpoint="https://bank.example@evil.example/")},
+        ),
+        ("could not be authorized", {"oauth_protected_resource": FLOOD, "oauth_authorization_server": FLOOD}),
+        (
+            "registers no clients .* give its entry an Authorization header",
+            {"register": as_json({"error": "closed"}, 403)},
+        ),
+        (
+            "it wants a token and does not say where to get one; give its entry an Authorization header",
+            {"oauth_protected_resource": NOTHING, "oauth_authorization_server": NOTHING, "register": NOTHING},
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_authorized_is_never_shown_and_says_why(words, answers):
     person = Visitor()
-    page = metadata(authorization_endpoint="https://bank.example@evil.example/")
-    contained("is not shown: it is written so that it could deceive", person, oauth_authorization_server=page)
+    contained(words, person, **answers)
     assert not person.pages
-
-
-@pytest.mark.parametrize("address", ["javascript:alert(1)", "file:///etc/passwd"])
-def test_an_authorization_page_that_is_none_is_never_shown(address):
-    person = Decliner()
-    page = metadata(authorization_endpoint=address)
-    contained("it was not authorized", person, oauth_authorization_server=page)
-    assert all(page.url.startswith("http://127.0.0.1") for page in person.pages)
-
-
-def test_a_body_without_bounds_is_not_read():
-    flood = Exchange("x" * 2_000_000, 200, "application/json")
-    contained("could not be authorized", oauth_protected_resource=flood, oauth_authorization_server=flood)
 
 
 def test_an_authorization_server_that_is_silent_ends_by_its_own_deadline(monkeypatch):
     monkeypatch.setattr(limits, "AUTH_SECONDS", 0.2)
     silent = Exchange("{}", stall_at=1)
     contained("its authorization server did not answer within 0.2 s", oauth_protected_resource=silent)
-
-
-def test_a_server_that_registers_nobody_says_what_to_do():
-    refusal = as_json({"error": "closed"}, 403)
-    contained("registers no clients .* give its entry an Authorization header", register=refusal)
 
 
 def test_a_token_in_an_answer_that_cannot_be_read_is_not_quoted(caplog):

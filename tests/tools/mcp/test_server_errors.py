@@ -2,6 +2,7 @@ import anyio
 import httpx2
 import pytest
 from mcp import MCPError
+from pydantic_core import ValidationError
 
 from agentmagic.tools.mcp import server_errors
 from agentmagic.tools.mcp.config import Http, InProcess, Stdio
@@ -67,6 +68,8 @@ def test_each_status_of_http_says_what_it_is(status, headers, problem):
         (MCPError(-32700, "Failed to parse JSON response: 1 validation error for union[...]"), True),
         (MCPError(-32700, "Failed to parse JSON response: the answer is over 7 bytes"), False),
         (MCPError(-32602, "1 validation error for Arguments"), False),
+        (ValidationError.from_exception_data("Result", []), True),
+        (RuntimeError("odd"), False),
     ],
 )
 def test_an_answer_that_is_not_mcp_is_told_from_one_that_says_what_is_wrong(error, misshapen):

@@ -72,16 +72,20 @@ def test_the_tail_forgets_what_is_old():
     assert tail.text() == "cond third"
 
 
-def test_last_words_move_nothing_on_the_screen():
+@pytest.mark.parametrize(
+    ("written", "gist"),
+    [
+        (b"\x1b[2J\x1b]0;x\x07good\rbad \xe2\x80\xaeend\n", "goodbad end"),
+        (
+            b'starting\nTraceback (most recent call last):\n  File "x.py", line 1\nOSError: oh\n',
+            "starting / OSError: oh",
+        ),
+    ],
+)
+def test_the_gist_of_last_words_moves_nothing_on_the_screen_and_has_the_last_line_of_a_traceback(written, gist):
     tail = Tail()
-    tail.write(b"\x1b[2J\x1b]0;x\x07good\rbad \xe2\x80\xaeend\n")
-    assert tail.text() == "goodbad end"
-
-
-def test_the_gist_of_a_traceback_is_its_last_line():
-    tail = Tail()
-    tail.write(b'starting\nTraceback (most recent call last):\n  File "x.py", line 1\nZeroDivisionError: oh\n')
-    assert tail.gist() == "starting / ZeroDivisionError: oh"
+    tail.write(written)
+    assert tail.gist() == gist
 
 
 def test_the_gist_shows_no_end_of_a_key_that_it_cuts():

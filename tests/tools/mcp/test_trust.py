@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import json
 import sys
 
@@ -18,59 +19,61 @@ def store(tmp_path):
     return TrustStore(tmp_path / "data" / "trusted.json")
 
 
-def write(folder, *wrong, **more):
-    entry = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py"), *wrong], **more}
-    path = folder / ".mcp.json"
-    path.write_text(json.dumps({"mcpServers": {"raw": entry}}))
-    return path
+@pytest.fixture
+def read(tmp_path, store):
+    """Write a file that names a server, and read it."""
+
+    def read(*wrong, folder=tmp_path, **changes):
+        entry = {"command": sys.executable, "args": ["-S", str(SERVERS / "raw.py"), *wrong], **changes}
+        entry = {key: value for key, value in entry.items() if value is not None}
+        path = folder / ".mcp.json"
+        path.write_text(json.dumps({"mcpServers": {"raw": entry}}))
+        return McpServers(config.read(path), store=store)
+
+    return read
 
 
-def play(scene):
+def played(scene, servers):
     async def main():
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE), contextlib.aclosing(servers):
             await scene()
 
     asyncio.run(main())
 
 
-def test_a_server_of_a_file_does_not_start_before_its_command_was_approved(tmp_path, store):
+def test_a_server_of_a_file_does_not_start_before_its_command_was_approved(tmp_path, read):
     async def scene():
-        servers = McpServers(config.read(write(tmp_path, env={"GREETING": "hello", "API_KEY": "1234"})), store=store)
-        try:
-            with pytest.raises(ServerError, match="was not started, since no one has approved it yet"):
-                await servers.tools()
-            assert servers.get("raw").state == "needs approval"
-            shown = servers.pending("raw") or ""
-            assert f"GREETING=hello 'API_KEY=[redacted]' {sys.executable} -S" in shown
-            assert f"The file {tmp_path / '.mcp.json'} names it." in shown
-            servers.approve("raw")
-            assert servers.pending("raw") is None
-            assert (await call(servers, "echo", text="hello")).text == "hello"
-        finally:
-            await servers.aclose()
+        with pytest.raises(ServerError, match="was not started, since no one has approved it yet"):
+            await servers.tools()
+        assert servers.get("raw").state == "needs approval"
+        shown = servers.pending("raw") or ""
+        assert f"GREETING=hello 'API_KEY=[redacted]' {sys.executable} -S" in shown
+        assert f"The file {tmp_path / '.mcp.json'} names it." in shown
+        servers.approve("raw")
+        assert servers.pending("raw") is None
+        assert (await call(servers, "echo", text="hello")).text == "hello"
+        with pytest.raises(ServerError, match="no one has approved it yet"):
+            await servers.add("raw", read("other")._servers["raw"].connection.config)
+        assert servers.get("raw").state == "needs approval", "its entry changed in its file"
 
-    play(scene)
+    servers = read(env={"GREETING": "hello", "API_KEY": "1234"})
+    played(scene, servers)
 
 
-def test_an_approval_lasts_until_the_entry_changes(tmp_path, store):
-    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
-    again = McpServers(config.read(write(tmp_path)), store=TrustStore(store.path))
-    assert again.pending("raw") is None
-    changed = McpServers(config.read(write(tmp_path, "banner")), store=store)
+def test_an_approval_lasts_until_the_entry_changes_and_is_for_its_place(tmp_path, read, store):
+    read().approve("raw")
+    assert McpServers(config.read(tmp_path / ".mcp.json"), store=TrustStore(store.path)).pending("raw") is None
+    (tmp_path / "other").mkdir()
+    assert read(folder=tmp_path / "other").pending("raw")
+    changed = read("banner")
     shown = changed.pending("raw") or ""
     assert "It has changed. Before it was: " in shown
     assert shown.count("raw.py") == 2
     changed.approve("raw")
-    assert McpServers(config.read(write(tmp_path)), store=store).pending("raw"), "the old entry is forgotten"
+    assert read().pending("raw"), "the old entry is forgotten"
 
 
-def test_the_same_entry_in_another_place_is_another(tmp_path, store):
-    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
-    (tmp_path / "other").mkdir()
-    assert McpServers(config.read(write(tmp_path / "other")), store=store).pending("raw")
-
-
-def test_a_host_is_asked_once_and_its_yes_is_kept(tmp_path, store):
+def test_a_host_is_asked_once_and_its_yes_is_kept(read):
     asked = []
 
     async def confirm(question):
@@ -78,39 +81,33 @@ def test_a_host_is_asked_once_and_its_yes_is_kept(tmp_path, store):
         return True
 
     async def scene():
-        servers = McpServers(config.read(write(tmp_path)), host=Host(confirm=confirm), store=store)
-        try:
-            await asyncio.gather(servers.tools(), servers.tools())
-            await servers.restart("raw")
-        finally:
-            await servers.aclose()
+        await asyncio.gather(servers.tools(), servers.tools())
+        await servers.restart("raw")
 
-    play(scene)
+    servers = read()
+    servers._servers["raw"].connection.pending.host = Host(confirm=confirm)
+    played(scene, servers)
     assert len(asked) == 1
     assert asked[0].startswith("Start the MCP server 'raw', which the project names?\n")
 
 
-def test_an_entry_that_cannot_be_read_is_not_approved_unseen(tmp_path, store, monkeypatch):
-    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
-
+def test_an_entry_that_cannot_be_read_is_not_approved_unseen(read, store, monkeypatch):
     async def scene():
-        servers = McpServers(config.read(write(tmp_path, env={"TOKEN": "${GITHUB_TOKEN}"})), store=store)
-        try:
-            assert servers.pending("raw") is None
-            with pytest.raises(ServerError, match="GITHUB_TOKEN is not set"):
-                servers.approve("raw")
-            assert not store.path.exists()
-            monkeypatch.setenv("GITHUB_TOKEN", "given-by-now")
-            with pytest.raises(ServerError, match="no one has approved it yet"):
-                await servers.restart("raw")
-            assert "TOKEN=[redacted]" in (servers.pending("raw") or "")
+        assert servers.pending("raw") is None
+        with pytest.raises(ServerError, match="GITHUB_TOKEN is not set"):
             servers.approve("raw")
+        assert not store.path.exists()
+        monkeypatch.setenv("GITHUB_TOKEN", "given-by-now")
+        with pytest.raises(ServerError, match="no one has approved it yet"):
             await servers.restart("raw")
-            assert servers.get("raw").state == "ready"
-        finally:
-            await servers.aclose()
+        assert "TOKEN=[redacted]" in (servers.pending("raw") or "")
+        servers.approve("raw")
+        await servers.restart("raw")
+        assert servers.get("raw").state == "ready"
 
-    play(scene)
+    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
+    servers = read(env={"TOKEN": "${GITHUB_TOKEN}"})
+    played(scene, servers)
 
 
 def test_what_code_names_needs_no_approval(store):
@@ -120,11 +117,11 @@ def test_what_code_names_needs_no_approval(store):
     assert not store.path.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"x": 7}'])
-def test_a_store_that_cannot_be_read_approves_nothing(tmp_path, store, content):
+@pytest.mark.parametrize("content", [b"[]", b"\xff", b'{"x": 7}'])
+def test_a_store_that_cannot_be_read_approves_nothing(read, store, content):
     store.path.parent.mkdir()
     store.path.write_bytes(content)
-    servers = McpServers(config.read(write(tmp_path)), store=store)
+    servers = read()
     assert servers.pending("raw")
     servers.approve("raw")
     assert servers.pending("raw") is None
@@ -140,9 +137,9 @@ def test_a_description_shows_every_word_and_no_secret():
     assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
 
 
-def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(tmp_path, store):
+def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(read):
     args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e"]
-    shown = McpServers(config.read(write(tmp_path, *args, allow=["a\nb"])), store=store).pending("raw")
+    shown = read(*args, allow=["a\nb"]).pending("raw")
     command, allowed, file = shown.splitlines()
     assert command.count("\\n") == 50
     assert r"ev\u200bil\u202e" in command
@@ -163,24 +160,17 @@ def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(t
         {"command": None, "args": None, "url": "https://example.org/mcp"},
     ],
 )
-def test_any_change_of_an_entry_has_to_be_approved(tmp_path, store, change):
-    McpServers(config.read(write(tmp_path)), store=store).approve("raw")
-    entry = json.loads(write(tmp_path).read_text())["mcpServers"]["raw"] | change
-    entry = {key: value for key, value in entry.items() if value is not None}
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
-    assert McpServers(config.read(tmp_path / ".mcp.json"), store=store).pending("raw")
+def test_any_change_of_an_entry_has_to_be_approved(read, change):
+    read().approve("raw")
+    assert read(**change).pending("raw")
 
 
 @pytest.mark.parametrize("change", [{"url": "https://example.org/other"}, {"headers": {"X": "2"}}, {"type": "sse"}])
-def test_any_change_of_an_address_has_to_be_approved(tmp_path, store, change):
-    def pending(**entry):
-        (tmp_path / "a.json").write_text(json.dumps({"mcpServers": {"a": entry}}))
-        return McpServers(config.read(tmp_path / "a.json"), store=store)
-
-    entry = {"url": "https://example.org/mcp", "headers": {"X": "1"}}
-    pending(**entry).approve("a")
-    assert pending(**entry).pending("a") is None
-    assert pending(**entry | change).pending("a")
+def test_any_change_of_an_address_has_to_be_approved(read, change):
+    entry = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
+    read(**entry).approve("raw")
+    assert read(**entry).pending("raw") is None
+    assert read(**entry | change).pending("raw")
 
 
 def test_a_change_of_what_stands_in_for_an_answer_has_to_be_approved(tmp_path, store):
@@ -197,37 +187,21 @@ def test_a_change_of_what_stands_in_for_an_answer_has_to_be_approved(tmp_path, s
     assert servers("evil.py").pending("b") is None
 
 
-def test_a_server_whose_entry_changed_in_its_file_is_stopped_and_asked_about_again(tmp_path, store):
-    async def scene():
-        servers = McpServers(store=store)
-        servers_of = config.read(write(tmp_path))
-        store.approve("raw", servers_of["raw"])
-        await servers.add("raw", servers_of["raw"])
-        try:
-            with pytest.raises(ServerError, match="no one has approved it yet"):
-                await servers.add("raw", config.read(write(tmp_path, "other"))["raw"])
-            assert servers.get("raw").state == "needs approval"
-        finally:
-            await servers.aclose()
-
-    play(scene)
-
-
-def test_an_approval_that_cannot_be_kept_is_said_and_starts_nothing(tmp_path):
-    (tmp_path / "file").write_text("")
-    servers = McpServers(config.read(write(tmp_path)), store=TrustStore(tmp_path / "file" / "trusted.json"))
+def test_an_approval_that_cannot_be_kept_is_said_and_starts_nothing(read, store):
+    store.path.parent.write_text("")
+    servers = read()
     with pytest.raises(ServerError, match=r"cannot be kept in .* Make it writable"):
         servers.approve("raw")
     assert servers.pending("raw")
 
 
-@pytest.mark.parametrize("name", ["notebook", "Notebook", "", " ", "a\nb", "a\u200bb", "x" * 200])
+@pytest.mark.parametrize("name", ["Notebook", " ", "a\u200bb", "x" * 200])
 def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, store):
     with pytest.raises(ConfigError, match="A server cannot be called"):
         McpServers({name: config.parse("x")}, store=store)
 
 
-def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
+def test_inputs_of_vs_code_are_asked_for_once_or_are_their_defaults(tmp_path):
     asked = []
 
     def ask(one):
@@ -248,14 +222,6 @@ def test_inputs_of_vs_code_are_asked_for_once(tmp_path):
     ]
     unasked = config.read(tmp_path / "mcp.json")["a"].transport
     assert "asks for a value that was not given" in unasked.problem
-
-
-def test_a_default_stands_where_nobody_is_asked(tmp_path):
-    inputs = [{"id": "colour", "default": "red"}]
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": {"command": "${input:colour}"}}}))
-    assert config.read(tmp_path / "mcp.json")["a"].transport.command == "red"
-
-
-def test_roots_are_folders_of_the_workspace(tmp_path):
-    entry = {"command": "x", "roots": ["${workspaceFolder}", "data"]}
-    assert config.parse(entry, workspace=tmp_path).roots == (tmp_path, tmp_path / "data")
+    inputs[0]["default"] = "green"
+    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
+    assert config.read(tmp_path / "mcp.json")["a"].transport == Stdio("x", ("green", "green", "red"))

@@ -1,7 +1,6 @@
 """Turns with real servers: rules, approvals that end, marks and the audit, all the way through a session."""
 
 import asyncio
-import json
 import logging
 import re
 import shutil
@@ -180,13 +179,6 @@ def test_calls_of_servers_are_audited(session, caplog):
     ]
 
 
-def test_a_call_to_a_server_runs_with_the_arguments_a_person_gave(session):
-    one = session(calls(("echo", {"text": "all"})), "Done.", mcp={"raw": program("raw.py")})
-    result, _ = attended(one, lambda asked: Approve(asked.id, arguments={"text": "little"}))
-    assert texts(result)[0].endswith("little")
-    assert results(result)[0].server == "raw"
-
-
 # -- servers that fail -----------------------------------------------------------------------------
 
 
@@ -236,69 +228,40 @@ def test_a_turn_runs_with_the_servers_that_work_and_one_notice_names_each_that_d
     assert notices(one.ask("another")) == [gone, mute]
 
 
-def test_a_file_with_a_bad_entry_and_an_unset_variable_gives_the_tools_of_its_other_servers(
-    session, tmp_path, monkeypatch
-):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.delenv("GREETING", raising=False)
-    entries = {
-        "odd": {"args": []},
-        "unset": program("raw.py", env={"GREETING": "${GREETING}"}, allow=["*"]),
-        "good": program("raw.py", allow=["*"]),
-        "new": program("raw.py", "banner"),
-    }
-    path = tmp_path / ".mcp.json"
-    path.write_text(json.dumps({"mcpServers": entries}))
-    look = calls("unset__environment")
-    one = session(calls(("echo", {"text": "hi"})), "Done.", "Not yet.", look, "Set.", mcp=str(path))
-    (servers,) = one.toolsets()
-    servers.approve("good")
-    result = one.ask("a prompt")
-    assert texts(result) == ["hi"]
-    odd, unset, new = notices(result)
-    assert 'there is neither "command" nor "url"' in odd
-    assert "the variable GREETING is not set" in unset
-    assert unset.endswith("%mcp restart unset tries again, %mcp remove unset forgets the server.")
-    assert "%mcp approve new lets it start" in new
-    assert new.endswith("in code. %mcp remove new forgets the server.")
-    monkeypatch.setenv("GREETING", "hello")
-    assert "'unset' was not started, since no one has approved it yet" in notices(one.ask("another"))[1]
-    servers.approve("unset")
-    result = one.ask("a third")
-    assert '"GREETING": "hello"' in texts(result)[0]
-    assert notices(result) == [odd, new]
-
-
-def test_a_server_that_is_gone_between_turns_is_missed_and_joins_again_once_it_is_back(session, tmp_path):
+@pytest.fixture
+def leaving(tmp_path):
+    """The entry of a server, and its program, which can be taken away."""
     script = tmp_path / "server.py"
     shutil.copy(SERVERS / "raw.py", script)
-    entry = {"command": sys.executable, "args": ["-S", str(script)], "allow": ["*"]}
+    return {"raw": {"command": sys.executable, "args": ["-S", str(script)], "allow": ["*"]}}, script
+
+
+def test_a_server_that_is_gone_between_turns_is_missed_and_joins_again_once_it_is_back(session, leaving):
+    mcp, script = leaving
     echo = calls(("echo", {"text": "hi"}))
-    one = session(calls("die"), "It died.", echo, "Gone.", echo, "Back.", mcp={"raw": entry})
+    one = session(calls("die"), "It died.", echo, "Gone.", echo, "Back.", mcp=mcp)
     assert "went away during die" in texts(one.ask("a prompt"))[0]
-    script.rename(tmp_path / "away.py")
+    away = script.rename(script.with_name("away.py"))
     result = one.ask("another")
     assert (result.final_text, texts(result)) == ("Gone.", ["There is no tool 'echo'. Tools: none."])
     assert "The MCP server 'raw' cannot be used" in notices(result)[0]
-    (tmp_path / "away.py").rename(script)
+    away.rename(script)
     result = one.ask("a third")
     assert (texts(result), notices(result)) == (["hi"], [])
 
 
-def test_a_turn_ends_when_the_model_calls_a_server_that_cannot_be_brought_back(session, tmp_path):
-    script = tmp_path / "server.py"
-    shutil.copy(SERVERS / "raw.py", script)
-    entry = {"command": sys.executable, "args": ["-S", str(script)], "allow": ["*"]}
+def test_a_turn_ends_when_the_model_calls_a_server_that_cannot_be_brought_back(session, leaving):
+    mcp, script = leaving
 
     def leave() -> None:
         """Take the server's program away."""
         script.unlink()
 
-    one = session(calls("die"), calls("leave"), "Not needed.", mcp={"raw": entry}, tools=[leave])
+    one = session(calls("die"), calls("leave"), "Not needed.", mcp=mcp, tools=[leave])
     result = one.ask("a prompt")
     assert (result.final_text, len(results(result))) == ("Not needed.", 2)  # a dead server costs only its own calls
     shutil.copy(SERVERS / "raw.py", script)
-    gone = session(calls("die"), calls("leave"), calls("pid"), "Never.", mcp={"raw": entry}, tools=[leave])
+    gone = session(calls("die"), calls("leave"), calls("pid"), "Never.", mcp=mcp, tools=[leave])
     with pytest.raises(ConnectionError, match=r"%mcp restart raw tries again, %mcp remove raw forgets the server\.$"):
         gone.ask("a prompt")
     assert invalid_history(gone.messages) is None

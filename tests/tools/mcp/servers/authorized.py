@@ -1,12 +1,9 @@
 """A server that asks for a token, and the authorization server that grants it: both real, both on loopback."""
 
 import secrets
-import socket
-import threading
 import time
 from contextlib import contextmanager
 
-import uvicorn
 from mcp.server.auth.provider import AccessToken, AuthorizationCode, RefreshToken, construct_redirect_uri
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.shared.auth import OAuthToken
@@ -122,28 +119,22 @@ async def refuse(send, status, challenge):
 
 
 @contextmanager
-def serving(kind="streamable_http_app"):
+def serving():
     """Yield the server's URL and what grants its tokens."""
-    path = "/sse" if kind == "sse_app" else "/mcp"
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        granting = Granting()
+    granting = Granting()
+
+    def make_app(origin):
         auth = AuthSettings(
             issuer_url=origin,
-            resource_server_url=f"{origin}{path}",
+            resource_server_url=f"{origin}/mcp",
             required_scopes=["use"],
             validate_token_resource=True,
             client_registration_options=ClientRegistrationOptions(
                 enabled=True, valid_scopes=SCOPES, default_scopes=["use"]
             ),
         )
-        app = getattr(workshop.make(auth=auth, auth_server_provider=granting), kind)()
-        app = asking_for_more(app, granting)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"{origin}{path}", granting
-        finally:
-            server.should_exit = True
-            thread.join()
+        server = workshop.make(auth=auth, auth_server_provider=granting)
+        return asking_for_more(server.streamable_http_app(), granting)
+
+    with workshop.serving(make_app) as origin:
+        yield f"{origin}/mcp", granting

@@ -1,14 +1,16 @@
 """A server of the handshake era, written by hand: it starts in no time and misbehaves on request.
 
-The words on its command line are what it does wrong: silent, banner, stubborn, endless, odd, foreign, spawn,
-daemon, held, portrait.
+The words on its command line are what it does wrong: silent, stubborn, odd, spawn, daemon, held, portrait.
+`hostile.py` speaks through it.
 """
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 
 WRONG = set(sys.argv[1:])
 EMPTY: dict = {"type": "object", "properties": {}}
@@ -40,15 +42,24 @@ ODD = {
     "endless": {"type": "object", "allOf": [{"$ref": "#"}]},
     "scalar": {"type": "string"},
 }
-FOREIGN = {"no_type": {}}
 PORTRAIT = {"portrait": EMPTY}
 cancelled = []
 waiting = []
+lock = threading.Lock()
+
+
+def write(data, end=b"\n"):
+    data += end
+    if len(data) <= select.PIPE_BUF:  # such a piece is never torn, and no thread keeps another waiting
+        os.write(1, data)
+        return
+    with lock:
+        while data:
+            data = data[os.write(1, data) :]
 
 
 def send(message):
-    sys.stdout.buffer.write(json.dumps(message).encode() + b"\n")
-    sys.stdout.buffer.flush()
+    write(json.dumps(message).encode())
 
 
 def answer(request, result):
@@ -59,29 +70,26 @@ def refuse(request, code, message):
     send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": message}})
 
 
+def notify(method, **params):
+    send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params})
+
+
 def text(request, words, *, wrong=False):
     answer(request, {"content": [{"type": "text", "text": words}], "isError": wrong})
 
 
 def tell(request, words):
     token = request["params"]["_meta"]["progressToken"]
-    params = {"progressToken": token, "progress": 1, "total": 2, "message": words}
-    send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-
-
-def listed(names):
-    schemas = SCHEMAS | ODD | FOREIGN | PORTRAIT
-    return [{"name": name, "description": f"{name}.", "inputSchema": schemas[name]} for name in names]
+    notify("progress", progressToken=token, progress=1, total=2, message=words)
 
 
 def list_tools(request):
-    cursor = int((request.get("params") or {}).get("cursor", 0))
-    names = [*SCHEMAS, *(ODD if "odd" in WRONG else ()), *(FOREIGN if "foreign" in WRONG else ())]
-    names += PORTRAIT if "portrait" in WRONG else ()
-    page: dict = {"tools": listed(names[cursor * 4 : cursor * 4 + 4])}
-    if "endless" in WRONG or cursor * 4 + 4 < len(names):
-        page["nextCursor"] = str(cursor + 1)
-    answer(request, page)
+    """Answer with a page of four tools."""
+    start = int((request.get("params") or {}).get("cursor", 0))
+    schemas = SCHEMAS | (ODD if "odd" in WRONG else {}) | (PORTRAIT if "portrait" in WRONG else {})
+    listed = [{"name": name, "description": f"{name}.", "inputSchema": schema} for name, schema in schemas.items()]
+    more = {"nextCursor": str(start + 4)} if start + 4 < len(listed) else {}
+    answer(request, {"tools": listed[start : start + 4], **more})
 
 
 def call(request):  # noqa: C901, PLR0912  (a table of tools)
@@ -108,7 +116,7 @@ def call(request):  # noqa: C901, PLR0912  (a table of tools)
             text(request, "x" * arguments["size"])
         case "grow":
             SCHEMAS["grown"] = EMPTY
-            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+            notify("tools/list_changed")
             text(request, "grown")
         case "refuse":
             refuse(request, -32000, "not today")
@@ -123,13 +131,17 @@ def call(request):  # noqa: C901, PLR0912  (a table of tools)
             text(request, f"called {name}")
 
 
+def greet(request, name, **more):
+    version = request["params"]["protocolVersion"]
+    capabilities = {"tools": {"listChanged": True}, **more}
+    info = {"name": name, "version": "1"}
+    answer(request, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+
+
 def serve(request):
     match request.get("method"):
         case "initialize":
-            capabilities = {"tools": {"listChanged": True}}
-            info = {"name": "raw", "version": "1"}
-            version = request["params"]["protocolVersion"]
-            answer(request, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+            greet(request, "raw")
         case "tools/list":
             list_tools(request)
         case "tools/call":
@@ -141,9 +153,6 @@ def serve(request):
 
 
 def main():
-    if "banner" in WRONG:
-        sys.stdout.buffer.write(b"Willkommen! \xff\xfe\xe4\n\n[not json}\n")
-        sys.stdout.buffer.flush()
     if "stubborn" in WRONG:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "held" in WRONG:  # until it is sent a signal
@@ -161,4 +170,5 @@ def main():
         signal.pause()
 
 
-main()
+if __name__ == "__main__":
+    main()

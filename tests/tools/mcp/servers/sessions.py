@@ -1,126 +1,66 @@
-"""A server of the handshake era over HTTP: it knows its clients by session, and forgets them when restarted."""
+"""A server of the handshake era over HTTP: it knows its clients by session, and can forget them."""
 
 import json
-import threading
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.providers.loopback import Exchange, Loopback
 
 KEY = "Bearer let-me-in-please"
 
 
-class SessionServer(ThreadingHTTPServer):
-    daemon_threads = True
+def reply(request, *, status=200, headers=(), **fields):
+    body = json.dumps({"jsonrpc": "2.0", "id": request["id"], **fields})
+    return Exchange(body, status, "application/json", dict(headers))
 
+
+class SessionServer(Loopback):
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__([])
+        self.address = f"{self.url}/mcp"
         self.sessions: set[str] = set()
         self.opened = 0
         self.called = 0
+        self.gone = False
         self.key: str | None = KEY
         self.forgetting = (404, -32600, "Session not found")
-        self.failing: tuple[int, str, bytes] | None = None  # the status, type and body of every answer to a call
+        self.failing: Exchange | None = None  # the answer to every call
 
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.server_port}/mcp"
-
-    def leave(self):
-        self.shutdown()
-        self.server_close()
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: SessionServer
-
-    def log_message(self, *args):
-        pass
-
-    def reply(self, status, body=None, **headers):
-        data = json.dumps(body).encode() if body is not None else b""
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def do_GET(self):
-        self.reply(405)
-
-    def do_DELETE(self):
-        self.server.sessions.discard(self.headers.get("Mcp-Session-Id", ""))
-        self.reply(200)
-
-    def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.headers.get("Authorization") != self.server.key:
-            self.reply(401)
-        elif "id" not in request:
-            self.reply(202)
-        elif request["method"] == "initialize":
-            self.initialize(request)
-        elif self.headers.get("Mcp-Session-Id") not in self.server.sessions:
-            self.refuse(request, *self.server.forgetting)
-        else:
-            self.serve(request)
+    def answer(self, received):  # noqa: PLR0911  (a table of answers)
+        if self.gone:
+            return Exchange("", dropped=True)
+        if received.method == "GET":
+            return Exchange("", 405)
+        request, session = received.json, received.headers.get("mcp-session-id")
+        if received.headers.get("authorization") != self.key:
+            return Exchange("", 401)
+        if "id" not in request:
+            return Exchange("", 202)
+        if request["method"] == "initialize":
+            return self.initialize(request)
+        if session not in self.sessions:
+            status, code, message = self.forgetting
+            return reply(request, status=status, error={"code": code, "message": message})
+        if request["method"] == "tools/list":
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("visit", "flood")]
+            return reply(request, result={"tools": tools})
+        return self.call(request, session)
 
     def initialize(self, request):
-        self.server.opened += 1
-        session = f"session-{self.server.opened}"
-        self.server.sessions.add(session)
+        self.opened += 1
+        session = f"session-{self.opened}"
+        self.sessions.add(session)
         result = {
             "protocolVersion": request["params"]["protocolVersion"],
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "sessions", "version": "1"},
         }
-        self.reply(200, {"jsonrpc": "2.0", "id": request["id"], "result": result}, Mcp_Session_Id=session)
+        return reply(request, headers={"Mcp-Session-Id": session}, result=result)
 
-    def fail(self, status, kind, body):
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def refuse(self, request, status, code, message):
-        error = {"code": code, "message": message}
-        self.reply(status, {"jsonrpc": "2.0", "id": request["id"], "error": error})
-
-    def serve(self, request):
-        if request["method"] == "tools/list":
-            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("visit", "flood")]}
-        elif request["params"]["name"] == "flood":
-            self.flood(request)
-            return
-        elif self.server.failing is not None:
-            self.fail(*self.server.failing)
-            return
-        else:
-            self.server.called += 1
-            result = {"content": [{"type": "text", "text": self.headers["Mcp-Session-Id"]}]}
-        self.reply(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
-
-    def flood(self, request):
-        """Answer with a body that never ends, in plain JSON or compressed."""
-        compressed = request["params"]["arguments"].get("compressed")
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        if compressed:
-            self.send_header("Content-Encoding", "gzip")
-        self.end_headers()
-        with suppress(OSError):
-            while True:
-                self.wfile.write(b"x" * 1_000_000)
-
-
-@contextmanager
-def serving():
-    with SessionServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.leave()
-            thread.join()
+    def call(self, request, session):
+        if request["params"]["name"] == "flood":  # a body over every limit, in plain JSON or compressed
+            compressed = request["params"]["arguments"].get("compressed")
+            headers = {"Content-Encoding": "gzip"} if compressed else {}
+            return Exchange("x" * 40_000_000, 200, "application/json", headers)
+        if self.failing is not None:
+            return self.failing
+        self.called += 1
+        return reply(request, result={"content": [{"type": "text", "text": session}]})

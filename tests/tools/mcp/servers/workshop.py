@@ -2,7 +2,11 @@
 
 import asyncio
 import base64
+import socket
+import threading
+from contextlib import contextmanager
 
+import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
@@ -82,6 +86,23 @@ def make(**settings):  # noqa: C901  (a list of tools)
         return "learned"
 
     return server
+
+
+@contextmanager
+def serving(make_app):
+    """Serve an app, which is made for its origin, on loopback; yield the origin."""
+    # The socket listens before the server runs, so that a client need not wait for it.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        origin = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        settings = uvicorn.Config(make_app(origin), log_level="critical", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(settings)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield origin
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 if __name__ == "__main__":
