@@ -102,14 +102,6 @@ FIRST_RESULT = RunResult(
     seconds=4.5,
 )
 
-UNDONE = (
-    TurnStarted(Message("user", (Text("Forget me."),)), MODEL),
-    StepStarted(1, MODEL),
-)
-UNDONE_RESULT = RunResult(
-    "", (UNDONE[0].prompt,), UNDONE, 1, timed_out=True, stop_reason="timeout", usage=Usage(), error="It took too long."
-)
-
 CUT_OFF = (
     TurnStarted(Message("user", (Text("Pay, then transfer."),)), MODEL),
     StepStarted(1, MODEL),
