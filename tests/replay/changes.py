@@ -180,6 +180,14 @@ def a_docstring(old: Notebook, random: Random) -> Change:
     return Change(new, 0, 1, "tool schema", f"tools.{tool.name}.description")
 
 
+def the_tools(old: Notebook, random: Random) -> Change:
+    place, name = random.randrange(3), random.choice(WORDS)
+    less = old.tools[:place] + old.tools[place + 1 :]
+    more = (Function(name, "Do more.", (), "more"), *old.tools)
+    renamed = other(old.tools, place, replace(old.tools[place], name=name))
+    return Change(replace(old, tools=random.choice((less, more, renamed))), 0, 1, "tool list", "tools")
+
+
 def a_schema(old: Notebook, random: Random) -> Change:
     tool = old.tools[0]
     parameters, path = random.choice(
@@ -192,22 +200,6 @@ def a_schema(old: Notebook, random: Random) -> Change:
     )
     new = replace(old, tools=other(old.tools, 0, replace(tool, parameters=parameters)))
     return Change(new, 0, 1, "tool schema", f"tools.weather.{path}")
-
-
-def a_tool_less(old: Notebook, random: Random) -> Change:
-    place = random.randrange(3)
-    return Change(replace(old, tools=old.tools[:place] + old.tools[place + 1 :]), 0, 1, "tool list", "tools")
-
-
-def a_tool_more(old: Notebook, random: Random) -> Change:
-    extra = Function(random.choice(WORDS), "Do more.", (), "more")
-    return Change(replace(old, tools=(extra, *old.tools)), 0, 1, "tool list", "tools")
-
-
-def a_tool_renamed(old: Notebook, random: Random) -> Change:
-    place = random.randrange(3)
-    tool = replace(old.tools[place], name=random.choice(WORDS))
-    return Change(replace(old, tools=other(old.tools, place, tool)), 0, 1, "tool list", "tools")
 
 
 def a_result(old: Notebook, random: Random) -> Change:
@@ -248,38 +240,30 @@ def the_instructions(old: Notebook, random: Random) -> Change:
 def the_order_of_cells(old: Notebook, random: Random) -> Change:
     place = random.randrange(len(old.cells) - 1)
     one, two = old.cells[place : place + 2]
-    swapped = (*old.cells[:place], two, one, *old.cells[place + 2 :])
-    return Change(replace(old, cells=swapped), place, 1, "order", "history")
-
-
-def a_cell_less(old: Notebook, random: Random) -> Change:
-    place = random.randrange(len(old.cells) - 1)
-    return Change(replace(old, cells=old.cells[:place] + old.cells[place + 1 :]), place, 1, "order", "history")
+    less, swapped = ((*old.cells[:place], *cells, *old.cells[place + 2 :]) for cells in ((two,), (two, one)))
+    return Change(replace(old, cells=random.choice((less, swapped))), place, 1, "order", "history")
 
 
 CHANGES = [
-    *(a_word_of_the_prompt, a_docstring, a_schema, a_tool_less, a_tool_more, a_tool_renamed, a_result, a_value),
-    *(another_model, a_setting, the_instructions, the_order_of_cells, a_cell_less),
+    *(a_word_of_the_prompt, a_docstring, a_schema, the_tools, a_result, a_value),
+    *(another_model, a_setting, the_instructions, the_order_of_cells),
 ]
 
 
 # -- changes that mean nothing ---------------------------------------------------------------------
 
 
-def other_ids(old: Notebook, random: Random) -> Notebook:
-    return replace(old, ids=f"{random.choice(WORDS)[:4]}_")
-
-
 def other_ids_of_long_results(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
     """The model reads the id of a call in the note that stands for the middle of a long result."""
     long = replace(old, tools=other(old.tools, 2, replace(old.tools[2], result=old.tools[2].result * 50)))
-    return long, other_ids(long, random)
+    return long, replace(long, ids=f"{random.choice(WORDS)[:4]}_")
 
 
-def order_of_a_result(old: Notebook, random: Random) -> Notebook:
+def order_of_a_result_and_of_tools(old: Notebook, random: Random) -> Notebook:
     items = [*old.tools[0].result.items()]
     random.shuffle(items)
-    return replace(old, tools=other(old.tools, 0, replace(old.tools[0], result=dict(items))))
+    tools = other(old.tools, 0, replace(old.tools[0], result=dict(items)))
+    return replace(old, tools=tuple(random.sample(tools, 3)))
 
 
 def order_of_json_that_is_text(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
@@ -297,32 +281,17 @@ def order_of_arguments(old: Notebook, random: Random) -> tuple[Notebook, Noteboo
     return before, after
 
 
-def order_of_tools(old: Notebook, random: Random) -> Notebook:
-    return replace(old, tools=tuple(random.sample(old.tools, 3)))
-
-
 def spaces(text: str, random: Random) -> str:
     return "\n".join(line + random.choice(["", " ", "\t", "   "]) for line in text.split("\n")) + random.choice(
         ["", "\n"]
     )
 
 
-def spaces_in_prompts(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
+def spaces_at_the_ends_of_lines(old: Notebook, random: Random) -> Notebook:
     cells = tuple(replace(cell, prompt=spaces(cell.prompt, random)) for cell in old.cells)
-    return old, replace(old, cells=cells)
-
-
-def spaces_in_docstrings(old: Notebook, random: Random) -> Notebook:
-    return replace(old, tools=tuple(replace(tool, doc=spaces(tool.doc, random)) for tool in old.tools))
-
-
-def spaces_in_results(old: Notebook, random: Random) -> Notebook:
-    notes = old.tools[2]
-    return replace(old, tools=other(old.tools, 2, replace(notes, result=spaces(notes.result, random))))
-
-
-def spaces_in_instructions(old: Notebook, random: Random) -> Notebook:
-    return replace(old, instructions=spaces(old.instructions, random))
+    tools = tuple(replace(tool, doc=spaces(tool.doc, random)) for tool in old.tools)
+    tools = other(tools, 2, replace(tools[2], result=spaces(tools[2].result, random).replace("\n", "\r\n")))
+    return replace(old, cells=cells, tools=tools, instructions=spaces(old.instructions, random))
 
 
 def indented_docstrings(old: Notebook, random: Random) -> Notebook:
@@ -331,13 +300,7 @@ def indented_docstrings(old: Notebook, random: Random) -> Notebook:
     return replace(old, tools=tuple(replace(tool, doc=tool.doc.replace("\n", indent)) for tool in old.tools))
 
 
-def ends_of_lines(old: Notebook, random: Random) -> Notebook:
-    notes = old.tools[2]
-    return replace(old, tools=other(old.tools, 2, replace(notes, result=notes.result.replace("\n", "\r\n"))))
-
-
 COSMETIC = [
-    *(other_ids, other_ids_of_long_results, order_of_a_result, order_of_json_that_is_text, order_of_arguments),
-    *(order_of_tools, spaces_in_prompts, spaces_in_docstrings, spaces_in_results, spaces_in_instructions),
-    *(indented_docstrings, ends_of_lines),
+    *(other_ids_of_long_results, order_of_a_result_and_of_tools, order_of_json_that_is_text, order_of_arguments),
+    *(spaces_at_the_ends_of_lines, indented_docstrings),
 ]

@@ -13,23 +13,13 @@ from agentmagic.providers.base import ModelSettings, OutputSchema, Request
 from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecord, RequestRecords, compare
 from tests.replay.changes import CHANGES, COSMETIC, Asked, Filled, Notebook, example, play, recorded
 
-# One or two of each kind of change in the fast run.
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 26)) for seed in range(200)]
 
-
-def differences(before: Notebook, after: Notebook) -> Iterator[tuple[Asked, Difference]]:
-    """Every difference that a replay of the changed notebook meets, in order."""
-    tape = play(before)
-    for asked in play(after):
-        for difference in compare(recorded(before, asked, tape), asked.record):
-            yield asked, difference
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_change_is_named_with_its_place_and_its_cause(seed):
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", CHANGES)
+def test_a_change_is_named_with_its_place_and_its_cause(make, seed):
     random = Random(seed)  # noqa: S311  (a seed is the point)
     before = example(random)
-    change = CHANGES[seed % len(CHANGES)](before, random)
+    change = make(before, random)
     found = [(asked, one) for asked, one in differences(before, change.notebook) if one.cause != "cosmetic"]
     asked, first = found[0]
     assert (asked.cell, asked.step, first.cause, first.field) == change[1:]
@@ -38,13 +28,22 @@ def test_a_change_is_named_with_its_place_and_its_cause(seed):
     assert same_request == {change.cause}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_cosmetic_change_raises_no_alarm(seed):
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("make", COSMETIC)
+def test_a_cosmetic_change_raises_no_alarm(make, seed):
     random = Random(seed)  # noqa: S311  (a seed is the point)
     notebook = example(random)
-    made = COSMETIC[seed % len(COSMETIC)](notebook, random)
+    made = make(notebook, random)
     before, after = made if isinstance(made, tuple) else (notebook, made)
     assert [one for _, one in differences(before, after) if one.cause != "cosmetic"] == []
+
+
+def differences(before: Notebook, after: Notebook) -> Iterator[tuple[Asked, Difference]]:
+    """Every difference that a replay of the changed notebook meets, in order."""
+    tape = play(before)
+    for asked in play(after):
+        for difference in compare(recorded(before, asked, tape), asked.record):
+            yield asked, difference
 
 
 def request(*words: str, **options) -> Request:
@@ -63,16 +62,6 @@ def only(before: Request, after: Request, *values) -> Difference:
     return difference
 
 
-def test_the_same_request_has_no_difference_and_the_same_digest():
-    one, two = (record_of(request("Hello"), "a:b") for _ in range(2))
-    assert compare(one, two) == ()
-    assert one.digest == two.digest != record_of(request("Hallo"), "a:b").digest
-
-
-def test_a_difference_that_means_nothing_is_said_to_be_cosmetic():
-    assert only(request("Hello"), request("Hello ")).cause == "cosmetic"
-
-
 def test_a_traceback_that_another_python_writes_raises_no_alarm():
     lines = [
         "  Cell, line 2, in <module>",
@@ -85,51 +74,38 @@ def test_a_traceback_that_another_python_writes_raises_no_alarm():
     assert only(request(f"Why?\n{with_marks}"), request(f"Why?\n{without}"), *values).cause == "cosmetic"
 
 
-def test_a_secret_is_blanked_before_requests_are_compared():
+def test_a_secret_is_blanked_and_raises_no_alarm_if_only_one_machine_knows_it():
+    log_in, log_out = (f"Log {way} with hunter2hunter2, then look." for way in ("in", "out"))
+    unknown = record_of(request(log_in, instructions="It is hunter2hunter2."), "a:b")
     register_secret("hunter2hunter2")
-    record = record_of(request("My key is hunter2hunter2.", instructions="It is hunter2hunter2."), "a:b")
-    assert "hunter2" not in repr(record)
-    assert "[redacted]" in record.messages[0]
-    assert "[redacted]" in record.instructions
+    known, elsewhere = (
+        record_of(request(text, instructions="It is hunter2hunter2."), "a:b") for text in (log_in, log_out)
+    )
+    assert "hunter2" not in repr(known)
+    assert "[redacted]" in known.messages[0]
+    assert {one.cause for one in compare(known, unknown)} == {"cosmetic"}
+    assert {one.cause for one in compare(unknown, known)} == {"cosmetic"}
+    assert [one.cause for one in compare(elsewhere, unknown) if one.cause != "cosmetic"] == ["prompt"]
 
 
-def test_a_secret_that_only_one_machine_knows_raises_no_alarm():
-    text = "Log in with hunter2hunter2, then look."
-    unknown = record_of(request(text), "a:b")
-    register_secret("hunter2hunter2")
-    known = record_of(request(text), "a:b")
-    assert [one.cause for one in compare(known, unknown)] == ["cosmetic"]
-    assert [one.cause for one in compare(unknown, known)] == ["cosmetic"]
-    elsewhere = record_of(request("Log out with hunter2hunter2, then look."), "a:b")
-    assert [one.cause for one in compare(elsewhere, unknown)] == ["prompt"]
-
-
-def test_a_value_that_stands_twice_in_a_prompt_is_one_difference():
-    before, after = (request(f"Of 30 rows, {number} or {number}?") for number in (3, 4))
+@pytest.mark.parametrize("times", [2, 1100])
+def test_a_value_that_stands_many_times_in_a_prompt_is_one_difference(times):
+    before, after = (request(f"{number} and " * times) for number in (3, 4))
     values = [[Filled("{n}", "text", text)] for text in "34"]
     assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
 
 
-def test_a_changed_prompt_around_a_changed_value_is_named_too():
-    before, after = request("In May 3?"), request("In June 4?")
-    values = [[Filled("{n}", "text", text)] for text in "34"]
-    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
-    assert [one.cause for one in compare(*records)] == ["value", "prompt"]
-
-
-def test_a_value_that_could_stand_in_many_places_is_compared_in_little_time():
-    before, after = request("1 " * 60 + "May"), request("1 1 " * 60 + "June")
-    values = [[Filled("{n}", "text", text)] for text in ("1", "1 1")]
-    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
+@pytest.mark.parametrize(
+    ("before", "after", "values"),
+    [("In May 3?", "In June 4?", "34"), ("1 " * 60 + "May", "1 1 " * 60 + "June", ("1", "1 1"))],
+    ids=["once", "in many places that could be the value"],
+)
+def test_a_changed_prompt_around_a_changed_value_is_named_too_in_little_time(before, after, values):
+    filled = [[Filled("{n}", "text", text)] for text in values]
+    records = [record_of(request(one), "a:b", two) for one, two in zip((before, after), filled, strict=True)]
     started = time.monotonic()
     assert [one.cause for one in compare(*records)] == ["value", "prompt"]
     assert time.monotonic() - started < 10  # each way to read the prompts alone: longer than any test
-
-
-def test_a_value_that_stands_a_thousand_times_in_a_prompt_is_one_difference():
-    before, after = (request(f"{number} and " * 1100) for number in (3, 4))
-    values = [[Filled("{n}", "text", text)] for text in "34"]
-    assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
 
 
 def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():

@@ -1,12 +1,12 @@
 """Recording and replaying in a script."""
 
 import asyncio
-import random
 import re
 import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -35,8 +35,10 @@ from agentmagic.serialization import encode
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import Functions
-from tests.turns import calls, script, texts
+from tests.replay.changes import example, order_of_a_result_and_of_tools, session_of, spaces_at_the_ends_of_lines
+from tests.turns import calls, texts
 
+AT_ONCE = RetrySettings(first_wait=0.01, longest_wait=0.01)
 ANSWER = "It is **sunny**.\n\n- 21 °C\n- wind: 3 m/s\n"
 
 
@@ -103,16 +105,15 @@ def replayed(path, *prompts, model=None, tools=None, replay="replay", timed=Fals
 
 def test_a_recorded_run_is_replayed_with_the_same_events_and_without_model_or_tool(path):
     counting = Counting()
-    recorded = record(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    prompts = ("What is the weather in Oslo?", "Thanks.")
+    recorded = record(path, *prompts, tools=[counting.tool])
     assert counting.calls == 1
-    again = replayed(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    again = replayed(path, *prompts, tools=[counting.tool])
     assert counting.calls == 1
     for before, after in zip(recorded, again, strict=True):
-        assert after.final_text == before.final_text
         assert after.events == before.events
-        assert after.usage == before.usage
-        assert after.seconds == before.seconds
-        assert after.history_delta == before.history_delta
+        for name in ("final_text", "usage", "seconds", "history_delta"):
+            assert getattr(after, name) == getattr(before, name)
 
 
 def test_a_call_that_names_a_variable_is_replayed_and_a_variable_more_is_a_change_of_the_tools(path):
@@ -145,6 +146,31 @@ def failing(path, prompt=PROMPT, **options):
     return caught.value
 
 
+def played(notebook, path, mode):
+    """Run every cell of a notebook in one session, and return the verdicts."""
+    session = session_of(notebook, cassette=path, replay=mode)
+    for cell in notebook.cells:
+        session.ask(cell.text)
+    session.close()
+    return session.deck.verdicts if mode != "record" else []
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-model"])
+@pytest.mark.parametrize("make", [order_of_a_result_and_of_tools, spaces_at_the_ends_of_lines])
+def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(make, mode, tmp_path):
+    random = Random(1)  # noqa: S311  (a seed is the point)
+    notebook, path = example(random), tmp_path / "a.cassette.yaml"
+    played(notebook, path, "record")
+    whole = path.read_bytes()
+    for _ in range(3):
+        verdicts = played(notebook, path, mode)
+        assert {one.cause for one in verdicts} == {"same"}
+        assert len(verdicts) == 2 * len(notebook.cells)
+    assert path.read_bytes() == whole
+    path.rename(renamed := tmp_path / "renamed.cassette.yaml")
+    assert {one.cause for one in played(make(notebook, random), renamed, mode)} <= {"same", "cosmetic"}
+
+
 @pytest.mark.parametrize(
     ("change", "cause", "both"),
     [
@@ -170,15 +196,11 @@ def test_the_cassette_must_be_there_and_a_mode_needs_one(path, monkeypatch):
         session.ask(PROMPT)
     with pytest.raises(UsageError, match="Choose one of live, record"):
         Session(Agent(NoModel()), cassette=path, replay="rewind")
+    assert Session(Agent(ScriptedModel(["Hello."])), cassette=path).ask(PROMPT).final_text == "Hello."
+    assert not path.exists()  # it is not used without being asked for
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
     with pytest.raises(UsageError, match="needs a cassette"):
         Session(Agent(NoModel())).ask(PROMPT)
-
-
-def test_a_cassette_is_not_used_without_being_asked_for(path):
-    session = Session(Agent(ScriptedModel(["Hello."])), cassette=path)
-    assert session.ask(PROMPT).final_text == "Hello."
-    assert not path.exists()
 
 
 def test_the_environment_names_cassette_and_mode(path, monkeypatch):
@@ -191,30 +213,17 @@ def test_the_environment_names_cassette_and_mode(path, monkeypatch):
     assert not [event for event in result.events if event.type == "notice" and "=replay" in event.text]
 
 
-def test_recording_a_cell_again_replaces_its_take_and_keeps_the_others(path):
-    record(path, PROMPT, "Thanks.")
-    record(path, PROMPT, model=ScriptedModel(["No idea."]))
-    cassette = Cassette.at(path)
-    assert [take.prompt for take in cassette.takes] == [PROMPT, "Thanks."]
-    assert replayed(path, PROMPT)[0].final_text == "No idea."
-
-
-def test_a_prompt_that_comes_twice_is_recorded_twice(path):
-    recorded = record(path, "Count.", "Go on.", "Go on.", model=ScriptedModel(["One.", "Two.", "Three."]))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on.", "Go on."]
-    again = replayed(path, "Count.", "Go on.", "Go on.")
-    assert [one.final_text for one in again] == [one.final_text for one in recorded]
-
-
-def test_a_prompt_that_comes_again_after_a_reset_is_recorded_twice(path):
+def test_a_prompt_that_comes_twice_also_after_a_reset_is_recorded_twice(path):
     def asked(mode, *answers):
         begin_run()
         session = Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
-        first = session.ask("Name a colour.").final_text
+        first = [session.ask(prompt).final_text for prompt in ("Count.", "Go on.", "Go on.")]
         session.clear()
-        return first, session.ask("Name a colour.").final_text
+        return [*first, session.ask("Count.").final_text]
 
-    assert asked("record", "Red.", "Blue.") == asked("replay")
+    recorded = asked("record", "One.", "Two.", "Three.", "Uno.")
+    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on.", "Go on.", "Count."]
+    assert asked("replay") == recorded == ["One.", "Two.", "Three.", "Uno."]
 
 
 def test_cells_that_run_again_after_a_reset_are_recorded_anew(path):
@@ -284,16 +293,12 @@ def test_a_cell_that_was_not_as_recorded_runs_again_in_the_same_kernel(path, men
     assert [later.ask(prompt).final_text for prompt in prompts[1:]] == answers[1:]
 
 
-def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
+def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording_and_the_others_are_kept(path):
     script = ["One.", "Two.", "Three."]
-    record(path, "a", "b", "c", model=ScriptedModel(script))
-    record(path, "a", "B", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "B", "c"]
-    record(path, "a", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "c"]
-    record(path, "new", "a", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["new", "a", "c"]
-    assert [result.final_text for result in replayed(path, "new", "a", "c")] == script
+    for cells, takes in (("abc", "abc"), ("aBc", "aBc"), ("ac", "ac"), ("nac", "nac"), ("n", "nac")):
+        record(path, *cells, model=ScriptedModel(script))
+        assert [take.prompt for take in Cassette.at(path).takes] == [*takes]
+    assert [result.final_text for result in replayed(path, *"nac")] == script
 
 
 def test_sessions_that_a_function_makes_one_after_the_other_have_a_recording_each(path):
@@ -370,7 +375,7 @@ def test_a_tool_that_two_sources_offer_is_one_on_tape(path):
 def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(path):
     record(path, PROMPT, "Thanks.", model=weather_script("Bye."))
     counting = Counting()
-    model = ScriptedModel(["A new answer.", "And another one."])
+    model = ScriptedModel(["A new answer.", "And another one.", calls(("get_weather", {"city": "Rome"})), "Warm."])
     session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="auto")
     assert session.ask(PROMPT).final_text == ANSWER
     assert (len(model.requests), counting.calls) == (0, 0)
@@ -378,21 +383,15 @@ def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(pa
     assert session.ask("Bye.").final_text == "And another one."
     assert [take.prompt for take in Cassette.at(path).takes] == [PROMPT, "Thank you.", "Bye."]
     assert [result.final_text for result in replayed(path, PROMPT, "Thank you.")] == [ANSWER, "A new answer."]
-
-
-def test_auto_forks_within_a_turn_and_then_really_calls_tools(path):
-    record(path, PROMPT)
-    counting = Counting()
-    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Rome is warm."])
     agent = Agent(model, tools=[counting.tool], instructions="Be brief.")
-    session = Session(agent, cassette=path, replay="auto")
-    assert session.ask(PROMPT).final_text == "Rome is warm."
+    begin_run()
+    assert Session(agent, cassette=path, replay="auto").ask(PROMPT).final_text == "Warm."
     assert counting.calls == 1
-    assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Rome is warm."
+    assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Warm."
 
 
-def test_replay_model_runs_the_tools_and_names_results_that_are_not_as_recorded(path):
-    record(path, PROMPT)
+def test_replay_model_runs_the_tools_names_results_that_are_not_as_recorded_and_asks_todays_policy(path):
+    record(path, PROMPT, permission="allow")
     counting = Counting("rain, 3 degrees")
     session = Session(Agent(NoModel(), tools=[counting.tool]), cassette=path, replay="replay-model")
     result = session.ask(PROMPT)
@@ -402,68 +401,43 @@ def test_replay_model_runs_the_tools_and_names_results_that_are_not_as_recorded(
     (words,) = [event.text for event in result.events if event.type == "notice"]
     assert "sunny" in words
     assert "rain" in words
-
-
-def test_a_recorded_approval_counts_for_nothing_when_the_tool_really_runs(path):
-    record(path, PROMPT, permission="allow")
-    counting = Counting()
     result = replayed(path, PROMPT, tools=[counting.tool], permission="deny", replay="replay-model")[0]
-    assert counting.calls == 0
-    assert "was not run" in result.history_delta[2].parts[0].text
+    assert counting.calls == 1
+    assert "was not run" in texts(result)[0]
 
 
-def test_replay_tools_asks_the_model_and_freezes_the_results(path):
+def test_replay_tools_asks_the_model_freezes_the_results_and_fails_at_a_call_that_is_not_recorded(path):
     record(path, PROMPT)
     counting = Counting("never")
-    model = ScriptedModel([calls(("get_weather", {"city": "Oslo"})), "Another answer."])
-    session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="replay-tools")
+    steps = [call for city in ("Oslo", "Rome") for call in (calls(("get_weather", {"city": city})), "Another answer.")]
+    session = Session(Agent(ScriptedModel(steps), tools=[counting.tool]), cassette=path, replay="replay-tools")
     result = session.ask("Is Oslo warm?")
     assert result.final_text == "Another answer."
-    assert counting.calls == 0
-    assert result.history_delta[2].parts[0].text == "sunny, 21 degrees"
-
-
-def test_replay_tools_fails_at_a_call_that_is_not_recorded(path):
-    record(path, PROMPT)
-    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Never said."])
-    session = Session(Agent(model, tools=[Counting().tool]), cassette=path, replay="replay-tools")
+    assert texts(result) == ["sunny, 21 degrees"]
     with pytest.raises(ReplayMismatch, match=r"Oslo.*Rome"):
         session.ask(PROMPT)
+    assert counting.calls == 0
 
 
-def test_failed_requests_are_replayed_with_their_waits_and_without_waiting(path):
-    def unstable():
-        return ScriptedModel([Unavailable("The server is down."), {"text": "Half", "cut": False}])
-
-    retry = RetrySettings(first_wait=0.01, longest_wait=0.01)
-    before = record(path, PROMPT, model=unstable(), retry=retry)[0]
-    after = replayed(path, PROMPT, retry=RetrySettings(first_wait=60, longest_wait=60))[0]
-    assert [event.type for event in after.events].count("step_retried") == 1
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        (ScriptedModel([Unavailable("down"), {"text": "Half", "cut": False}]), {"retry": AT_ONCE}, "answer"),
+        (ScriptedModel([]), {}, "error"),
+        (Stalled("Half an ans"), {"timeout": 0.3}, "timeout"),
+    ],
+    ids=["tried again", "failed", "timed out"],
+)
+def test_a_turn_ends_as_recorded_with_the_same_events_and_without_waiting(path, model, options, reason):
+    before = record(path, PROMPT, model=model, tools=[], **options)[0]
+    retry = RetrySettings(first_wait=60, longest_wait=60)
+    after = replayed(path, PROMPT, model=NoModel(model.name), tools=[], retry=retry)[0]
+    assert (after.stop_reason, after.error) == (reason, before.error)
     assert after.events == before.events
 
 
-def test_a_turn_that_failed_fails_again_with_the_same_words(path):
-    before = record(path, PROMPT, model=ScriptedModel([]))[0]
-    after = replayed(path, PROMPT)[0]
-    assert (after.stop_reason, after.error) == ("error", before.error)
-    assert after.events == before.events
-
-
-def test_a_stop_is_replayed(path):
-    model = Stalled("Half an ans")
-    session = Session(Agent(model), cassette=path, replay="record")
-    recorded = session.start(PROMPT)
-    assert model.stalled.wait(10)
-    recorded.cancel()
-    while not recorded.done:
-        recorded.settled.result(10)
-    before = recorded.result()
-    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
-    assert (before.stop_reason, after.stop_reason) == ("cancelled", "cancelled")
-    assert after.final_text == "Half an ans"
-
-
-def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, monkeypatch):
+@pytest.mark.parametrize("late", [False, True], ids=["", "that comes before the session knows its run"])
+def test_a_stop_is_replayed(path, monkeypatch, late):
     class Late(Run):
         """A run that is made only when the tape is at the stop."""
 
@@ -479,14 +453,16 @@ def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, mo
             await super().stop()
 
     at_stop = threading.Event()
-    model = Stalled("Half")
+    model = Stalled("Half an ans")
     run = Session(Agent(model), cassette=path, replay="record").start(PROMPT)
     assert model.stalled.wait(10)
     run.cancel()
     run.settled.result(10)
-    monkeypatch.setattr("agentmagic.session.Run", Late)
-    monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
-    assert replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0].stop_reason == "cancelled"
+    if late:
+        monkeypatch.setattr("agentmagic.session.Run", Late)
+        monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
+    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
+    assert (after.stop_reason, after.final_text) == ("cancelled", "Half an ans")
 
 
 def slowed(path, pause, seconds):
@@ -497,18 +473,13 @@ def slowed(path, pause, seconds):
     path.write_text(text, encoding="utf-8")
 
 
-def test_a_timed_replay_takes_as_long_as_the_recording(path):
+@pytest.mark.parametrize("times", [(10_000_000, 0), (0, 10_000)])
+def test_a_timed_replay_takes_as_long_as_the_recording_can_be_stopped_and_another_one_does_not_wait(path, times):
     record(path, PROMPT)
     slowed(path, 200, 0.2)
     began = time.monotonic()
-    (result,) = replayed(path, PROMPT, timed=True)
+    assert replayed(path, PROMPT, timed=True)[0].final_text == ANSWER
     assert time.monotonic() - began >= 0.4
-    assert result.final_text == ANSWER
-
-
-@pytest.mark.parametrize("times", [(10_000_000, 0), (0, 10_000)])
-def test_a_timed_replay_is_stopped_and_another_one_does_not_wait(path, times):
-    record(path, PROMPT)
     slowed(path, *times)
     assert replayed(path, PROMPT)[0].final_text == ANSWER
     session = Session(Agent(NoModel(), tools=[Counting().tool]), cassette=path, replay="replay", timed=True)
@@ -518,59 +489,6 @@ def test_a_timed_replay_is_stopped_and_another_one_does_not_wait(path, times):
     run.cancel()
     run.settled.result(10)
     assert run.result().stop_reason == "cancelled"
-
-
-def test_a_time_limit_is_replayed(path):
-    before = record(path, PROMPT, model=Stalled("Half an ans"), tools=[], timeout=0.3)[0]
-    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
-    assert (after.stop_reason, after.error) == ("timeout", before.error)
-    assert after.events == before.events
-
-
-def test_the_users_answers_are_replayed(path):
-    @tool(ask=True)
-    def delete(name: str) -> str:
-        """Delete a file."""
-        return f"{name} is gone"
-
-    def model():
-        return ScriptedModel([calls(("delete", {"name": "a.txt"})), "Done."])
-
-    def answering(session):
-        started = session.start(PROMPT, attended=True)
-        started.listen(
-            lambda event: (
-                event.type == "approval_asked" and started.send(Approve(event.id, arguments={"name": "b.txt"}))
-            )
-        )
-        return started.wait()
-
-    before = answering(Session(Agent(model(), tools=[delete]), cassette=path, replay="record"))
-    after = replayed(path, PROMPT, tools=[delete])[0]
-    assert "b.txt is gone" in before.history_delta[2].parts[0].text
-    assert after.history_delta == before.history_delta
-    assert [event.type for event in after.events] == [event.type for event in before.events]
-
-
-def test_a_planned_turn_is_replayed(path):
-    weather = {"id": "t1", "tool": "get_weather", "parameters": {"city": "Oslo"}, "description": "look"}
-    day = {"id": "t2", "tool": "today", "parameters": {}, "description": "see"}
-    counting = Counting()
-
-    def today() -> str:
-        """Return the day."""
-        counting.calls += 1
-        return "Monday"
-
-    def asked(mode, model):
-        session = Session(Agent(model, tools=[counting.tool, today]), cassette=path, replay=mode)
-        return session.ask(PROMPT, plan=True)
-
-    before = asked("record", script({"route": "tools"}, {"tasks": [weather, day]}, "It is sunny."))
-    after = asked("replay", NoModel())
-    assert (after.final_text, counting.calls) == ("It is sunny.", 2)
-    assert [event.type for event in after.events] == [event.type for event in before.events]
-    assert texts(after) == texts(before)
 
 
 def test_an_edit_that_only_json_tells_apart_is_replayed(path):
@@ -588,11 +506,7 @@ def test_an_edit_that_only_json_tells_apart_is_replayed(path):
     assert "True" in texts(replayed(path, PROMPT, tools=[read], permission=permission)[0])[0]
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"always": True}, {"arguments": {"name": "b.txt"}}, {"reason": "not this one"}],
-    ids=["yes", "always", "edited", "no"],
-)
+@pytest.mark.parametrize("given", [{"always": True}, {"reason": "not this one"}], ids=["always", "no"])
 def test_what_the_user_answered_is_replayed(path, given):
     @tool(ask=True)
     async def delete(name: str, context: ToolContext) -> str:
@@ -678,18 +592,22 @@ def test_a_secret_that_is_known_only_since_the_recording_changes_nothing(path):
     assert asyncio.run(played("auto"))[1][0].cause == "same"
 
 
-def test_an_image_stands_once_at_the_end_of_the_file(path):
+def test_an_image_of_a_prompt_and_of_a_result_stands_once_at_the_end_of_the_file(path):
     image = Media("image/png", bytes(range(256)) * 64)
+
+    def picture():
+        """Return a picture."""
+        return image
+
     prompt = user("What is it?", image)
-    session = Session(Agent(ScriptedModel(["A gradient.", "Yes."])), cassette=path, replay="record")
-    session.ask(prompt)
-    session.ask("Sure?")
+    before = record(
+        path, prompt, "Sure?", model=ScriptedModel([calls("picture"), "A gradient.", "Yes."]), tools=[picture]
+    )
     text = path.read_text(encoding="utf-8")
     assert text.count("\nblob: ") == 1
     assert text.rindex("\nturn: ") < text.index("\nblob: ")
-    again = Session(Agent(NoModel()), cassette=path, replay="replay")
-    assert again.ask(prompt).final_text == "A gradient."
-    assert again.ask("Sure?").final_text == "Yes."
+    after = replayed(path, prompt, "Sure?", tools=[picture])
+    assert [one.history_delta for one in after] == [one.history_delta for one in before]
 
 
 def test_a_cassette_answers_as_a_model(path):
@@ -706,7 +624,7 @@ def test_a_cassette_answers_as_a_model(path):
 
 def parallel(path, number, mode):
     """The events and messages of a turn whose calls end in a random order."""
-    chance = random.Random(number)  # noqa: S311  (a seed)
+    chance = Random(number)  # noqa: S311  (a seed)
     count = chance.randint(2, 6)
     delays = {f"c{index}": chance.randint(0, 8) for index in range(count)}
     if mode == "record":
@@ -728,11 +646,9 @@ def parallel(path, number, mode):
     return result
 
 
-@pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
-def test_parallel_calls_that_end_in_any_order_are_replayed(path, times):
-    for number in range(times):
-        file = path.with_name(f"{number // 20}.cassette.yaml")  # a long one is slow to read anew for every turn
-        before, after = parallel(file, number, "record"), parallel(file, number, "replay")
+def test_parallel_calls_that_end_in_any_order_are_replayed(path):
+    for number in range(20):
+        before, after = parallel(path, number, "record"), parallel(path, number, "replay")
         assert before.stop_reason == "answer"
         assert after.history_delta == before.history_delta
         ends = [[one.result for one in turn.events if one.type == "tool_finished"] for turn in (before, after)]
@@ -769,19 +685,6 @@ def test_the_tools_of_a_server_are_listed_from_the_tape(path):
                       instructions="Be brief.")[0]  # fmt: skip
     assert forked.final_text == "New."
     assert forked.history_delta[2].parts[0].text.endswith("seen")
-
-
-def test_media_a_model_or_tool_sends_come_back(path):
-    image = Media("image/png", bytes(range(256)) * 64)
-
-    def picture():
-        """Return a picture."""
-        return image
-
-    before = record(path, PROMPT, model=ScriptedModel([calls("picture"), "A gradient."]), tools=[picture])[0]
-    after = replayed(path, PROMPT, tools=[picture])[0]
-    assert after.history_delta == before.history_delta
-    assert path.read_text(encoding="utf-8").count("\nblob: ") == 1
 
 
 def makers(log, delays=(3, 1, 2)):
