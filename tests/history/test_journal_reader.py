@@ -1,4 +1,6 @@
+import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -30,11 +32,11 @@ from agentmagic.history.journal_reader import read, saved_in
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
 from agentmagic.serialization import InDoubt, encode_record, header
 from agentmagic.testing import invalid_history
-from tests.history import format_1
 from tests.logs import STARTED, some_events, step
 from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, whole, written
 
 CUT_OFF = "This turn was cut off when its kernel ended."
+FORMAT_1 = Path(__file__).with_name("format_1.jsonl")
 PAY_AGAIN = ToolCall("p2", "pay", {"amount": 5})
 
 
@@ -142,22 +144,24 @@ def test_what_was_undone_or_lost_was_spent_all_the_same(path):
     assert read(path).spent == sum([each] * 3, Usage())
 
 
-def test_a_journal_of_the_first_format_loads_as_it_was_written():
-    saved = read(format_1.PATH)
+def test_a_journal_of_the_first_format_is_read_and_written_the_same_today():
+    """The file is frozen: it must load without loss for as long as the first format is read."""
+    lines = FORMAT_1.read_bytes().splitlines(keepends=True)
+    saved = read(FORMAT_1)
     first, last = saved.turns
-    assert first[:-1] == format_1.FIRST
-    assert first[-1] == TurnFinished(format_1.FIRST_RESULT)
-    assert last[:-1] == (*format_1.CUT_OFF, *format_1.CLOSING[:-1])
-    assert last[-1].result.usage == format_1.CLOSING[-1].result.usage
+    written = [json.loads(encode_record(event)) for event in (*first, *last[: -len(saved.closing)])]
+    begun = len(first) + 1
+    kept = [line for line in map(json.loads, [*lines[1:begun], *lines[-11:-1]]) if line["type"] != "plan_made"]
+    assert written == kept
+    parts = {part.type for message in first[-1].result.history_delta for part in message.parts}
+    assert parts == {"text", "media", "reasoning", "tool_call", "tool_result"}
+    assert first[-1].result.final_text == '{"river": true}'
     assert invalid_history((*first[-1].result.history_delta, *last[-1].result.history_delta)) is None
-    assert (saved.closing, saved.problems) == (format_1.CLOSING, format_1.PROBLEMS)
-    assert (saved.spent, saved.in_doubt, saved.lost_turns) == (format_1.SPENT, format_1.IN_DOUBT, 0)
-
-
-def test_what_the_first_format_held_is_written_the_same_today():
-    lines = format_1.PATH.read_bytes().splitlines(keepends=True)
-    records = (*format_1.FIRST, TurnFinished(format_1.FIRST_RESULT))
-    assert b"".join(map(encode_record, records)) == b"".join(lines[1 : len(records) + 1])
+    assert [event.type for event in saved.closing] == ["tool_finished", "notice", "turn_finished"]
+    assert saved.problems[0] == "2 lines of the file could not be read; what stood there is missing."
+    assert "The call of transfer was under way" in saved.problems[1]
+    assert saved.spent == Usage(605, 320, 86, 10, 6, None)
+    assert (saved.in_doubt, saved.lost_turns) == ({("bank", "transfer"), ("notebook", "remove")}, 0)
 
 
 # a crash

@@ -13,14 +13,12 @@ import pytest
 from agentmagic import (
     Agent,
     Approve,
-    Deny,
     Policy,
     Reply,
     RetrySettings,
     Rule,
     Session,
     ToolContext,
-    ToolError,
     register_secret,
     tool,
 )
@@ -31,11 +29,10 @@ from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.deck import begin_run
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
-from agentmagic.serialization import encode
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import Functions
-from tests.replay.changes import example, order_of_a_result_and_of_tools, session_of, spaces_at_the_ends_of_lines
+from tests.replay.changes import NOTEBOOK, reordered, session_of, with_spaces
 from tests.turns import calls, texts
 
 AT_ONCE = RetrySettings(first_wait=0.01, longest_wait=0.01)
@@ -156,19 +153,18 @@ def played(notebook, path, mode):
 
 
 @pytest.mark.parametrize("mode", ["replay", "replay-model"])
-@pytest.mark.parametrize("make", [order_of_a_result_and_of_tools, spaces_at_the_ends_of_lines])
-def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(make, mode, tmp_path):
-    random = Random(1)  # noqa: S311  (a seed is the point)
-    notebook, path = example(random), tmp_path / "a.cassette.yaml"
-    played(notebook, path, "record")
+def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(mode, tmp_path):
+    path = tmp_path / "a.cassette.yaml"
+    played(NOTEBOOK, path, "record")
     whole = path.read_bytes()
     for _ in range(3):
-        verdicts = played(notebook, path, mode)
+        verdicts = played(NOTEBOOK, path, mode)
         assert {one.cause for one in verdicts} == {"same"}
-        assert len(verdicts) == 2 * len(notebook.cells)
+        assert len(verdicts) == 2 * len(NOTEBOOK.cells)
     assert path.read_bytes() == whole
     path.rename(renamed := tmp_path / "renamed.cassette.yaml")
-    assert {one.cause for one in played(make(notebook, random), renamed, mode)} <= {"same", "cosmetic"}
+    for change in (reordered(), with_spaces()):
+        assert {one.cause for one in played(change, renamed, mode)} <= {"same", "cosmetic"}
 
 
 @pytest.mark.parametrize(
@@ -492,44 +488,17 @@ def test_a_timed_replay_takes_as_long_as_the_recording_can_be_stopped_and_anothe
 
 
 def test_an_edit_that_only_json_tells_apart_is_replayed(path):
+    @tool(ask=True)
     def read(lines: int | bool) -> str:
         """Read."""
         return repr(lines)
 
-    permission = Policy([Rule("ask", "read")])
     model = ScriptedModel([calls(("read", {"lines": 1})), "Done."])
-    session = Session(Agent(model, tools=[read], permission=permission), cassette=path, replay="record")
-    started = session.start(PROMPT, attended=True)
+    started = Session(Agent(model, tools=[read]), cassette=path, replay="record").start(PROMPT, attended=True)
     edit = {"lines": True}
     started.listen(lambda event: event.type == "approval_asked" and started.send(Approve(event.id, arguments=edit)))
-    assert "True" in texts(started.wait())[0]
-    assert "True" in texts(replayed(path, PROMPT, tools=[read], permission=permission)[0])[0]
-
-
-@pytest.mark.parametrize("given", [{"always": True}, {"reason": "not this one"}], ids=["always", "no"])
-def test_what_the_user_answered_is_replayed(path, given):
-    @tool(ask=True)
-    async def delete(name: str, context: ToolContext) -> str:
-        """Delete a file."""
-        return f"{name} is gone: {await context.ask('Really?')}"
-
-    def said(event):
-        if event.type == "question_asked":
-            return Reply(event.id, "yes, please")
-        return Deny(event.id, **given) if "reason" in given else Approve(event.id, **given)
-
-    two = calls(("delete", {"name": "a.txt"}), ("delete", {"name": "c.txt"}))
-    steps = [two, "One.", calls(("delete", {"name": "d.txt"})), "Done."]
-    session = Session(Agent(ScriptedModel(steps), tools=[delete]), cassette=path, replay="record")
-    before = []
-    for prompt in (PROMPT, "And the other"):
-        started = session.start(prompt, attended=True)
-        started.listen(lambda event, run=started: event.type.endswith("_asked") and run.send(said(event)))
-        before.append(started.wait())
-    after = replayed(path, PROMPT, "And the other", tools=[delete])
-    for one, other in zip(before, after, strict=True):
-        assert other.history_delta == one.history_delta
-        assert sorted(event.type for event in other.events) == sorted(event.type for event in one.events)
+    for result in (started.wait(), replayed(path, PROMPT, tools=[read])[0]):
+        assert "True" in texts(result)[0]
 
 
 def test_a_turn_that_was_killed_at_a_question_keeps_the_answers_before_it(path):
@@ -625,10 +594,8 @@ def test_a_cassette_answers_as_a_model(path):
 def parallel(path, number, mode):
     """The events and messages of a turn whose calls end in a random order."""
     chance = Random(number)  # noqa: S311  (a seed)
-    count = chance.randint(2, 6)
-    delays = {f"c{index}": chance.randint(0, 8) for index in range(count)}
-    if mode == "record":
-        order = []
+    delays = {f"c{index}": chance.randint(0, 8) for index in range(chance.randint(2, 6))}
+    order = []
 
     async def look(city: str) -> str:
         """Look at a city."""
@@ -639,9 +606,9 @@ def parallel(path, number, mode):
         return f"{city} came as number {len(order)}"
 
     steps = [calls(*(("look", {"city": city}) for city in delays)), "Done."]
-    model = ScriptedModel(steps) if mode == "record" else NoModel()
-    session = Session(Agent(model, tools=[look]), cassette=path, replay=mode)
-    result = run(session, f"Prompt {number}")
+    agent = Agent(ScriptedModel(steps) if mode == "record" else NoModel(), tools=[look])
+    session = Session(agent, cassette=path, replay=mode)
+    result = session.ask(f"Prompt {number}")
     session.close()
     return result
 
@@ -659,87 +626,58 @@ def test_the_tools_of_a_server_are_listed_from_the_tape(path):
     class Server:
         """A source of tools that counts how often it is listed."""
 
-        def __init__(self):
-            self.listed = 0
+        listed = 0
 
         async def tools(self):
             self.listed += 1
-            definition = ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far")
-
-            async def invoke(call, context):
-                context.progress(1, 2, "half")
-                context.tell("A hint.")
-                return ToolResult(call.id, call.name, (Text("seen"),))
-
-            return [Tool(definition, invoke, parallel=False)]
+            return [Tool(ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far"), look)]
 
         async def aclose(self):
             pass
+
+    async def look(call, context):
+        context.progress(1, 2, "half")
+        context.tell("A hint.")
+        return ToolResult(call.id, call.name, (Text("seen"),))
 
     server = Server()
     before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[server])[0]
     after = replayed(path, PROMPT, tools=[server])[0]
     assert server.listed == 1
     assert after.events == before.events
-    forked = replayed(path, PROMPT, model=ScriptedModel([calls("look"), "New."]), tools=[server], replay="auto",
-                      instructions="Be brief.")[0]  # fmt: skip
+    live = {"model": ScriptedModel([calls("look"), "New."]), "instructions": "Be brief.", "replay": "auto"}
+    forked = replayed(path, PROMPT, tools=[server], **live)[0]
     assert forked.final_text == "New."
-    assert forked.history_delta[2].parts[0].text.endswith("seen")
+    assert texts(forked)[0].endswith("seen")
 
 
-def makers(log, delays=(3, 1, 2)):
-    """Tools that call another tool: one after the other, all at once, and one that fails."""
+def test_the_calls_that_a_tool_makes_are_not_made_if_the_tools_are_frozen_and_checked_by_todays_policy(path):
+    log: list[int] = []
 
-    @tool(ask=True)
-    async def double(number: int) -> int:
+    @tool
+    def double(number: int) -> int:
         """Double a number."""
         log.append(number)
-        for _ in range(delays[number % len(delays)]):
-            await asyncio.sleep(0)
-        if number == 13:
-            raise ValueError("no luck")
         return number * 2
 
     @tool
     async def gathered(context: ToolContext) -> str:
         """Double some numbers at once."""
-        context.progress(1, 2)
-        both = await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4, 5)))
-        context.tell("Three doubled.")
-        with suppress(ToolError):
-            await context.call_tool("double", {"number": 13})
-        return f"{both} {await context.call_tool('asking', {})}"
+        return str(await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4))))
 
-    @tool
-    async def asking(context: ToolContext) -> str:
-        """Double a number by another tool."""
-        return str(await context.call_tool("double", {"number": 6}))
-
-    return [double, gathered, asking]
-
-
-@pytest.mark.parametrize("mode", ["replay", "replay-tools"])
-def test_the_calls_that_a_tool_makes_are_shown_as_they_were_and_not_made(path, mode):
     def steps():
         return ScriptedModel([calls("gathered"), "Done."])
 
-    def seen(result):
-        begun = [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
-        ended = [one for one in result.events if one.type in ("tool_finished", "notice", "tool_progress")]
-        return begun, re.sub("call_[0-9a-f]{32}", "", "\n".join(map(encode, ended)))
+    def inner(result):
+        return [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
 
-    log: list[int] = []
-    rules = Policy([Rule("allow", "double")])
-    before = record(path, PROMPT, model=steps(), tools=makers(log), permission=rules)[0]
-    model = NoModel() if mode == "replay" else steps()
-    after = replayed(path, PROMPT, model=model, tools=makers(log), permission=rules, replay=mode)[0]
-    assert sorted(log) == [3, 4, 5, 6, 13]
-    assert len(seen(before)[0]) == 6
-    assert seen(after) == seen(before)
-    assert sorted(event.type for event in after.events) == sorted(event.type for event in before.events)
+    tools = [double, gathered]
+    before = record(path, PROMPT, model=steps(), tools=tools)[0]
+    after = replayed(path, PROMPT, model=steps(), tools=tools, replay="replay-tools")[0]
+    assert inner(after) == inner(before) != []
     assert after.history_delta == before.history_delta
-    denied = replayed(path, PROMPT, tools=makers(log), permission=Policy([Rule("deny", "double")]))[0]
+    denied = replayed(path, PROMPT, tools=tools, permission=Policy([Rule("deny", "double")]))[0]
     assert "results.double is not as recorded" in denied.error
-    assert len(log) == 5
-    replayed(path, PROMPT, tools=makers(log), permission=rules, replay="replay-model")
-    assert sorted(log) == [3, 3, 4, 4, 5, 5, 6, 6, 13, 13]
+    assert sorted(log) == [3, 4]
+    replayed(path, PROMPT, tools=tools, replay="replay-model")
+    assert sorted(log) == [3, 3, 4, 4]
