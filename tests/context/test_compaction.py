@@ -81,8 +81,9 @@ def texts(messages):
 # What is sent
 
 
-def test_a_small_history_is_sent_as_it_is():
-    history = (*turn(1), *turn(2))
+def test_a_small_history_is_sent_as_it_is_half_an_answer_and_its_reasoning_too():
+    cut_off = Message("assistant", (Reasoning("Hm", ProviderData("openai", {"id": "r1"})), Text("Half")), True)
+    history = (*turn(1), user("Hello"), cut_off)
     context = Context(Limits(100_000, max_result=20_000))
     sent = context.view(history)
     assert all(one is other for one, other in zip(sent, history, strict=True))
@@ -139,11 +140,6 @@ def test_media_that_the_model_does_not_take_are_named_once_and_in_their_place():
     history = [user("Look."), *step(1, "x" * 5_000, media=(SOUND,))]
     (_, _, preview_of_it) = Context(Limits(max_result=1_000), accepts=pictures_only).view(history)
     assert preview_of_it.parts[0].text.count("talk.mp3") == 1
-
-
-def test_half_an_answer_keeps_its_mark_and_its_reasoning():
-    cut_off = Message("assistant", (Reasoning("Hm", ProviderData("openai", {"id": "r1"})), Text("Half")), True)
-    assert Context(Limits(1_000)).view([user("Hello"), cut_off])[1] is cut_off
 
 
 # How large it is
@@ -401,15 +397,6 @@ def test_without_a_window_or_with_one_that_proved_too_large_half_of_what_there_i
     assert compacted.after <= before / 2
     again = compact(context, history, 80, Writer())
     assert again.after <= compacted.after / 2
-
-
-@pytest.mark.parametrize("share", [0.05, 0.8, 5.0])
-def test_after_a_compaction_none_is_due(share):
-    history = [message for number in range(100) for message in turn(number)] + [user("And now?")]
-    context = Context(Limits(10_000, share))
-    if context.due(history):
-        assert compact(context, history, 400, Writer("s" * 9_000)) is not None
-    assert not context.due(history)
 
 
 def test_estimates_learn_from_the_figures_of_the_provider():

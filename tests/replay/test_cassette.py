@@ -151,25 +151,14 @@ sources:
   tools:
   - name: get_weather
     description: Return the weather of a city.
-    parameters:
-      additionalProperties: false
-      properties:
-        city:
-          type: string
-      required: [city]
-      type: object
+    parameters: {type: object, properties: {city: {type: string}}, required: [city], additionalProperties: false}
 ---
 request: 1
 digest: ced6c6716610
 tools: [get_weather]
 ---
 answer: 1
-parts:
-- type: tool_call
-  id: call_1
-  name: get_weather
-  arguments:
-    city: Oslo
+parts: [{type: tool_call, id: call_1, name: get_weather, arguments: {city: Oslo}}]
 usage: [6, 0, 5]
 reason: stop
 ms: "0*3 105"
@@ -185,9 +174,7 @@ request: 2
 digest: c3b8ac9a8c86
 ---
 answer: 2
-parts:
-- type: text
-  text: It is sunny.
+parts: [{type: text, text: It is sunny.}]
 usage: [11, 0, 4]
 reason: stop
 chunks: "+0 w*3 -0"

@@ -119,13 +119,10 @@ def test_what_differs_between_two_runs_has_a_cause(before, after, kind):
     assert report.why_different(before, after) == kind
 
 
-def test_the_line_that_makes_a_value_is_found():
+def test_the_line_that_makes_a_value_and_a_tool_that_returns_other_than_recorded_are_found():
     cells = ["import random\n# random", "def roll():\n    return random.random()", "roll()"]
     assert report.source_of_change("a random number", cells) == (2, 2, "return random.random()")
     assert report.source_of_change("another value", cells) is None
-
-
-def test_a_tool_that_returns_other_than_recorded_is_found_in_both_runs_alike():
     line = "today returned other than recorded. Recorded: '2026-01-01'; now: '2026-02-02'. The recorded answers go on."
     assert list(report.changes(f"x\n{line}", f"x\n{line}")) == [(2, "'2026-01-01'", "'2026-02-02'")]
 
