@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import re
+import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
