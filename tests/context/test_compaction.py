@@ -17,7 +17,6 @@ from agentmagic.messages import (
     Message,
     ProviderData,
     Reasoning,
-    Resource,
     Text,
     ToolCall,
     ToolDef,
@@ -117,7 +116,6 @@ def test_another_history_or_other_limits_begin_the_view_anew():
     ("limits", "result"),
     [
         (Limits(), None),
-        (Limits(max_result=20_000), 20_000),
         (Limits(window=4_000, max_result=20_000), 4_000),
         (Limits(window=4_000), 4_000),
         (Limits(window=100), 500),
@@ -158,7 +156,6 @@ def test_without_figures_four_characters_are_a_token():
     [
         (PICTURE, IMAGE),
         (SOUND, 10),
-        (Resource("file:///a", text="t" * 400), 105),
         (Reasoning("t" * 400), 100),
         (Reasoning("", ProviderData("openai", {"encrypted_content": "e" * 400})), 106),
         (ToolCall("c1", "add", {"a": "x" * 400}), 104 + FRAME),
@@ -280,19 +277,25 @@ def test_a_sweep_keeps_the_earlier_summary_as_it_was():
     assert swept.usage == Usage()
 
 
-def test_a_turn_that_is_itself_too_long_keeps_its_prompt_and_its_latest_steps():
+def test_a_turn_that_is_itself_too_long_keeps_its_prompt_and_its_latest_steps_each_time_it_is_compacted():
     history = [*turn(1), user("Do it all."), *wordy(10, 1_500)]
     context, writer = Context(Limits(4_000)), Writer("Did half.")
     assert context.due(history)
-    compacted = compact(context, history, 4, writer)
+    first = compact(context, history, 4, writer)
     sent = context.view(history)
-    assert compacted.prompt == 4 < compacted.covers
-    assert history[compacted.covers].role == "assistant"
+    assert first.prompt == 4 < first.covers
+    assert history[first.covers].role == "assistant"
     assert "and of the first steps of the work on it" in sent[0].parts[0].text
     assert sent[0].parts[1:] == (Text("Do it all."),)
-    assert sent[1:] == tuple(history[compacted.covers :])
+    assert sent[1:] == tuple(history[first.covers :])
     assert invalid_history(sent) is None
     assert context.estimate(history) <= 2_000
+    longer = [*history, *wordy(6, 1_500)]
+    second = compact(context, longer, 4, writer)
+    assert second.prompt == 4 < first.covers < second.covers
+    asked = writer.requests[1].messages[0].text
+    assert asked.startswith("<conversation>\nEarlier summary: Did half.\n\nUser: Do it all.\n\nAssistant: ttt")
+    assert texts(context.view(longer)).count("Do it all.") == 1
 
 
 def wordy(pages, words):
@@ -314,20 +317,6 @@ def test_a_turn_under_way_that_fits_into_half_of_the_window_is_kept_whole_and_of
     compacted = compact(context, history, 0, Writer())
     assert (compacted.covers, compacted.prompt) == (len(history) - 2, 0)
     assert context.view(history)[1:] == tuple(history[-2:])
-
-
-def test_a_turn_that_goes_on_and_on_is_compacted_again():
-    history = [user("Do it all."), *wordy(10, 1_500)]
-    context, writer = Context(Limits(4_000)), Writer("First.")
-    first = compact(context, history, 0, writer)
-    longer = [*history, *wordy(6, 1_500)]
-    writer.words = "Second."
-    second = compact(context, longer, 0, writer)
-    assert (first.prompt, second.prompt) == (0, 0)
-    assert 0 < first.covers < second.covers
-    asked = writer.requests[1].messages[0].text
-    assert asked.startswith("<conversation>\nEarlier summary: First.\n\nUser: Do it all.\n\nAssistant: ttt")
-    assert texts(context.view(longer)).count("Do it all.") == 1
 
 
 def test_the_prompt_of_a_turn_whose_steps_were_covered_reaches_the_next_summary():

@@ -9,17 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tenacity import wait_none
 
-from agentmagic import (
-    Agent,
-    Done,
-    ModelSettings,
-    RetrySettings,
-    Session,
-    TaskComplete,
-    ToolContext,
-    secrets,
-    tool,
-)
+from agentmagic import Agent, Done, ModelSettings, RetrySettings, Session, TaskComplete, ToolContext, secrets, tool
 from agentmagic.errors import (
     AgentMagicError,
     BadRequest,
