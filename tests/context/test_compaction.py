@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentmagic.context import request_view
 from agentmagic.context.compaction import Context, Limits, stand_in, written_out
-from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_of_message
+from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_by_part, tokens_of_message
 from agentmagic.errors import Unavailable
 from agentmagic.events import Compacted
 from agentmagic.messages import (
@@ -24,6 +24,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
+from agentmagic.providers.base import Request
 from agentmagic.testing import invalid_history
 from agentmagic.tools.output_cache import READER, preview
 
@@ -149,6 +150,18 @@ def test_without_figures_four_characters_are_a_token():
     small = context.estimate(history)
     assert 300 <= small <= 330
     assert context.estimate([*history, answer("a" * 4_000)]) == small + 1_000 + FRAME
+
+
+def test_the_tokens_of_a_request_are_told_by_what_they_are_for():
+    messages = (user("u" * 40), answer("a" * 80), user("p" * 120), *step(1, "r" * 400))
+    history, told, prompt, called, result = map(tokens_of_message, messages)
+    assert tokens_by_part(Request(messages, "i" * 20)) == {
+        "instructions": 5,
+        "tools": 0,
+        "history": history + told + called,
+        "prompt": prompt,
+        "results": result,
+    }
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from agentmagic.errors import (
     Unavailable,
     UsageError,
 )
-from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted
+from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted, VariablesChanged
 from agentmagic.loop import retry, turn
 from agentmagic.messages import Text, ToolDef, Usage, user
 from agentmagic.providers.base import ModelFinished
@@ -30,6 +30,7 @@ from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
 from agentmagic.tools.base import Tool, result
 from agentmagic.tools.functions import function_tool
+from agentmagic.tools.notebook.variables import Ledger
 from tests.turns import AT_ONCE, SOON, calls, kinds, notices, play, results, scripted, texts
 
 
@@ -431,6 +432,13 @@ def test_the_timeout_cuts_into_a_stream_and_its_error_has_what_had_come():
 
 def test_a_timeout_error_of_the_model_s_own_is_no_timeout_of_the_turn():
     assert play(TimeoutError("the socket")).stop_reason == "error"
+
+
+def test_what_the_tools_changed_comes_after_every_result_of_an_interrupted_call_too(monkeypatch):
+    changed = VariablesChanged((), ("out.csv",))
+    monkeypatch.setattr(Ledger, "event", lambda _ledger: changed)
+    outcome = play(calls("never"), tools=[never], timeout=SOON)
+    assert kinds(outcome.events)[-2:] == ["tool_finished", "variables_changed"]
 
 
 def test_a_tool_that_ignores_being_cancelled_is_left_behind():

@@ -122,6 +122,12 @@ def test_the_cassette_of_another_notebook_names_the_nearest_cell_and_both_prompt
         assert words in error
 
 
+def test_a_changed_prompt_is_compared_with_the_cell_in_its_place_not_with_one_more_like_it(path):
+    record(path, "Count the cats.", "Count the dogs and the birds.", model=ScriptedModel(["One.", "Two."]))
+    error = replayed(path, "Count the cats.", "Count the cats and the birds.", tools=[Counting().tool])[1].error
+    assert "Count the dogs and the birds." in error
+
+
 def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
     record(path, PROMPT)
     text = path.read_text(encoding="utf-8")
