@@ -104,25 +104,14 @@ def slow_disk(monkeypatch):
     let.set()
 
 
-def test_nobody_waits_for_a_slow_disk_and_every_line_is_the_system_s_at_once(path, slow_disk):
-    asked, let = slow_disk
-    made = journal(path)
-    made.write(STARTED)
-    asked.get(timeout=PATIENCE)
-    write(made, *ADDED[1:])
-    assert read(path).turns == (ADDED,)
-    let.set()
-    made.close()
-    asked.get(timeout=PATIENCE)  # once for all that were written meanwhile
-    assert asked.empty()
-
-
-def test_closing_waits_for_the_disk_a_short_while_only(path, slow_disk, monkeypatch):
+def test_nobody_waits_for_a_slow_disk_and_closing_a_short_while_only(path, slow_disk, monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_SYNC", 0.01)
     asked, let = slow_disk
     made = journal(path)
     made.write(STARTED)
     asked.get(timeout=PATIENCE)
+    write(made, *ADDED[1:])
+    assert read(path).turns == (ADDED,)  # every line is the system's at once
     made.close()
     assert not let.is_set()
     again = journal(path)  # the lock is free
@@ -130,6 +119,8 @@ def test_closing_waits_for_the_disk_a_short_while_only(path, slow_disk, monkeypa
     assert not again.problem
     let.set()
     again.close()
+    asked.get(timeout=PATIENCE)  # once for all that were written meanwhile
+    assert asked.empty()
 
 
 def test_a_disk_that_keeps_nothing_is_said_once_and_ends_the_writing(path, monkeypatch):

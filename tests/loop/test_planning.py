@@ -139,40 +139,33 @@ def test_after_three_invalid_plans_the_turn_goes_on_without_one():
     assert result.stop_reason == "answer"
 
 
-def test_a_failed_task_is_repaired_with_corrected_parameters():
-    session, result = planned(
-        TOOLS,
-        tasks(task("find", {"word": "too"}, why="the number")),
-        {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
-        "It is 2.",
-    )
-    assert rows(result.events) == [("t1", "done", 2)]
-    assert result.final_text == "It is 2."
+def corrected(**parameters):
+    return {"success": False, "retry": True, "reason": "It is spelt otherwise.", "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("judgements", "state", "refused"),
+    [
+        ([corrected(word="two")], ("t1", "done", 2), False),
+        ([corrected(words="two"), corrected(word="two")], ("t1", "done", 2), True),
+        ([corrected(word="too")] * 4, ("t1", "failed", 4), False),
+        ([corrected(word="tow"), corrected(word="too")], ("t1", "failed", 2), False),
+        (["no"] * 3, ("t1", "failed", 1), True),
+    ],
+    ids=["corrected", "corrections that do not fit", "four times at most", "back to what failed", "unreadable"],
+)
+def test_a_failed_task_is_repaired_with_corrected_parameters_as_far_as_they_help(judgements, state, refused):
+    plan = tasks(task("find", {"word": "too"}, why="the number"))
+    session, result = planned(TOOLS, plan, *judgements, "That is it.")
+    assert rows(result.events) == [state]
+    assert result.final_text == "That is it."
+    assert len(requests(session)) == 3 + len(judgements)
     judging = requests(session)[2].messages[0].text
     for seen in ("Do the sum", "the number", '{"word": "too"}', "attempt 1", "there is no word 'too'"):
         assert seen in judging
+    said = [requests(session)[3].messages[0].text, *notices(result)]
+    assert any("could not be used" in text for text in said) == refused
     assert invalid_history(result.history_delta) is None
-
-
-def test_corrections_that_do_not_fit_the_tool_are_refused():
-    wrong = {"success": False, "retry": True, "parameters": {"words": "two"}}
-    right = {"success": False, "retry": True, "parameters": {"word": "two"}}
-    session, result = planned(TOOLS, tasks(task("find", {"word": "too"})), wrong, right, "It is 2.")
-    assert texts(result)[-1] == "2"
-    assert "could not be used" in requests(session)[3].messages[0].text
-
-
-def test_a_task_is_retried_three_times_at_most():
-    again = {"success": False, "retry": True, "reason": "still wrong", "parameters": {"word": "x"}}
-    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), *[again] * 4, "It failed.")
-    assert rows(result.events) == [("t1", "failed", 4)]
-
-
-def test_a_correction_that_goes_back_to_what_failed_before_ends_the_task():
-    there, back = ({"success": False, "retry": True, "reason": "no", "parameters": {"word": word}} for word in "yx")
-    session, result = planned(TOOLS, tasks(task("find", {"word": "x"})), there, back, "It failed.")
-    assert rows(result.events) == [("t1", "failed", 2)]
-    assert len(requests(session)) == 5
 
 
 def test_what_depends_on_a_failed_task_is_skipped_and_the_answer_says_so():
@@ -193,12 +186,6 @@ def test_judge_says_which_results_cost_a_request(judge, count):
     plan = tasks(task("add", {"a": 1, "b": 2}), task("nothing", {}, key="t2"))
     session, _ = planned(TOOLS, plan, *[fine] * (count - 3), "Done.", judge=judge)
     assert len(requests(session)) == count
-
-
-def test_a_judgement_that_cannot_be_read_leaves_the_result_to_speak():
-    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), "no", "no", "no", "It failed.")
-    assert rows(result.events) == [("t1", "failed", 1)]
-    assert "could not be used" in notices(result)[0]
 
 
 def test_a_denied_task_fails_without_a_judgement():

@@ -51,28 +51,18 @@ async def never() -> str:
 
 
 class Source:
-    """A toolset of the given tools."""
+    """A toolset of the given tools, or one that cannot be listed."""
 
-    def __init__(self, *tools):
+    def __init__(self, *tools, error=None):
         self.listed = 0
         self._tools = tools
-
-    async def tools(self):
-        self.listed += 1
-        return self._tools
-
-    async def aclose(self):
-        pass
-
-
-class Broken:
-    """A toolset that cannot be listed."""
-
-    def __init__(self, error):
         self._error = error
 
     async def tools(self):
-        raise self._error
+        self.listed += 1
+        if self._error:
+            raise self._error
+        return self._tools
 
     async def aclose(self):
         pass
@@ -274,14 +264,14 @@ def say(*content):
 
 
 def test_a_source_that_breaks_when_it_is_listed_fails_the_turn():
-    session = scripted("Hello.", tools=[Broken(ZeroDivisionError("by zero"))])
+    session = scripted("Hello.", tools=[Source(error=ZeroDivisionError("by zero"))])
     with pytest.raises(AgentMagicError, match="by zero") as caught:
         session.ask("a prompt")
     assert caught.value.result.error == "The turn failed: ZeroDivisionError: by zero"
 
 
 def test_a_source_whose_server_is_gone_leaves_the_turn_the_other_tools():
-    gone = Broken(ServerError("The server clock cannot be started."))
+    gone = Source(error=ServerError("The server clock cannot be started."))
     outcome = play(calls("look"), calls("now"), "Done.", tools=[gone, look])
     assert (outcome.stop_reason, [part.is_error for part in results(outcome)]) == ("answer", [False, True])
     assert texts(outcome)[1] == "There is no tool 'now'. Tools: look."
