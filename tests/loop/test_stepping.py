@@ -128,12 +128,14 @@ def test_a_prompt_that_was_not_changed_is_not_edited():
     assert not any(isinstance(event, PromptEdited) for event in result.events)
 
 
-def test_run_to_the_end_pauses_no_more_in_this_turn():
-    session = scripted(ADD, "3", "4", tools=[add])
+def test_run_to_the_end_pauses_no_more_in_this_turn_and_approves_nothing_for_later():
+    session = scripted(ADD, "3", "4", ADD, "3", tools=[add])
     person = Person(to_the_end)
     for pauses in (1, 2):
         person.step(session)
         assert len(person.asked) == pauses
+    session.agent = Agent(session.agent.model, tools=[add], permission=Policy([Rule("ask", "add")]))
+    assert results(run(session, "Again?"))[0].status == "denied"
 
 
 def test_stop_ends_the_turn_before_the_request_is_sent():
@@ -150,14 +152,6 @@ def test_a_call_that_the_policy_asks_about_is_asked_about_once():
     person = Person(go)
     person.step(scripted(ADD, "3", tools=[add], permission=policy))
     assert [event.step for event in person.asked] == [True, False, True]
-
-
-def test_step_mode_approves_nothing_for_later():
-    session = scripted(ADD, "3", ADD, "3", tools=[add])
-    Person(to_the_end).step(session)
-    session.agent = Agent(session.agent.model, tools=[add], permission=Policy([Rule("ask", "add")]))
-    result = run(session, "Again?")
-    assert results(result)[0].status == "denied"
 
 
 def test_without_a_person_the_turn_runs_and_says_so():

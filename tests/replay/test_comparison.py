@@ -105,27 +105,35 @@ def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
     assert (difference.cause, difference.field) == ("value", "values.@fig")
 
 
-def test_the_form_of_an_answer_is_a_setting():
-    forms = [OutputSchema("City", {"type": "object", "title": title}) for title in ("City", "Town")]
-    before, after = (request("x", instructions=f"Be brief.\n\n{one.instructions}", output=one) for one in forms)
-    assert only(before, after) == Difference("settings", "settings.output.schema.title", "City", "Town")
+def in_form(title: str) -> Request:
+    form = OutputSchema("City", {"type": "object", "title": title})
+    return request("x", instructions=f"Be brief.\n\n{form.instructions}", output=form)
 
 
-def test_a_setting_that_was_left_out_is_absent():
-    difference = only(request("x"), request("x", settings=ModelSettings(seed=1)))
-    assert difference == Difference("settings", "settings.seed", "(absent)", "1")
+def after_answer(text: str) -> Request:
+    return Request((user("x"), Message("assistant", (Text(text),)), user("y")))
 
 
-def test_an_answer_that_nothing_else_explains_is_compared():
-    before, after = (Request((user("x"), Message("assistant", (Text(text),)), user("y"))) for text in ("One.", "Two."))
-    assert only(before, after) == Difference("prompt", "history[1].parts[0].text", "One.", "Two.")
+def after_result(text: str, status="ok") -> Request:
+    return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text(text),), status),))))
 
 
-def test_the_status_of_a_result_is_compared():
-    def told(status):
-        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text("3"),), status),))))
-
-    assert only(told("ok"), told("denied")) == Difference("tool result", "results.add.status", "(absent)", "denied")
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        (in_form("City"), in_form("Town"), ("settings", "settings.output.schema.title", "City", "Town")),
+        (request("x"), request("x", settings=ModelSettings(seed=1)), ("settings", "settings.seed", "(absent)", "1")),
+        (after_answer("One."), after_answer("Two."), ("prompt", "history[1].parts[0].text", "One.", "Two.")),
+        (
+            after_result("3"),
+            after_result("3", "denied"),
+            ("tool result", "results.add.status", "(absent)", "denied"),
+        ),
+    ],
+    ids=["the form of an answer", "a setting", "an answer", "the status of a result"],
+)
+def test_a_part_of_a_request_that_nothing_else_explains_is_compared(before, after, difference):
+    assert only(before, after) == Difference(*difference)
 
 
 def test_a_long_value_is_shown_around_its_difference():
@@ -137,13 +145,10 @@ def test_a_long_value_is_shown_around_its_difference():
 
 
 def test_hostile_results_cannot_exhaust_the_comparison():
-    def told(text):
-        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text(text),)),))))
-
     deep = "[" * 50_000
-    assert only(told(deep), told(deep + "1")).cause == "tool result"
+    assert only(after_result(deep), after_result(deep + "1")).cause == "tool result"
     nested = "[" * 400 + "{0}" + "]" * 400
-    assert only(told(nested.format(1)), told(nested.format(2))).cause == "tool result"
+    assert only(after_result(nested.format(1)), after_result(nested.format(2))).cause == "tool result"
     many = [{f"{n}": {"a": value} for n in range(100)} for value in (1, 2)]
     tools = [ToolDef("add", "Add.", one) for one in many]
     records = [record_of(request("x", tools=(tool,)), "a:b") for tool in tools]
