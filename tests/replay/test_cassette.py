@@ -123,9 +123,8 @@ def test_the_cassette_of_another_notebook_names_the_nearest_cell_and_both_prompt
 
 
 def test_a_changed_prompt_is_compared_with_the_cell_in_its_place_not_with_one_more_like_it(path):
-    record(path, "Count the cats.", "Count the dogs and the birds.", model=ScriptedModel(["One.", "Two."]))
-    error = replayed(path, "Count the cats.", "Count the cats and the birds.", tools=[Counting().tool])[1].error
-    assert "Count the dogs and the birds." in error
+    record(path, "Count the cats.", "Count the birds here.", model=ScriptedModel(["One.", "Two."]))
+    assert "Count the birds here." in replayed(path, "Count the cats.", "Count the cats!")[1].error
 
 
 def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
@@ -133,6 +132,7 @@ def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
     text = path.read_text(encoding="utf-8")
     kinds = [next(iter(one)) for one in yaml.safe_load_all(text)]  # plain YAML, that other readers take
     assert kinds[:4] == ["agentmagic cassette", "turn", "sources", "request"]
+    assert text.count("Return the weather of a city.") == 1  # what a tool is stands once
     path.write_text(text.replace("21 °C", "30 °C"), encoding="utf-8")
     assert replayed(path, PROMPT)[0].final_text == ANSWER.replace("21", "30")
 
