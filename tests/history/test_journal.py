@@ -17,20 +17,20 @@ from agentmagic.events import (
     PartStarted,
     ToolFinished,
     ToolProgress,
-    ToolStarted,
     TurnFinished,
 )
 from agentmagic.history import journal as module
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import read
 from agentmagic.messages import Media, Text, ToolResult
-from agentmagic.serialization import header
-from tests.logs import CALL, RESULT, STARTED, step
-from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, written
+from agentmagic.serialization import encode_record, header
+from tests.logs import CALL, RESULT, STARTED
+from tests.saving import ADDED, PAID, PAYING, answered, journal, written
 
 MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 PATIENCE = 30
 """Seconds after which a test that waits for another thread has failed."""
+NO_FOLDER = pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root may write to")
 
 
 @pytest.fixture
@@ -46,6 +46,11 @@ def files(path):
     return {found.name: found.read_bytes() for found in path.parent.iterdir() if found.suffix != ".lock"}
 
 
+def write(made, *events):
+    for event in events:
+        made.write(event)
+
+
 def test_an_unused_journal_touches_nothing(path):
     journal(path).close()
     assert not path.parent.parent.exists()
@@ -53,37 +58,22 @@ def test_an_unused_journal_touches_nothing(path):
 
 def test_the_first_event_makes_the_file_and_deltas_are_left_out(path):
     made = journal(path)
-    for event in (STARTED, PartStarted(0, "text"), PartDelta(0, "x"), ToolProgress("c1", 0.5), Notice("info", "hm")):
-        made.write(event)
+    write(made, STARTED, PartStarted(0, "text"), PartDelta(0, "x"), ToolProgress("c1", 0.5), Notice("info", "hm"))
     assert lines(path)[0] == header()
     assert [line.split(b'"')[3] for line in lines(path)[1:]] == [b"turn_started", b"notice"]
     made.close()
 
 
-def test_what_was_said_is_for_its_owner_and_not_for_version_control(path):
+@pytest.mark.parametrize("folder_is_there", [False, True])
+def test_what_was_said_is_for_its_owner_and_not_for_version_control_unless_the_folder_is_the_user_s(
+    path, folder_is_there
+):
+    if folder_is_there:
+        path.parent.parent.mkdir()
     written(path, STARTED)
     assert path.stat().st_mode & 0o777 == 0o600
-    assert (path.parent.parent / ".gitignore").read_text() == "*\n"
-
-
-def test_a_folder_that_was_there_is_left_as_it_is(path):
-    path.parent.parent.mkdir()
-    written(path, STARTED)
-    assert not (path.parent.parent / ".gitignore").exists()
-
-
-def test_every_turn_is_read_back_as_it_was(path):
-    second = answered("And now?", "Now it is 4.")
-    written(path, *ADDED, *second)
-    assert read(path).turns == (ADDED, second)
-    assert read(path).problems == ()
-
-
-def test_a_cut_leaves_the_first_turns(path):
-    first, second, third = (answered(prompt, "yes") for prompt in ("one", "two", "three"))
-    written(path, *first, *second, HistoryCut(1), *third)
-    assert read(path).turns == (first, third)
-    assert b"two" in path.read_bytes()
+    ignored = path.parent.parent / ".gitignore"
+    assert (ignored.read_text() if ignored.exists() else "") == ("" if folder_is_there else "*\n")
 
 
 def test_turns_and_tools_are_kept_by_the_disk_soon_after(path, monkeypatch):
@@ -114,26 +104,14 @@ def slow_disk(monkeypatch):
     let.set()
 
 
-def test_nobody_waits_for_a_slow_disk_and_every_line_is_the_system_s_at_once(path, slow_disk):
-    asked, let = slow_disk
-    made = journal(path)
-    made.write(STARTED)
-    asked.get(timeout=PATIENCE)
-    for event in ADDED[1:]:
-        made.write(event)
-    assert read(path).turns == (ADDED,)
-    let.set()
-    made.close()
-    asked.get(timeout=PATIENCE)  # once for all that were written meanwhile
-    assert asked.empty()
-
-
-def test_closing_waits_for_the_disk_a_short_while_only(path, slow_disk, monkeypatch):
+def test_nobody_waits_for_a_slow_disk_and_closing_a_short_while_only(path, slow_disk, monkeypatch):
     monkeypatch.setattr(module, "_LONGEST_SYNC", 0.01)
     asked, let = slow_disk
     made = journal(path)
     made.write(STARTED)
     asked.get(timeout=PATIENCE)
+    write(made, *ADDED[1:])
+    assert read(path).turns == (ADDED,)  # every line is the system's at once
     made.close()
     assert not let.is_set()
     again = journal(path)  # the lock is free
@@ -141,6 +119,8 @@ def test_closing_waits_for_the_disk_a_short_while_only(path, slow_disk, monkeypa
     assert not again.problem
     let.set()
     again.close()
+    asked.get(timeout=PATIENCE)  # once for all that were written meanwhile
+    assert asked.empty()
 
 
 def test_a_disk_that_keeps_nothing_is_said_once_and_ends_the_writing(path, monkeypatch):
@@ -173,8 +153,7 @@ def test_what_is_too_large_is_said_once_and_the_rest_is_written(path):
     told = []
     made = journal(path, told)
     bad = type(PAID)(ToolResult("c1", "add", (Text("3"),), structured=object()))
-    for event in (STARTED, bad, bad, Notice("info", "still here")):
-        made.write(event)
+    write(made, STARTED, bad, bad, Notice("info", "still here"))
     made.close()
     assert told == [
         "A part of this conversation is too large to be saved in agent.jsonl: the structured value of a result."
@@ -183,7 +162,7 @@ def test_what_is_too_large_is_said_once_and_the_rest_is_written(path):
     assert [event.result.text for event in read(path).turns[0] if isinstance(event, ToolFinished)] == ["3", "3"]
 
 
-@pytest.mark.parametrize("content", [(Text("x" * 20_000_000),), (Media("image/png", b"x" * 20_000_000),), ()])
+@pytest.mark.parametrize("content", [(Text("x" * 20_000_000),), (Media("image/png", b"x" * 20_000_000),)])
 def test_a_result_of_any_size_keeps_its_place_and_its_tool_is_not_in_doubt(path, content):
     deep = value = []
     for _ in range(500):
@@ -206,57 +185,48 @@ def test_an_older_conversation_is_kept_under_a_free_name(path):
     assert prompts == {"agent.1.jsonl": "first", "agent.2.jsonl": "second", "agent.jsonl": "third"}
 
 
-@pytest.mark.parametrize("content", [b"", header()])
-def test_a_file_without_a_conversation_is_gone_on_with(path, content):
+@pytest.mark.parametrize(("content", "aside"), [(b"", {}), (header(), {}), (header()[:9], {"agent.1.jsonl"})])
+def test_a_file_without_a_conversation_is_gone_on_with_or_kept_aside_if_its_header_was_cut_off(path, content, aside):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
-    written(path, *ADDED)
-    assert list(files(path)) == ["agent.jsonl"]
-    assert read(path).turns == (ADDED,)
-
-
-def test_a_file_whose_header_was_cut_off_is_kept_aside(path):
-    path.parent.mkdir(parents=True)
-    path.write_bytes(header()[:9])
-    assert read(path).turns == ()
     resumed = journal(path)
-    resumed.resume()
-    resumed.write(STARTED)
+    assert resumed.resume().turns == ()
+    write(resumed, *ADDED)
     resumed.close()
-    assert files(path)["agent.1.jsonl"] == header()[:9]
-    assert len(read(path).turns) == 1
+    assert read(path).turns == (ADDED,)
+    assert files(path).keys() == {"agent.jsonl", *aside}
 
 
-@pytest.mark.parametrize(
-    "content", [b"my,data\n1,2\n", b'{"type":"journal","version":99}\n{"type":"new"}\n', b"\x89PNG"]
-)
-def test_a_file_of_somebody_else_is_never_touched(path, content):
+@pytest.mark.parametrize("content", [b"my,data\n1,2\n", b'{"type":"journal","version":99}\n{"type":"new"}\n'])
+def test_a_file_of_somebody_else_is_never_touched_and_let_go_of(path, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     told = []
     made = journal(path, told)
-    for event in ADDED:
-        made.write(event)
+    write(made, *ADDED)
     assert files(path) == {"agent.jsonl": content}
     assert told == [made.problem]
     assert "was left as it is" in made.problem
     assert made.problem.endswith(MEMORY)
+    refused = journal(path)
     with pytest.raises(JournalError, match="was left as it is"):
-        journal(path).resume()
+        refused.resume()
     assert [found.name for found in path.parent.iterdir()] == ["agent.jsonl"]
+    path.unlink()
+    written(path, *ADDED)
 
 
 # two writers
 
 
-def test_a_second_session_is_told_and_writes_nothing(path):
+def test_a_second_session_is_told_and_writes_nothing_but_can_read(path):
     first = journal(path)
-    first.write(STARTED)
+    write(first, *ADDED)
     before = path.read_bytes()
     told = []
     second = journal(path, told)
-    second.write(STARTED)
-    second.write(Notice("info", "x"))
+    assert second.resume().turns == (ADDED,)
+    write(second, STARTED, Notice("info", "x"))
     why = f"{path} is being written by another kernel or session; load it again when that one is closed."
     assert told == [f"{why} {MEMORY}"]
     assert second.taken
@@ -280,19 +250,6 @@ def test_a_second_kernel_is_told(path):
     assert len(lines(path)) == 2
 
 
-def test_a_conversation_in_use_elsewhere_can_be_read(path):
-    first = journal(path)
-    for event in ADDED:
-        first.write(event)
-    told = []
-    second = journal(path, told)
-    assert second.resume().turns == (ADDED,)
-    second.write(STARTED)
-    assert len(told) == 1
-    assert read(path).turns == (ADDED,)
-    first.close()
-
-
 def test_a_closed_journal_is_taken_up_again(path):
     made = journal(path)
     for event in ADDED:
@@ -306,13 +263,11 @@ def test_a_closed_journal_is_taken_up_again(path):
 def test_a_closed_journal_that_another_went_on_with_is_left_alone(path):
     told = []
     first = journal(path, told)
-    for event in ADDED:
-        first.write(event)
+    write(first, *ADDED)
     first.close()
     other = journal(path)
     other.resume()
-    for event in answered("And now?", "4"):
-        other.write(event)
+    write(other, *answered("And now?", "4"))
     other.close()
     before = files(path)
     first.write(STARTED)
@@ -337,31 +292,27 @@ def test_a_journal_that_nobody_holds_lets_go_of_its_file(path):
 # a file that cannot be written
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root may write to")
-def test_a_read_only_folder_is_said_and_the_conversation_goes_on():
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        pytest.param(Path("/proc/self/.agentmagic/agent.jsonl"), "No such file", marks=NO_FOLDER),
+        pytest.param(Path("/proc/agent.jsonl"), "no file can be made beside it.", marks=NO_FOLDER),
+        (Path("mine/.agentmagic/agent.jsonl"), "Not a directory"),
+    ],
+    ids=["a folder that is read only", "a folder where no lock can be made", "a file in the place of the folder"],
+)
+def test_a_folder_that_cannot_be_written_to_is_said_and_the_conversation_goes_on(place, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine").write_text("mine")
     told = []
-    made = journal(Path("/proc/self/.agentmagic/agent.jsonl"), told)
-    for event in ADDED:
-        made.write(event)
+    made = journal(place, told)
+    write(made, *ADDED)
     made.close()
     assert len(told) == 1
-    assert told[0].startswith("The conversation cannot be saved in /proc/self/.agentmagic/agent.jsonl: ")
+    assert told[0].startswith(f"The conversation cannot be saved in {place.absolute()}: ")
+    assert why in told[0]
     assert told[0].endswith(f"Use a session with a path that can be written. {MEMORY}")
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that not even root may write to")
-def test_a_folder_where_no_lock_can_be_made_is_not_in_use_elsewhere():
-    told = []
-    journal(Path("/proc/agent.jsonl"), told).write(STARTED)
-    assert "cannot be saved in /proc/agent.jsonl: no file can be made beside it." in told[0]
-
-
-def test_a_file_in_the_place_of_the_folder_is_said(path):
-    path.parent.parent.write_text("mine")
-    told = []
-    journal(path, told).write(STARTED)
-    assert "cannot be saved" in told[0]
-    assert path.parent.parent.read_text() == "mine"
+    assert Path("mine").read_text() == "mine"
 
 
 def test_a_full_disk_ends_the_writing_and_what_was_written_stays(path):
@@ -369,14 +320,12 @@ def test_a_full_disk_ends_the_writing_and_what_was_written_stays(path):
     resource = pytest.importorskip("resource")
     told = []
     made = journal(path, told)
-    for event in ADDED:
-        made.write(event)
+    write(made, *ADDED)
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
     try:
-        for event in answered("And now?", "4"):
-            made.write(event)
+        write(made, *answered("And now?", "4"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     made.write(STARTED)
@@ -389,11 +338,10 @@ def test_a_full_disk_ends_the_writing_and_what_was_written_stays(path):
     assert read(path).problems == ("1 line of the file could not be read; what stood there is missing.",)
 
 
-def test_a_folder_that_vanished_is_said(path):
+def test_a_file_that_vanished_is_said_and_its_lock_is_free(path):
     told = []
     made = journal(path, told)
-    for event in PAYING:
-        made.write(event)
+    write(made, *PAYING)
     path.unlink()
     made.write(PAID)
     made.close()
@@ -401,15 +349,6 @@ def test_a_folder_that_vanished_is_said(path):
     made.write(STARTED)
     assert len(told) == 1
     assert not path.exists()
-
-
-def test_after_a_problem_the_lock_is_free(path):
-    made = journal(path)
-    made.write(STARTED)
-    path.unlink()
-    made.write(PAID)
-    made.close()
-    assert made.problem
     written(path, *ADDED)
     assert read(path).turns == (ADDED,)
 
@@ -417,34 +356,25 @@ def test_after_a_problem_the_lock_is_free(path):
 # going on after a crash
 
 
-def test_a_conversation_is_gone_on_with_where_it_stood(path):
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_a_conversation_is_gone_on_with_where_it_stood_and_a_torn_last_line_loses_only_itself(path, kept):
     written(path, *ADDED)
+    before = path.read_bytes()
+    written_last = encode_record(STARTED)[:kept]
+    path.write_bytes(before + written_last)
     made = journal(path)
-    assert made.resume().turns == (ADDED,)
+    assert made.resume().turns[0] == ADDED
+    assert path.read_bytes().startswith(before)
     second = answered("And now?", "4")
-    for event in second:
-        made.write(event)
+    write(made, *second)
     made.close()
-    assert read(path).turns == (ADDED, second)
+    turns = read(path).turns
+    assert (turns[0], turns[-1]) == (ADDED, second)
+    assert len(turns) == 2 or kept == -1
     assert list(files(path)) == ["agent.jsonl"]
 
 
-@pytest.mark.parametrize("kept", [1, 20, -2, -1])
-def test_a_torn_last_line_loses_only_itself(path, kept):
-    written(path, *ADDED, STARTED)
-    whole = path.read_bytes()
-    last = lines(path)[-1]
-    path.write_bytes(whole[: -len(last)] + last[:kept])
-    made = journal(path)
-    assert made.resume().turns[0] == ADDED
-    for event in answered("And now?", "4"):
-        made.write(event)
-    made.close()
-    turns = read(path).turns
-    assert (turns[0], turns[-1]) == (ADDED, answered("And now?", "4"))
-
-
-def test_a_turn_that_was_cut_off_is_ended_in_the_file(path):
+def test_a_turn_that_was_cut_off_is_ended_in_the_file_once(path):
     written(path, *ADDED, STARTED, *PAYING)
     made = journal(path)
     saved = made.resume()
@@ -458,45 +388,11 @@ def test_a_turn_that_was_cut_off_is_ended_in_the_file(path):
     assert (again.closing, again.problems) == ((), ())
     assert again.in_doubt == saved.in_doubt
     assert isinstance(again.turns[1][-1], TurnFinished)
-
-
-def test_resuming_a_whole_conversation_writes_nothing(path):
-    written(path, *ADDED)
     before = path.read_bytes()
     made = journal(path)
     made.resume()
     made.close()
     assert path.read_bytes() == before
-
-
-def test_a_missing_conversation_is_said_and_leaves_nothing(path):
-    with pytest.raises(JournalError, match=r"No conversation is saved at .*agent.jsonl"):
-        journal(path).resume()
-    assert not path.parent.exists()
-
-
-def test_a_refused_file_is_let_go_of(path):
-    path.parent.mkdir(parents=True)
-    path.write_text("notes\n")
-    made = journal(path)
-    with pytest.raises(JournalError):
-        made.resume()
-    path.unlink()
-    written(path, *ADDED)
-
-
-def test_a_short_write_is_a_full_disk(path, monkeypatch):
-    made = journal(path)
-    made.write(STARTED)
-    write = os.write
-    monkeypatch.setattr(module.os, "write", lambda file, line: write(file, line[:10]))
-    made.write(ToolStarted(CALL, "notebook"))
-    monkeypatch.undo()
-    for event in step(1, Text("more")):
-        made.write(event)
-    assert "Make room on the disk" in made.problem
-    assert len(lines(path)[-1]) == 10
-    assert PAY.id.encode() not in path.read_bytes()
 
 
 # a whole conversation at once
@@ -509,8 +405,7 @@ def test_a_whole_conversation_is_begun_without_a_lock_and_gone_on_with(path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert read(path).turns == (ADDED,)
     second = answered("And now?", "4")
-    for event in second:
-        made.write(event)
+    write(made, *second)
     made.close()
     assert read(path).turns == (ADDED, second)
     assert read(path).problems == ()

@@ -65,23 +65,21 @@ def test_a_result_without_a_call_is_left_out_and_said():
     assert notes == ("Tool results answer no call and were left out: 1.",)
 
 
-def test_results_come_in_the_order_of_their_calls():
-    calls = Message("assistant", (CALL, OTHER))
-    after = repaired([PROMPT, calls, Message("tool", (OTHER_RESULT, RESULT))])
-    assert after == (PROMPT, calls, Message("tool", (RESULT, OTHER_RESULT)))
+BOTH = Message("assistant", (CALL, OTHER))
+BOTH_RESULTS = Message("tool", (RESULT, OTHER_RESULT))
 
 
-def test_results_in_messages_of_their_own_become_one():
-    calls = Message("assistant", (CALL, OTHER))
-    after, notes = repair([PROMPT, calls, Message("tool", (OTHER_RESULT,)), RESULTS, ANSWER])
-    assert after == (PROMPT, calls, Message("tool", (RESULT, OTHER_RESULT)), ANSWER)
-    assert notes == ()
-
-
-def test_results_that_stand_in_a_prompt_are_taken_out_of_it():
-    after, notes = repair([PROMPT, CALLS, Message("user", (RESULT, Text("And now?")))])
-    assert after == (PROMPT, CALLS, RESULTS, user("And now?"))
-    assert notes == ()
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((BOTH, Message("tool", (OTHER_RESULT, RESULT))), (BOTH, BOTH_RESULTS)),
+        ((BOTH, Message("tool", (OTHER_RESULT,)), RESULTS, ANSWER), (BOTH, BOTH_RESULTS, ANSWER)),
+        ((CALLS, Message("user", (RESULT, Text("And now?")))), (CALLS, RESULTS, user("And now?"))),
+    ],
+    ids=["in another order", "in messages of their own", "in a prompt"],
+)
+def test_results_come_in_one_message_in_the_order_of_their_calls(before, after):
+    assert repair([PROMPT, *before]) == ((PROMPT, *after), ())
 
 
 def test_a_result_that_comes_late_answers_nothing():

@@ -1,9 +1,12 @@
 """Undo and redo of a conversation: turns, edits and clears on one stack, in memory and in the file."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
+from agentmagic.history.undo_stack import Undone, put_back
 from tests.history.test_history import TURN, play
 from tests.saving import answered
 
@@ -65,3 +68,24 @@ def test_turns_from_elsewhere_are_undone_from_the_last_to_the_first_and_come_bac
     assert [past.undo().text for _ in range(3)] == ["three", "two", "one"]
     assert past.undo() is None
     assert [past.redo().text for _ in range(3)] == ["one", "two", "three"]
+
+
+def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_those_refused_are_named_once():
+    asked = []
+
+    def kept(name, restored, refused):
+        def restore(namespace):
+            asked.append(name)
+            return SimpleNamespace(restored=restored, refused=refused, back=f"{name} again")
+
+        return SimpleNamespace(restore=restore)
+
+    variables = [
+        kept("first", ("a", "b"), {"c": "the first reason"}),
+        kept("last", ("b", "d"), {"a": "moved", "c": "z"}),
+    ]
+    outcome, back = put_back(variables, {}, Undone("turn", tools=("run",)), local=True)
+    assert asked == ["last", "first"]
+    assert back == ["last again", "first again"]
+    assert outcome.restored == ("b", "d")
+    assert dict(outcome.refused) == {"a": "moved", "c": "z"}

@@ -33,6 +33,12 @@ def broken() -> str:
     raise ValueError("no luck")
 
 
+@tool(ask=True)
+def careful() -> str:
+    """Do something that could hurt."""
+    return "done"
+
+
 @tool
 def total(context: ToolContext) -> str:
     """Call the others, one after the other."""
@@ -47,30 +53,23 @@ async def gathered(context: ToolContext) -> str:
 
 
 @pytest.mark.parametrize(("name", "told"), [("total", "8 2.0"), ("gathered", "10 2.5")])
-def test_a_synchronous_and_an_async_tool_call_others_and_get_their_values(name: str, told: str):
+def test_a_synchronous_and_an_async_tool_call_others_whose_calls_are_shown_and_are_no_messages(name: str, told: str):
     result = play(calls(name), "Done.", tools=[total, gathered, double, halve])
     assert texts(result) == [told]
     assert [event.call.name for event in result.events if isinstance(event, InnerCall)] == ["double", "halve"]
     assert len([event for event in result.events if isinstance(event, ToolStarted)]) == 3
-
-
-def test_the_calls_of_a_tool_are_shown_below_its_own_and_are_no_messages():
-    result = play(calls("total"), "Done.", tools=[total, double, halve])
-    assert [part.type for message in result.history_delta for part in message.parts] == [
-        "text",
-        "tool_call",
-        "tool_result",
-        "text",
-    ]
+    parts = [part.type for message in result.history_delta for part in message.parts]
+    assert parts == ["text", "tool_call", "tool_result", "text"]
     shown = render(Transcript(result.events), times=False).splitlines()
-    assert shown[0].startswith("✓ total")
-    assert any(line.startswith("  ↳ ✓ double (notebook) number: 4") for line in shown)
+    assert shown[0].startswith(f"✓ {name}")
+    assert any(line.startswith("  ↳ ✓ double (notebook) number: ") for line in shown)
 
 
 @pytest.mark.parametrize(
     ("called", "words"),
     [
         ("double", "double was not run: a rule of the user denies it."),
+        ("careful", "careful was not run: it needs a person's approval"),
         ("broken", "ValueError: no luck"),
         ("nothing", "There is no tool 'nothing'."),
     ],
@@ -84,24 +83,8 @@ def test_a_call_that_is_denied_or_fails_raises_tool_error(called: str, words: st
         return str(error.value)
 
     policy = Policy([Rule("deny", "double")])
-    (told,) = texts(play(calls("outer"), "Done.", tools=[outer, double, broken], permission=policy))
+    (told,) = texts(play(calls("outer"), "Done.", tools=[outer, double, broken, careful], permission=policy))
     assert words in told
-
-
-def test_a_call_that_must_be_asked_about_is_denied_where_no_one_is():
-    @tool(ask=True)
-    def careful() -> str:
-        """Do something that could hurt."""
-        return "done"
-
-    @tool
-    def outer(context: ToolContext) -> str:
-        """Call the careful one."""
-        _ = context.call_tool("careful", {})
-        return "never"
-
-    (told,) = texts(play(calls("outer"), "Done.", tools=[outer, careful]))
-    assert "careful was not run: it needs a person's approval" in told
 
 
 def test_the_value_is_the_functions_own_and_the_log_keeps_the_beginning_of_its_text():

@@ -3,12 +3,12 @@ import threading
 
 import pytest
 
-from agentmagic import Agent, Approve, Policy, Reply, Rule, Session, tool
+from agentmagic import Agent, Approve, Done, Policy, Reply, Rule, Session, tool
 from agentmagic.errors import TurnTimeout, UsageError
 from agentmagic.messages import Message, Text, user
 from agentmagic.plan import Checklist, open_plan, read_plan, written_plan
 from agentmagic.testing import Recorder, invalid_history, run
-from tests.turns import StallsAfter, kinds, notices, script, texts
+from tests.turns import StallsAfter, notices, script, texts
 
 
 def add(a: int, b: int) -> int:
@@ -66,26 +66,19 @@ def test_a_question_that_needs_no_tool_is_answered_at_once():
     assert requests(session)[0].output.name == "route"
 
 
-def test_tasks_become_ordinary_calls_and_results():
-    sum_of = task("add", {"a": 1, "b": 2}, why="the sum")
-    _, result = planned(TOOLS, tasks(sum_of), "It is 3.")
+def test_tasks_become_ordinary_calls_and_the_requests_for_route_and_plan_do_not_join_the_conversation():
+    session, result = planned(TOOLS, tasks(task("add", {"a": 1, "b": 2}, why="the sum")), "It is 3.")
     assert result.final_text == "It is 3."
     assert [call.name for message in result.history_delta for call in message.calls] == ["add"]
     assert texts(result) == ["3"]
     assert invalid_history(result.history_delta) is None
     assert rows(result.events) == [("t1", "done", 1)]
-    assert result.usage.requests == 3
-    assert result.iterations_used == 2
-
-
-def test_requests_for_route_and_plan_see_the_conversation_and_do_not_join_it():
-    session, _ = planned(TOOLS, tasks(task("nothing", {})), "Nothing.", judge="off")
+    assert (result.usage.requests, result.iterations_used) == (3, 2)
     route, plan, answer = requests(session)
     assert [message.role for message in route.messages] == ["user", "user"]
     assert [definition.name for definition in plan.tools] == ["add", "find", "nothing"]
     assert plan.tool_choice == "none"
-    assert "Plan the user's last request" not in str(answer.messages)
-    assert "Plan the user's last request" not in str(session.messages)
+    assert "Plan the user's last request" not in str((answer.messages, session.messages))
 
 
 def test_independent_tasks_run_side_by_side():
@@ -103,25 +96,18 @@ def test_independent_tasks_run_side_by_side():
     assert result.iterations_used == 2
 
 
-def test_parameters_that_refer_to_a_result_are_settled_by_the_model():
-    session, result = planned(
-        TOOLS,
-        tasks(task("find", {"word": "two"}), task("add", {"a": 1, "b": "$t1"}, key="t2")),
-        {"a": 1, "b": 2},
-        "It is 3.",
+def test_parameters_that_refer_to_a_result_are_settled_by_the_model_and_constant_ones_take_no_request():
+    first = task("find", {"word": "two"})
+    dependent = (
+        task("add", {"a": 1, "b": "$t1"}, key="t2"),
+        task("add", {"a": 1, "b": 1}, key="t3", after=["t1"]),
     )
-    assert texts(result) == ["2", "3"]
+    session, result = planned(TOOLS, tasks(first, *dependent), {"a": 1, "b": 2}, "It is 3.")
+    assert texts(result) == ["2", "3", "2"]
     settling = requests(session)[2]
     assert settling.output.name == "arguments"
     assert "t1 (find): 2" in settling.messages[0].text
     assert len(requests(session)) == 4
-
-
-def test_constant_parameters_take_no_request_even_after_another_task():
-    later = task("add", {"a": 1, "b": 1}, key="t2", after=["t1"])
-    session, result = planned(TOOLS, tasks(task("find", {"word": "one"}), later), "Done.")
-    assert len(requests(session)) == 3
-    assert texts(result) == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -153,40 +139,33 @@ def test_after_three_invalid_plans_the_turn_goes_on_without_one():
     assert result.stop_reason == "answer"
 
 
-def test_a_failed_task_is_repaired_with_corrected_parameters():
-    session, result = planned(
-        TOOLS,
-        tasks(task("find", {"word": "too"}, why="the number")),
-        {"success": False, "retry": True, "reason": "It is spelt two.", "parameters": {"word": "two"}},
-        "It is 2.",
-    )
-    assert rows(result.events) == [("t1", "done", 2)]
-    assert result.final_text == "It is 2."
+def corrected(**parameters):
+    return {"success": False, "retry": True, "reason": "It is spelt otherwise.", "parameters": parameters}
+
+
+@pytest.mark.parametrize(
+    ("judgements", "state", "refused"),
+    [
+        ([corrected(word="two")], ("t1", "done", 2), False),
+        ([corrected(words="two"), corrected(word="two")], ("t1", "done", 2), True),
+        ([corrected(word="too")] * 4, ("t1", "failed", 4), False),
+        ([corrected(word="tow"), corrected(word="too")], ("t1", "failed", 2), False),
+        (["no"] * 3, ("t1", "failed", 1), True),
+    ],
+    ids=["corrected", "corrections that do not fit", "four times at most", "back to what failed", "unreadable"],
+)
+def test_a_failed_task_is_repaired_with_corrected_parameters_as_far_as_they_help(judgements, state, refused):
+    plan = tasks(task("find", {"word": "too"}, why="the number"))
+    session, result = planned(TOOLS, plan, *judgements, "That is it.")
+    assert rows(result.events) == [state]
+    assert result.final_text == "That is it."
+    assert len(requests(session)) == 3 + len(judgements)
     judging = requests(session)[2].messages[0].text
     for seen in ("Do the sum", "the number", '{"word": "too"}', "attempt 1", "there is no word 'too'"):
         assert seen in judging
+    said = [requests(session)[3].messages[0].text, *notices(result)]
+    assert any("could not be used" in text for text in said) == refused
     assert invalid_history(result.history_delta) is None
-
-
-def test_corrections_that_do_not_fit_the_tool_are_refused():
-    wrong = {"success": False, "retry": True, "parameters": {"words": "two"}}
-    right = {"success": False, "retry": True, "parameters": {"word": "two"}}
-    session, result = planned(TOOLS, tasks(task("find", {"word": "too"})), wrong, right, "It is 2.")
-    assert texts(result)[-1] == "2"
-    assert "could not be used" in requests(session)[3].messages[0].text
-
-
-def test_a_task_is_retried_three_times_at_most():
-    again = {"success": False, "retry": True, "reason": "still wrong", "parameters": {"word": "x"}}
-    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), *[again] * 4, "It failed.")
-    assert rows(result.events) == [("t1", "failed", 4)]
-
-
-def test_a_correction_that_goes_back_to_what_failed_before_ends_the_task():
-    there, back = ({"success": False, "retry": True, "reason": "no", "parameters": {"word": word}} for word in "yx")
-    session, result = planned(TOOLS, tasks(task("find", {"word": "x"})), there, back, "It failed.")
-    assert rows(result.events) == [("t1", "failed", 2)]
-    assert len(requests(session)) == 5
 
 
 def test_what_depends_on_a_failed_task_is_skipped_and_the_answer_says_so():
@@ -209,12 +188,6 @@ def test_judge_says_which_results_cost_a_request(judge, count):
     assert len(requests(session)) == count
 
 
-def test_a_judgement_that_cannot_be_read_leaves_the_result_to_speak():
-    _, result = planned(TOOLS, tasks(task("find", {"word": "x"})), "no", "no", "no", "It failed.")
-    assert rows(result.events) == [("t1", "failed", 1)]
-    assert "could not be used" in notices(result)[0]
-
-
 def test_a_denied_task_fails_without_a_judgement():
     policy = Policy([Rule("deny", "add")], default="allow")
     session, result = planned(TOOLS, tasks(task("add", {"a": 1, "b": 2})), "It was denied.", permission=policy)
@@ -228,18 +201,9 @@ def test_a_corrected_call_is_asked_about_again():
         """Look a word up."""
         return find(word)
 
-    session = Session(
-        Agent(
-            script(
-                TOOLS,
-                tasks(task("look", {"word": "too"})),
-                {"success": False, "retry": True, "parameters": {"word": "two"}},
-                "It is 2.",
-            ),
-            tools=[look],
-        )
-    )
-    turn = session.start("Look", plan=True, attended=True)
+    corrected = {"success": False, "retry": True, "parameters": {"word": "two"}}
+    steps = (TOOLS, tasks(task("look", {"word": "too"})), corrected, "It is 2.")
+    turn = Session(Agent(script(*steps), tools=[look])).start("Look", plan=True, attended=True)
     asked = []
 
     def approve(event):
@@ -252,26 +216,21 @@ def test_a_corrected_call_is_asked_about_again():
     assert asked == [{"word": "too"}, {"word": "two"}]
 
 
-def test_the_model_asks_the_user_back_and_plans_with_the_answer():
-    session = Session(
-        Agent(
-            script(
-                {"route": "ask", "question": "Which word?"}, TOOLS, tasks(task("find", {"word": "two"})), "It is 2."
-            ),
-            tools=[find],
-        )
-    )
-    turn = session.start("Find the number", plan=True, attended=True)
-    recorder = Recorder()
+def replied(session, words, prompt, **options):
+    """The question of one turn, and the turn's result after the user replied."""
+    turn, recorder = session.start(prompt, attended=True, **options), Recorder()
     turn.listen(recorder)
-    turn.send(Reply(recorder.wait_for("question_asked").id, "two"))
-    result = turn.wait()
+    asked = recorder.wait_for("question_asked")
+    turn.send(Reply(asked.id, words))
+    return asked, turn.wait()
+
+
+def test_the_model_asks_the_user_back_and_plans_with_the_answer():
+    steps = ({"route": "ask", "question": "Which word?"}, TOOLS, tasks(task("find", {"word": "two"})), "It is 2.")
+    _, result = replied(Session(Agent(script(*steps), tools=[find])), "two", "Find the number", plan=True)
     assert result.final_text == "It is 2."
-    assert result.history_delta[:3] == (
-        user("Find the number"),
-        Message("assistant", (Text("Which word?"),)),
-        user("two"),
-    )
+    asked_back = (user("Find the number"), Message("assistant", (Text("Which word?"),)), user("two"))
+    assert result.history_delta[:3] == asked_back
     assert invalid_history(result.history_delta) is None
 
 
@@ -284,13 +243,9 @@ def test_without_a_user_the_question_is_the_text_of_the_turn():
 def test_a_confirmed_plan_runs_as_the_user_changed_it():
     plan = tasks(task("add", {"a": 1, "b": 2}, why="the sum"), task("nothing", {}, key="t2"))
     session = Session(Agent(script(TOOLS, plan, "It is 10."), tools=[add, nothing]))
-    turn = session.start("Do it", plan=True, confirm=True, attended=True)
-    recorder = Recorder()
-    turn.listen(recorder)
-    asked = recorder.wait_for("question_asked")
+    edited = 't1 add {"a": 1, "b": 9} # the sum'
+    asked, result = replied(session, edited, "Do it", plan=True, confirm=True)
     assert asked.suggested == 't1 add {"a": 1, "b": 2} # the sum\nt2 nothing {}'
-    turn.send(Reply(asked.id, 't1 add {"a": 1, "b": 9} # the sum'))
-    result = turn.wait()
     assert texts(result) == ["10"]
     assert rows(result.events) == [("t1", "done", 1)]
 
@@ -303,28 +258,21 @@ def test_without_a_user_a_plan_to_confirm_is_shown_and_not_run():
 
 
 def test_a_plan_in_text_is_read_as_it_was_written():
-    _, result = planned(
-        TOOLS,
-        tasks(task("find", {"word": "a # b after c"}, why="why {x}"), task("nothing", {}, key="t2", after=["t1"])),
-        {"success": True, "retry": False},
-        {"success": True, "retry": False},
-        "Done.",
-    )
+    first = task("find", {"word": "a # b after c"}, why="why {x}")
+    plan = tasks(first, task("nothing", {}, key="t2", after=["t1"]))
+    _, result = planned(TOOLS, plan, "Done.", judge="off")
     text = written_plan(Checklist(result.events))
     assert [one["parameters"] for one in read_plan(text)] == [{"word": "a # b after c"}, {}]
     assert [one["depends_on"] for one in read_plan(text)] == [[], ["t1"]]
 
 
 def test_a_tool_that_ends_the_turn_ends_the_plan():
-    from agentmagic import Done
-
     def finish() -> Done:
         """Finish."""
         return Done("All done.")
 
-    _, result = planned(
-        TOOLS, tasks(task("finish", {}), task("nothing", {}, key="t2", after=["t1"])), tools=[finish, nothing]
-    )
+    plan = tasks(task("finish", {}), task("nothing", {}, key="t2", after=["t1"]))
+    _, result = planned(TOOLS, plan, tools=[finish, nothing])
     assert (result.final_text, result.stop_reason) == ("All done.", "done")
     assert [state for _, state, _ in rows(result.events)] == ["done", "skipped"]
 
@@ -350,33 +298,33 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
-    model = StallsAfter(*PHASES[phase])
-    session = Session(Agent(model, tools=[add, find, nothing]))
+def stopped(*steps, **options):
+    """The session of a planned turn that was stopped in its first request after the steps, and the turn's result."""
+    model = StallsAfter(*steps)
+    session = Session(Agent(model, tools=[add, find, nothing]), **options)
     turn = session.start("Do the sum", plan=True)
     assert model.stalled.wait(10)
     turn.cancel()
-    result = turn.wait()
+    return session, turn.wait()
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_planned_turn_can_be_stopped_in_each_phase(phase):
+    session, result = stopped(*PHASES[phase])
     assert result.stop_reason == "cancelled"
     assert invalid_history(session.messages) is None
 
 
+@pytest.fixture
 def cut_off(tmp_path):
     """The file of a session whose second task has no parameters yet."""
-    model = StallsAfter(TOOLS, tasks(task("find", {"word": "one"}), task("add", {"a": 1, "b": "$t1"}, key="t2")))
-    session = Session(Agent(model, tools=[add, find, nothing]), path=tmp_path / "plan.jsonl")
-    turn = session.start("Do the sum", plan=True)
-    assert model.stalled.wait(10)
-    turn.cancel()
-    turn.wait()
+    session, _ = stopped(*PHASES["parameters"], path=tmp_path / "plan.jsonl")
     session.close()
     return tmp_path / "plan.jsonl"
 
 
-def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again(tmp_path):
-    path = cut_off(tmp_path)
-    session = Session.load(path, Agent(script({"a": 1, "b": 1}, "It is 2."), tools=[add, find]))
+def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again(cut_off):
+    session = Session.load(cut_off, Agent(script({"a": 1, "b": 1}, "It is 2."), tools=[add, find]))
     result = run(session, "Go on", resume=True)
     assert result.final_text == "It is 2."
     assert [call.name for message in result.history_delta for call in message.calls] == ["add"]
@@ -385,13 +333,8 @@ def test_a_plan_that_was_cut_off_is_resumed_without_running_finished_tasks_again
     assert open_plan([turn.events for turn in session.turns]) is None
 
 
-def test_a_task_that_was_called_and_not_judged_is_not_called_again(tmp_path):
-    model = StallsAfter(TOOLS, tasks(task("nothing", {})))
-    session = Session(Agent(model, tools=[nothing]))
-    turn = session.start("Look", plan=True)
-    assert model.stalled.wait(10)
-    turn.cancel()
-    turn.wait()
+def test_a_task_that_was_called_and_not_judged_is_not_called_again():
+    session, _ = stopped(*PHASES["judgement"])
     session.agent = Agent(script({"success": True, "retry": False}, "There was nothing."), tools=[nothing])
     result = run(session, "Go on", resume=True)
     assert result.final_text == "There was nothing."
@@ -399,57 +342,30 @@ def test_a_task_that_was_called_and_not_judged_is_not_called_again(tmp_path):
     assert rows(session.events) == [("t1", "done", 1)]
 
 
-def test_a_resumed_task_whose_tool_is_gone_fails(tmp_path):
-    path = cut_off(tmp_path)
-    session = Session.load(path, Agent(script("It is gone."), tools=[find]))
+def test_a_resumed_task_whose_tool_is_gone_fails(cut_off):
+    session = Session.load(cut_off, Agent(script("It is gone."), tools=[find]))
     result = run(session, "Go on", resume=True)
-    assert result.final_text == "It is gone."
     assert rows(result.events) == [("t1", "done", 0), ("t2", "failed", 0)]
     assert "There is no tool 'add' any more." in requests(session)[0].messages[-1].text
 
 
-def test_a_new_request_while_tasks_are_open_asks_and_fails_without_a_user(tmp_path):
-    path = cut_off(tmp_path)
-    session = Session.load(path, Agent(script("Hello."), tools=[nothing]))
+def test_a_new_request_while_tasks_are_open_asks_whether_to_drop_them_and_fails_without_a_user(cut_off):
+    session = Session.load(cut_off, Agent(script("Hello.", "Hello."), tools=[nothing]))
     with pytest.raises(UsageError, match="%agent resume"):
         session.ask("Hello?")
-    assert session.ask("Hello?", drop=True).final_text == "Hello."
+    assert session.fork().ask("Hello?", drop=True).final_text == "Hello."
+    assert replied(session, "drop", "Hello?")[1].final_text == "Hello."
 
 
-def test_the_user_may_drop_the_open_plan(tmp_path):
-    path = cut_off(tmp_path)
-    session = Session.load(path, Agent(script("Hello."), tools=[nothing]))
-    turn = session.start("Hello?", attended=True)
-    recorder = Recorder()
-    turn.listen(recorder)
-    turn.send(Reply(recorder.wait_for("question_asked").id, "drop"))
-    assert turn.wait().final_text == "Hello."
-
-
-def test_resuming_without_an_open_plan_is_refused():
-    session = Session(Agent(script("Hello."), tools=[nothing]))
-    with pytest.raises(UsageError, match="no plan"):
-        session.ask("Go on", resume=True)
-
-
-def test_an_unknown_way_to_judge_is_refused():
-    with pytest.raises(UsageError, match="judge is 'some'"):
-        Session(Agent(script())).ask("Hello", plan=True, judge="some")
+@pytest.mark.parametrize(
+    ("options", "words"), [({"resume": True}, "no plan"), ({"plan": True, "judge": "some"}, "judge is 'some'")]
+)
+def test_options_of_a_plan_that_cannot_be_are_refused(options, words):
+    with pytest.raises(UsageError, match=words):
+        Session(Agent(script("Hello."))).ask("Hello", **options)
 
 
 def test_a_limit_of_time_that_the_user_gave_bounds_the_whole_plan():
     model = StallsAfter(TOOLS, tasks(task("find", {"word": "one"})))
     with pytest.raises(TurnTimeout):
         Session(Agent(model, tools=[find], timeout=0.2)).ask("Do it", plan=True)
-
-
-def test_a_saved_plan_folds_to_the_same_checklist(tmp_path):
-    path = tmp_path / "plan.jsonl"
-    plan = tasks(task("find", {"word": "too"}), task("add", {"a": 1, "b": "$t1"}, key="t2"))
-    again = {"success": False, "retry": True, "reason": "spelling", "parameters": {"word": "two"}}
-    session = Session(Agent(script(TOOLS, plan, again, {"a": 1, "b": 2}, "3"), tools=[add, find]), path=path)
-    run(session, "Do the sum", plan=True)
-    session.close()
-    loaded = Session.load(path, Agent(script()))
-    assert Checklist(loaded.events).rows == Checklist(session.events).rows
-    assert kinds(loaded.events) == kinds(session.events)

@@ -59,9 +59,10 @@ def skip(event):
     return Deny(event.id)
 
 
-def test_a_turn_pauses_before_each_request_and_each_call():
+def test_a_turn_pauses_before_each_request_and_each_call_and_shows_what_is_about_to_be_sent():
     person = Person(go)
-    result = person.step(scripted(ADD, "3", tools=[add]))
+    settings = ModelSettings(temperature=0.5)
+    result = person.step(scripted(ADD, "3", tools=[add], instructions="Be brief.", settings=settings))
     assert result.final_text == "3"
     assert [(event.type, event.step) for event in person.asked] == [
         ("question_asked", True),
@@ -69,12 +70,6 @@ def test_a_turn_pauses_before_each_request_and_each_call():
         ("question_asked", True),
     ]
     assert kinds(result.events)[:4] == ["turn_started", "step_started", "question_asked", "question_answered"]
-
-
-def test_a_pause_shows_what_is_about_to_be_sent():
-    person = Person(go)
-    settings = ModelSettings(temperature=0.5)
-    person.step(scripted(ADD, "3", tools=[add], instructions="Be brief.", settings=settings))
     first, _, second = (event.text if isinstance(event, QuestionAsked) else "" for event in person.asked)
     heading, *lines = first.splitlines()
     assert heading.startswith("Step 1, to scripted:script, about ")
@@ -91,22 +86,16 @@ def test_a_pause_shows_what_is_about_to_be_sent():
     ]
 
 
-def test_the_arguments_of_a_call_can_be_edited():
-    def edit(event):
-        return Approve(event.id, arguments={"a": 1, "b": 9})
+@pytest.mark.parametrize("wrong", [{"a": "one"}, {"a": 1, "b": 13}], ids=["do not fit", "a rule denies them"])
+def test_arguments_can_be_edited_and_those_that_cannot_be_used_are_asked_for_again(wrong):
+    def edit(arguments):
+        return lambda event: Approve(event.id, arguments=arguments)
 
-    result = Person(go, edit, go).step(scripted(ADD, "10", tools=[add]))
-    assert results(result)[0].text.endswith("it ran with those.\n10")
-
-
-def test_arguments_that_do_not_fit_are_asked_for_again():
-    def wrong(event):
-        return Approve(event.id, arguments={"a": "one"})
-
-    person = Person(go, wrong, go)
-    result = person.step(scripted(ADD, "3", tools=[add]))
+    policy = Policy([Rule("deny", "add", when=lambda arguments: arguments["b"] == 13), Rule("allow", "add")])
+    person = Person(go, edit(wrong), edit({"a": 1, "b": 9}), go)
+    result = person.step(scripted(ADD, "10", tools=[add], permission=policy))
     assert "cannot be used" in person.asked[2].reason
-    assert results(result)[0].text == "3"
+    assert results(result)[0].text.endswith("it ran with those.\n10")
 
 
 def test_a_skipped_call_has_an_error_result_that_the_model_reads():
@@ -115,29 +104,20 @@ def test_a_skipped_call_has_an_error_result_that_the_model_reads():
     assert result.final_text == "So be it."
 
 
-def test_the_prompt_can_be_edited_and_stays_so_in_the_history():
+def test_the_prompt_can_be_edited_keeps_its_image_and_stays_so_in_the_history():
+    image = Media("image/png", b"...")
+
     def edit(event):
         assert event.suggested == "How much is it?"
         return Reply(event.id, "How much is 1 + 2?")
 
     session = scripted(ADD, "3", tools=[add])
-    result = Person(edit, go).step(session)
-    asked = session.agent.model.requests
-    assert [request.messages[0].text for request in asked] == ["How much is 1 + 2?"] * 2
-    assert result.history_delta[0].text == session.messages[0].text == "How much is 1 + 2?"
-    assert fold(result.events)[0].text == "How much is 1 + 2?"
+    result = Person(edit, go).step(session, [image, "How much is it?"])
+    edited = (Text("How much is 1 + 2?"), image)
+    assert [request.messages[0].parts for request in session.agent.model.requests] == [edited] * 2
+    assert result.history_delta[0].parts == session.messages[0].parts == fold(result.events)[0].parts == edited
     assert "How much is 1 + 2?" in to_markdown(session.turns)
     assert "How much is it?" not in to_markdown(session.turns)
-
-
-def test_an_image_of_an_edited_prompt_stays():
-    image = Media("image/png", b"...")
-
-    def edit(event):
-        return Reply(event.id, "And now?")
-
-    result = Person(edit).step(scripted("A cat."), [image, "What is it?"])
-    assert result.history_delta[0].parts == (Text("And now?"), image)
 
 
 def test_a_prompt_that_was_not_changed_is_not_edited():
@@ -148,13 +128,14 @@ def test_a_prompt_that_was_not_changed_is_not_edited():
     assert not any(isinstance(event, PromptEdited) for event in result.events)
 
 
-def test_run_to_the_end_pauses_no_more_in_this_turn():
-    session = scripted(ADD, "3", "4", tools=[add])
+def test_run_to_the_end_pauses_no_more_in_this_turn_and_approves_nothing_for_later():
+    session = scripted(ADD, "3", "4", ADD, "3", tools=[add])
     person = Person(to_the_end)
-    person.step(session)
-    assert len(person.asked) == 1
-    person.step(session)
-    assert len(person.asked) == 2
+    for pauses in (1, 2):
+        person.step(session)
+        assert len(person.asked) == pauses
+    session.agent = Agent(session.agent.model, tools=[add], permission=Policy([Rule("ask", "add")]))
+    assert results(run(session, "Again?"))[0].status == "denied"
 
 
 def test_stop_ends_the_turn_before_the_request_is_sent():
@@ -171,25 +152,6 @@ def test_a_call_that_the_policy_asks_about_is_asked_about_once():
     person = Person(go)
     person.step(scripted(ADD, "3", tools=[add], permission=policy))
     assert [event.step for event in person.asked] == [True, False, True]
-
-
-def test_step_mode_approves_nothing_for_later():
-    session = scripted(ADD, "3", ADD, "3", tools=[add])
-    Person(to_the_end).step(session)
-    session.agent = Agent(session.agent.model, tools=[add], permission=Policy([Rule("ask", "add")]))
-    result = run(session, "Again?")
-    assert results(result)[0].status == "denied"
-
-
-def test_arguments_edited_in_step_mode_cannot_pass_a_rule_that_denies():
-    def edit(event):
-        return Approve(event.id, arguments={"a": 1, "b": 13})
-
-    policy = Policy([Rule("deny", "add", when=lambda arguments: arguments["b"] == 13), Rule("allow", "add")])
-    person = Person(go, edit, skip, go)
-    result = person.step(scripted(ADD, "3", tools=[add], permission=policy))
-    assert results(result)[0].text == "add was not run: the user skipped it."
-    assert "cannot be used" in person.asked[2].reason
 
 
 def test_without_a_person_the_turn_runs_and_says_so():
@@ -214,22 +176,25 @@ def on_tape(path, mode, **options):
     return Session(Agent(ScriptedModel(steps), tools=[add]), cassette=path, replay=mode, **options)
 
 
-def test_a_replayed_turn_can_be_stepped_through_and_stopped(tmp_path):
+def test_a_replayed_turn_can_be_stepped_through(tmp_path):
     path = tmp_path / "x.cassette.yaml"
     recorded = run(on_tape(path, "record"), "How much is it?")
     person = Person(go)
     result = person.step(on_tape(path, "replay"))
     assert [event.type for event in person.asked] == ["question_asked", "approval_asked", "question_asked"]
     assert (result.final_text, result.usage) == (recorded.final_text, recorded.usage)
-    stopped = Person(go, lambda _event: Stop())
-    assert stopped.step(on_tape(path, "replay")).stop_reason == "cancelled"
 
 
-def test_a_call_that_is_skipped_in_a_replay_ends_it_with_the_cause(tmp_path):
+@pytest.mark.parametrize(
+    ("answers", "cause"),
+    [((go, skip, go), "skipped"), ((lambda event: Reply(event.id, "Another question."),), "prompt")],
+    ids=["a call is skipped", "the prompt is edited"],
+)
+def test_a_replay_that_is_stepped_through_otherwise_than_recorded_ends_with_the_cause(tmp_path, answers, cause):
     path = tmp_path / "x.cassette.yaml"
     run(on_tape(path, "record"), "How much is it?")
-    with pytest.raises(ReplayMismatch, match="skipped"):
-        Person(go, skip, go).step(on_tape(path, "replay"))
+    with pytest.raises(ReplayMismatch, match=cause):
+        Person(*answers).step(on_tape(path, "replay"))
 
 
 def test_messages_that_a_compaction_changed_are_shown_again():

@@ -1,13 +1,12 @@
 """Changes of a notebook with agent cells, each with the cause that a replay must name, and changes that mean nothing.
 
-A `Notebook` is played with a scripted model, and its requests are recorded. `CHANGES` and `COSMETIC` are generators:
-each takes a notebook and a seeded random source. A change comes with the place at which it is noticed first.
+The notebook is played with a scripted model, and its requests are recorded. A change comes with the place at which it
+is noticed first.
 """
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any, NamedTuple, cast
 
 from agentmagic import Agent, ModelSettings, Session
@@ -16,11 +15,6 @@ from agentmagic.messages import ToolCall
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.comparison import RequestRecord, RequestRecords
 from tests.turns import calls
-
-WORDS = [
-    *("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "harbour"),
-    *("inlet", "juniper", "kelp", "lagoon", "meadow", "north", "orchard", "pine"),
-]
 
 
 class Filled(NamedTuple):
@@ -37,25 +31,25 @@ class Function:
 
     name: str
     doc: str
-    parameters: tuple[str, ...]
+    parameters: str
     result: Any
 
     def made(self) -> Callable[..., Any]:
         space: dict[str, Any] = {"result": self.result}
-        source = f"def {self.name}({', '.join(self.parameters)}):\n    {self.doc!r}\n    return result"
+        source = f"def {self.name}({self.parameters}):\n    {self.doc!r}\n    return result"
         exec(source, space)  # noqa: S102  (source of these tests)
         return space[self.name]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """An agent cell: its prompt, the value in it, the tool that the model calls, and the model's answer."""
+    """An agent cell: its prompt, the tool that the model calls, the model's answer, and the value in the prompt."""
 
     prompt: str
-    values: tuple[Filled, ...]
     tool: str
     arguments: dict[str, Any]
     answer: str
+    values: tuple[Filled, ...] = ()
 
     @property
     def text(self) -> str:
@@ -73,6 +67,19 @@ class Notebook:
     model: str = "one"
     settings: ModelSettings = field(default_factory=lambda: ModelSettings(temperature=0.0, seed=1))
     ids: str = "call_"
+
+    def cell(self, place: int, **changes: Any) -> "Notebook":
+        """The notebook with another cell at a place."""
+        return replace(self, cells=other(self.cells, place, replace(self.cells[place], **changes)))
+
+    def tool(self, place: int, **changes: Any) -> "Notebook":
+        """The notebook with another tool at a place."""
+        return replace(self, tools=other(self.tools, place, replace(self.tools[place], **changes)))
+
+
+def other(items: Sequence[Any], place: int, item: Any) -> tuple[Any, ...]:
+    """The items with another one at a place."""
+    return (*items[:place], item, *items[place + 1 :])
 
 
 class Renamed(ScriptedModel):
@@ -120,36 +127,28 @@ def play(notebook: Notebook) -> list[Asked]:
     return asked
 
 
-def recorded(notebook: Notebook, asked: Asked, tape: Sequence[Asked]) -> RequestRecord:
+def recorded(asked: Asked, tape: Sequence[Asked]) -> RequestRecord:
     """Return what a tape has for a request: by the words of its cell, or by its position if the words are new."""
     known = [one for one in tape if one.source == asked.source]
     places = known or [one for one in tape if one.cell == asked.cell]
     return places[asked.step - 1].record
 
 
-def example(random: Random) -> Notebook:
-    """A notebook with three to five cells and three tools."""
-    cities = random.sample(WORDS, 5)
-    weather = {"city": cities[0], "celsius": random.randrange(30), "wind": {"speed": 4, "from": "west"}}
-    tools = (
-        Function("weather", "Return the weather of a city.", ("city: str", "days: int = 1"), weather),
-        Function("population", "Count people.\n\nArgs:\n    city: where\n", ("city: str",), random.randrange(10**6)),
-        Function("notes", "Read the notes.", (), "\n".join(f"{word} is a word" for word in WORDS)),
-    )
-    cells: list[Cell] = []
-    for number, city in enumerate(cities[: random.randrange(3, 6)]):
-        tool = (tools * 2)[number].name
-        arguments = {} if tool == "notes" else {"city": city}
-        rows = "\n".join(f"{word},{random.randrange(100)}" for word in random.sample(WORDS, 4))
-        values = (Filled("{rows}", "table", rows),) * (number % 2)
-        prompt = f"What of {city}, as of {number} days?\nUse {tool}." + " See {rows} for it." * len(values)
-        cells.append(Cell(prompt, values, tool, arguments, f"All is well in {city}."))
-    return Notebook(tuple(cells), tools)
-
-
-def other(items: Sequence[Any], place: int, item: Any) -> tuple[Any, ...]:
-    """The items with another one at a place."""
-    return (*items[:place], item, *items[place + 1 :])
+WEATHER = {"city": "Oslo", "celsius": 21, "wind": {"speed": 4, "from": "west"}}
+ROWS = Filled("{rows}", "table", "amber,3\nbirch,4")
+NOTES = "\n".join(f"{word} is a word" for word in ("amber", "birch", "cedar", "delta", "ember"))
+NOTEBOOK = Notebook(
+    (
+        Cell("What of Oslo, as of 0 days?\nUse weather.", "weather", {"city": "Oslo"}, "All is well in Oslo."),
+        Cell("How many in Bergen?\nSee {rows} for it.", "population", {"city": "Bergen"}, "Many.", (ROWS,)),
+        Cell("What is noted, as of 2 days?\nUse notes.", "notes", {}, "Words."),
+    ),
+    (
+        Function("weather", "Return the weather of a city.", "city: str, days: int = 1", WEATHER),
+        Function("population", "Count people.\n\nArgs:\n    city: where\n", "city: str", 290_000),
+        Function("notes", "Read the notes.", "", NOTES),
+    ),
+)
 
 
 class Change(NamedTuple):
@@ -162,182 +161,79 @@ class Change(NamedTuple):
     field: str
 
 
-# -- changes that matter ---------------------------------------------------------------------------
+def a_setting(name: str, value: Any) -> Change:
+    changed = replace(NOTEBOOK, settings=replace(NOTEBOOK.settings, **{name: value}))
+    return Change(changed, 0, 1, "settings", f"settings.{name}")
 
 
-def a_word_of_the_prompt(old: Notebook, random: Random) -> Change:
-    place = random.randrange(len(old.cells))
-    words = old.cells[place].prompt.split(" ")
-    words[random.randrange(2)] = "whatever"
-    cell = replace(old.cells[place], prompt=" ".join(words))
-    return Change(replace(old, cells=other(old.cells, place, cell)), place, 1, "prompt", "prompt")
+def a_schema(parameters: str, path: str) -> Change:
+    return Change(NOTEBOOK.tool(0, parameters=parameters), 0, 1, "tool schema", f"tools.weather.parameters.{path}")
 
 
-def a_docstring(old: Notebook, random: Random) -> Change:
-    tool = old.tools[place := random.randrange(3)]
-    changed = replace(tool, doc=f"{random.choice(WORDS).title()}. {tool.doc}")
-    new = replace(old, tools=other(old.tools, place, changed))
-    return Change(new, 0, 1, "tool schema", f"tools.{tool.name}.description")
+def the_tools(*tools: Function) -> Change:
+    return Change(replace(NOTEBOOK, tools=tools), 0, 1, "tool list", "tools")
 
 
-def a_schema(old: Notebook, random: Random) -> Change:
-    tool = old.tools[0]
-    parameters, path = random.choice(
-        [
-            (("city: str", "days: float = 1"), "parameters.properties.days.type"),
-            (("city: str", "days: int = 2"), "parameters.properties.days.default"),
-            (("city: str", "days: int = 1", "night: bool = False"), "parameters.properties.night"),
-            (("city: str",), "parameters.properties.days"),
-        ]
-    )
-    new = replace(old, tools=other(old.tools, 0, replace(tool, parameters=parameters)))
-    return Change(new, 0, 1, "tool schema", f"tools.weather.{path}")
+def the_cells(*places: int) -> Change:
+    return Change(replace(NOTEBOOK, cells=tuple(NOTEBOOK.cells[place] for place in places)), 0, 1, "order", "history")
 
 
-def a_tool_less(old: Notebook, random: Random) -> Change:
-    place = random.randrange(3)
-    return Change(replace(old, tools=old.tools[:place] + old.tools[place + 1 :]), 0, 1, "tool list", "tools")
-
-
-def a_tool_more(old: Notebook, random: Random) -> Change:
-    extra = Function(random.choice(WORDS), "Do more.", (), "more")
-    return Change(replace(old, tools=(extra, *old.tools)), 0, 1, "tool list", "tools")
-
-
-def a_tool_renamed(old: Notebook, random: Random) -> Change:
-    place = random.randrange(3)
-    tool = replace(old.tools[place], name=random.choice(WORDS))
-    return Change(replace(old, tools=other(old.tools, place, tool)), 0, 1, "tool list", "tools")
-
-
-def a_result(old: Notebook, random: Random) -> Change:
-    place = random.randrange(3)
-    tool = old.tools[place]
-    changed, path = {
-        "weather": ({**old.tools[0].result, "wind": {"speed": 5, "from": "west"}}, "results.weather.wind.speed"),
-        "population": (10**7 + random.randrange(10**6), "results.population"),
-        "notes": (f"{old.tools[2].result} indeed" * random.choice((1, 50)), "results.notes"),
-    }[tool.name]
-    new = replace(old, tools=other(old.tools, place, replace(tool, result=changed)))
-    return Change(new, place, 2, "tool result", path)
-
-
-def a_value(old: Notebook, random: Random) -> Change:
-    cell = old.cells[1]
-    rows = cell.values[0]
-    changed = replace(cell, values=(rows._replace(text=rows.text + random.choice(["0", "\noak,1"])),))
-    return Change(replace(old, cells=other(old.cells, 1, changed)), 1, 1, "value", "values.{rows}")
-
-
-def another_model(old: Notebook, random: Random) -> Change:
-    return Change(replace(old, model=random.choice(WORDS)), 0, 1, "model", "model")
-
-
-def a_setting(old: Notebook, random: Random) -> Change:
-    name, value = random.choice(
-        [("temperature", 0.5), ("seed", 2), ("max_output_tokens", 999), ("reasoning", "low"), ("extra", {"top_k": 1})]
-    )
-    return Change(replace(old, settings=replace(old.settings, **{name: value})), 0, 1, "settings", f"settings.{name}")
-
-
-def the_instructions(old: Notebook, random: Random) -> Change:
-    new = replace(old, instructions=f"{old.instructions} Say {random.choice(WORDS)}.")
-    return Change(new, 0, 1, "instructions", "instructions")
-
-
-def the_order_of_cells(old: Notebook, random: Random) -> Change:
-    place = random.randrange(len(old.cells) - 1)
-    one, two = old.cells[place : place + 2]
-    swapped = (*old.cells[:place], two, one, *old.cells[place + 2 :])
-    return Change(replace(old, cells=swapped), place, 1, "order", "history")
-
-
-def a_cell_less(old: Notebook, random: Random) -> Change:
-    place = random.randrange(len(old.cells) - 1)
-    return Change(replace(old, cells=old.cells[:place] + old.cells[place + 1 :]), place, 1, "order", "history")
-
-
-CHANGES = [
-    *(a_word_of_the_prompt, a_docstring, a_schema, a_tool_less, a_tool_more, a_tool_renamed, a_result, a_value),
-    *(another_model, a_setting, the_instructions, the_order_of_cells, a_cell_less),
-]
+ONE, TWO, THREE = NOTEBOOK.tools
+WIND = {**WEATHER, "wind": {"speed": 5, "from": "west"}}
+DOCSTRING = Change(NOTEBOOK.tool(1, doc="Do count people."), 0, 1, "tool schema", "tools.population.description")
+CHANGES = {
+    "a word of a prompt": Change(NOTEBOOK.cell(2, prompt="What is written?"), 2, 1, "prompt", "prompt"),
+    "a value": Change(NOTEBOOK.cell(1, values=(ROWS._replace(text="amber,30"),)), 1, 1, "value", "values.{rows}"),
+    "a docstring": DOCSTRING,
+    "the type of a parameter": a_schema("city: str, days: float = 1", "properties.days.type"),
+    "a default": a_schema("city: str, days: int = 2", "properties.days.default"),
+    "a parameter more": a_schema("city: str, days: int = 1, night: bool = False", "properties.night"),
+    "a parameter less": a_schema("city: str", "properties.days"),
+    "a tool less": the_tools(ONE, THREE),
+    "a tool more": the_tools(Function("more", "Do more.", "", "more"), ONE, TWO, THREE),
+    "a tool renamed": the_tools(ONE, replace(TWO, name="people"), THREE),
+    "a field of a result": Change(NOTEBOOK.tool(0, result=WIND), 0, 2, "tool result", "results.weather.wind.speed"),
+    "a result": Change(NOTEBOOK.tool(1, result=1), 1, 2, "tool result", "results.population"),
+    "a long result": Change(NOTEBOOK.tool(2, result=NOTES * 50), 2, 2, "tool result", "results.notes"),
+    "another model": Change(replace(NOTEBOOK, model="two"), 0, 1, "model", "model"),
+    "the temperature": a_setting("temperature", 0.5),
+    "a setting more": a_setting("max_output_tokens", 999),
+    "a setting of the provider": a_setting("extra", {"top_k": 1}),
+    "the instructions": Change(replace(NOTEBOOK, instructions="Be brief."), 0, 1, "instructions", "instructions"),
+    "the order of cells": the_cells(1, 0, 2),
+    "a cell less": the_cells(1, 2),
+}
 
 
 # -- changes that mean nothing ---------------------------------------------------------------------
 
 
-def other_ids(old: Notebook, random: Random) -> Notebook:
-    return replace(old, ids=f"{random.choice(WORDS)[:4]}_")
+def spaced(text: str) -> str:
+    return text.replace("\n", " \t\n") + " \n"
 
 
-def other_ids_of_long_results(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
-    """The model reads the id of a call in the note that stands for the middle of a long result."""
-    long = replace(old, tools=other(old.tools, 2, replace(old.tools[2], result=old.tools[2].result * 50)))
-    return long, other_ids(long, random)
+def reordered() -> Notebook:
+    return replace(NOTEBOOK.tool(0, result=dict(reversed(WEATHER.items()))), tools=(THREE, ONE, TWO))
 
 
-def order_of_a_result(old: Notebook, random: Random) -> Notebook:
-    items = [*old.tools[0].result.items()]
-    random.shuffle(items)
-    return replace(old, tools=other(old.tools, 0, replace(old.tools[0], result=dict(items))))
+def with_spaces() -> Notebook:
+    cells = tuple(replace(cell, prompt=spaced(cell.prompt)) for cell in NOTEBOOK.cells)
+    tools = tuple(replace(tool, doc=spaced(tool.doc)) for tool in NOTEBOOK.tools)
+    changed = Notebook(cells, tools, instructions=spaced(NOTEBOOK.instructions))
+    return changed.tool(2, result=spaced(NOTES).replace("\n", "\r\n"))
 
 
-def order_of_json_that_is_text(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
-    one, two = (json.dumps(dict.fromkeys(random.sample(WORDS, len(WORDS)), 1)) for _ in range(2))
-    before, after = (replace(old, tools=other(old.tools, 2, replace(old.tools[2], result=text))) for text in (one, two))
-    return before, after
-
-
-def order_of_arguments(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
-    pairs = [("city", "here"), ("days", random.randrange(9))]
-    before, after = (
-        replace(old, cells=other(old.cells, 0, replace(old.cells[0], arguments=dict(items))))
-        for items in (pairs, pairs[::-1])
-    )
-    return before, after
-
-
-def order_of_tools(old: Notebook, random: Random) -> Notebook:
-    return replace(old, tools=tuple(random.sample(old.tools, 3)))
-
-
-def spaces(text: str, random: Random) -> str:
-    return "\n".join(line + random.choice(["", " ", "\t", "   "]) for line in text.split("\n")) + random.choice(
-        ["", "\n"]
-    )
-
-
-def spaces_in_prompts(old: Notebook, random: Random) -> tuple[Notebook, Notebook]:
-    cells = tuple(replace(cell, prompt=spaces(cell.prompt, random)) for cell in old.cells)
-    return old, replace(old, cells=cells)
-
-
-def spaces_in_docstrings(old: Notebook, random: Random) -> Notebook:
-    return replace(old, tools=tuple(replace(tool, doc=spaces(tool.doc, random)) for tool in old.tools))
-
-
-def spaces_in_results(old: Notebook, random: Random) -> Notebook:
-    notes = old.tools[2]
-    return replace(old, tools=other(old.tools, 2, replace(notes, result=spaces(notes.result, random))))
-
-
-def spaces_in_instructions(old: Notebook, random: Random) -> Notebook:
-    return replace(old, instructions=spaces(old.instructions, random))
-
-
-def indented_docstrings(old: Notebook, random: Random) -> Notebook:
-    """Python 3.13 takes the indentation out of docstrings when it compiles them; older versions keep it."""
-    indent = "\n" + " " * random.choice([4, 8])
-    return replace(old, tools=tuple(replace(tool, doc=tool.doc.replace("\n", indent)) for tool in old.tools))
-
-
-def ends_of_lines(old: Notebook, random: Random) -> Notebook:
-    notes = old.tools[2]
-    return replace(old, tools=other(old.tools, 2, replace(notes, result=notes.result.replace("\n", "\r\n"))))
-
-
-COSMETIC = [
-    *(other_ids, other_ids_of_long_results, order_of_a_result, order_of_json_that_is_text, order_of_arguments),
-    *(order_of_tools, spaces_in_prompts, spaces_in_docstrings, spaces_in_results, spaces_in_instructions),
-    *(indented_docstrings, ends_of_lines),
-]
+LONG = NOTEBOOK.tool(2, result=NOTES * 50)
+ONE_ORDER, ANOTHER = (NOTEBOOK.tool(2, result=json.dumps(dict.fromkeys(words, 1))) for words in ("abcd", "dbca"))
+ARGUMENTS = {"city": "Oslo", "days": 2}
+COSMETIC = {
+    "the ids of calls, which the note in a long result names": (LONG, replace(LONG, ids="kelp_")),
+    "the order of a result and of tools": (NOTEBOOK, reordered()),
+    "the order of JSON that is text": (ONE_ORDER, ANOTHER),
+    "the order of arguments": tuple(
+        NOTEBOOK.cell(0, arguments=dict(items)) for items in (ARGUMENTS.items(), reversed(ARGUMENTS.items()))
+    ),
+    "spaces and ends of lines": (NOTEBOOK, with_spaces()),
+    # Python 3.13 takes the indentation out of docstrings when it compiles them; older versions keep it.
+    "indented docstrings": (NOTEBOOK, NOTEBOOK.tool(1, doc=TWO.doc.replace("\n", "\n    "))),
+}

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from itertools import count
 
 import pytest
@@ -45,14 +44,6 @@ def path(tmp_path):
     return tmp_path / "x.cassette.yaml"
 
 
-def said(path, prompt=PROMPT):
-    with pytest.raises((CassetteError, ReplayMismatch)) as caught:
-        Session(Agent(NoModel(), tools=[]), cassette=path, replay="replay").ask(prompt)
-    words = str(caught.value)
-    assert "\n" not in words
-    return words
-
-
 def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be_gone_on_with(path):
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], env=os.environ, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
@@ -84,13 +75,18 @@ def test_a_turn_that_cannot_be_recorded_ends_and_leaves_its_file_to_be_read_agai
     assert Cassette.at(path).takes == []
 
 
-def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
-    record(path, PROMPT)
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text[: text.rindex("---\nrequest: ")], encoding="utf-8")
-    result = replayed(path, PROMPT)[0]
-    assert result.stop_reason == "error"
-    assert re.search(r"breaks off after request 1.*Record the cell again", result.error)
+def error_of(path):
+    """The sentence with which the replay of a turn fails."""
+    try:
+        error = replayed(path, PROMPT)[0].error
+    except CassetteError as refused:
+        error = str(refused)
+    assert "\n" not in error
+    return error
+
+
+def in_result(field):
+    return lambda text: text.replace("\nresult: get_weather\n", f"\nresult: get_weather\n{field}\n")
 
 
 @pytest.mark.parametrize(
@@ -100,24 +96,15 @@ def test_a_take_that_breaks_off_is_played_to_its_end_and_then_says_so(path):
         (lambda text: text.replace("cassette: 2", "cassette: 3"), "newer agentmagic.*pip install -U"),
         (lambda text: text.replace("cassette: 2", "cassette: 0"), "older agentmagic. Record it again"),
         (lambda text: text.replace("request:", "reqest:", 1), "no part of a recording"),
-        (lambda text: text.replace("usage: [", "usage: &x [", 1), "anchor"),
         (lambda text: text.replace("usage:", 'chunks: "+0 99*9 -0"\nusage:'), "cannot be read"),
         (lambda text: text.replace("usage:", f"chunks: {'w*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
         (lambda text: text.replace("usage:", f"ms: {'0*999999 ' * 3}\nusage:"), "more than 1,000,000 chunks"),
         (lambda text: text.replace("usage:", "error: {kind: ProviderError}\nusage:"), "cannot be read: 'text'"),
-        (
-            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nstatus: broken\n"),
-            "missing or has another form",
-        ),
-        (
-            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nrich: 5\n"),
-            "missing or has another form",
-        ),
-        (
-            lambda text: text.replace("\nresult: get_weather\n", "\nresult: get_weather\nstep: 1\n"),
-            "missing or has another form",
-        ),
+        (in_result("status: broken"), "missing or has another form"),
+        (in_result("rich: 5"), "missing or has another form"),
+        (in_result("step: 1"), "missing or has another form"),
         (lambda text: text.replace("- call: ", "- cal: "), "It was edited"),
+        (lambda text: text[: text.rindex("---\nrequest: ")], "breaks off after request 1.*Record the cell again"),
     ],
 )
 def test_a_file_that_cannot_be_played_is_refused_in_one_sentence(path, change, words):
@@ -125,29 +112,27 @@ def test_a_file_that_cannot_be_played_is_refused_in_one_sentence(path, change, w
     text = path.read_text(encoding="utf-8")
     assert change(text) != text
     path.write_text(change(text), encoding="utf-8")
-    error = replayed_error(path)
-    assert re.search(words, error)
-    assert "\n" not in error
-
-
-def replayed_error(path):
-    try:
-        return replayed(path, PROMPT)[0].error
-    except CassetteError as error:
-        return str(error)
+    assert re.search(words, error_of(path))
 
 
 def test_the_cassette_of_another_notebook_names_the_nearest_cell_and_both_prompts(path):
     record(path, "Translate this poem.", model=ScriptedModel(["Done."]))
-    words = said(path)
-    assert "Translate this poem." in words
-    assert PROMPT in words
-    assert "%agent record" in words
+    error = error_of(path)
+    for words in ("Translate this poem.", PROMPT, "%agent record"):
+        assert words in error
+
+
+def test_a_changed_prompt_is_compared_with_the_cell_in_its_place_not_with_one_more_like_it(path):
+    record(path, "Count the cats.", "Count the birds here.", model=ScriptedModel(["One.", "Two."]))
+    assert "Count the birds here." in replayed(path, "Count the cats.", "Count the cats!")[1].error
 
 
 def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
     record(path, PROMPT)
     text = path.read_text(encoding="utf-8")
+    kinds = [next(iter(one)) for one in yaml.safe_load_all(text)]  # plain YAML, that other readers take
+    assert kinds[:4] == ["agentmagic cassette", "turn", "sources", "request"]
+    assert text.count("Return the weather of a city.") == 1  # what a tool is stands once
     path.write_text(text.replace("21 °C", "30 °C"), encoding="utf-8")
     assert replayed(path, PROMPT)[0].final_text == ANSWER.replace("21", "30")
 
@@ -162,12 +147,6 @@ def test_a_request_that_the_recording_has_and_the_turn_does_not_is_missed(path):
         session.ask(PROMPT)
 
 
-def test_every_document_is_plain_yaml_that_other_readers_take(path):
-    record(path, PROMPT, "Thanks.")
-    kinds = [next(iter(one)) for one in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
-    assert kinds[:4] == ["agentmagic cassette", "turn", "sources", "request"]
-
-
 FIRST_FORMAT = """agentmagic cassette: 1
 ---
 turn: "What is the weather in Oslo?"
@@ -178,25 +157,14 @@ sources:
   tools:
   - name: get_weather
     description: Return the weather of a city.
-    parameters:
-      additionalProperties: false
-      properties:
-        city:
-          type: string
-      required: [city]
-      type: object
+    parameters: {type: object, properties: {city: {type: string}}, required: [city], additionalProperties: false}
 ---
 request: 1
 digest: ced6c6716610
 tools: [get_weather]
 ---
 answer: 1
-parts:
-- type: tool_call
-  id: call_1
-  name: get_weather
-  arguments:
-    city: Oslo
+parts: [{type: tool_call, id: call_1, name: get_weather, arguments: {city: Oslo}}]
 usage: [6, 0, 5]
 reason: stop
 ms: "0*3 105"
@@ -212,9 +180,7 @@ request: 2
 digest: c3b8ac9a8c86
 ---
 answer: 2
-parts:
-- type: text
-  text: It is sunny.
+parts: [{type: text, text: It is sunny.}]
 usage: [11, 0, 4]
 reason: stop
 chunks: "+0 w*3 -0"
@@ -255,33 +221,7 @@ def test_two_sessions_record_to_one_file_at_the_same_time(path):
     assert replayed(path, PROMPT)[0].final_text == ANSWER
 
 
-def weather(city: str) -> str:
-    """Return the weather of a city."""
-    return f"The weather of {city} is fine today, with a light breeze from the north and some clouds. " * 3
-
-
 TURNS = 50
-PROMPTS = [f"And what about quarter {number}, in a few words?" for number in range(TURNS)]
-
-
-@pytest.fixture(scope="module")
-def long(tmp_path_factory):
-    """A recorded session of 50 turns, its cassette and its export."""
-    path = tmp_path_factory.mktemp("long") / "x.cassette.yaml"
-    text = "The revenue of this quarter was higher than that of the one before, by about a tenth. " * 8
-    called = [calls(("weather", {"city": f"City {number}"})) for number in range(TURNS)]
-    steps = [step for number, call in enumerate(called) for step in (call, f"{text}{number}")]
-    session = Session(Agent(ScriptedModel(steps), tools=[weather]), cassette=path, replay="record")
-    for prompt in PROMPTS:
-        session.ask(prompt)
-    page = path.with_name("x.md")
-    save(session.turns, page)
-    return path, page
-
-
-def test_a_long_recording_takes_little_more_room_than_its_export(long):
-    path, page = long
-    assert path.stat().st_size <= 1.2 * page.stat().st_size
 
 
 class Tokens(ScriptedModel):
@@ -298,8 +238,7 @@ class Tokens(ScriptedModel):
                 yield event
 
 
-@pytest.mark.parametrize("model", [ScriptedModel, Tokens])
-@pytest.mark.parametrize("called", [True, False])
+@pytest.mark.parametrize(("model", "called"), [(Tokens, True), (ScriptedModel, False)])
 def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path, monkeypatch, model, called):
     ticks = count()
     monkeypatch.setattr("agentmagic.replay.chunks.time.monotonic", lambda: 0.7 + next(ticks) * 0.031)
@@ -319,28 +258,3 @@ def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path,
     assert path.stat().st_size <= 1.2 * page.stat().st_size
     again = Session(Agent(NoModel(), tools=[look] * called), cassette=path, replay="replay")
     assert [again.ask(one.prompt.text).events for one in session.turns] == [one.events for one in before]
-
-
-@pytest.mark.slow
-def test_a_long_recording_is_played_and_checked_in_little_time(long):
-    path, _ = long
-    began = time.process_time()
-    session = Session(Agent(NoModel(), tools=[weather]), cassette=path, replay="replay")
-    events = sum(len(session.start(prompt).wait().events) for prompt in PROMPTS)
-    spent = time.process_time() - began
-    assert {verdict.cause for verdict in session.deck.verdicts} == {"same"}
-    assert spent / events <= 0.0003
-
-
-def test_a_thousand_documents_are_read_when_they_are_needed(long):
-    path, _ = long
-    text = path.read_text(encoding="utf-8")
-    head, *takes = text.split("---\nturn: ")
-    longer = path.with_name("longer.cassette.yaml")
-    longer.write_text(head + "".join(f"---\nturn: {take}" for take in takes * 4), encoding="utf-8")
-    began = time.process_time()
-    cassette = Cassette.at(longer)
-    spent = time.process_time() - began
-    assert len(cassette.takes) == 4 * TURNS
-    assert sum(take.ended for take in cassette.takes) == 4 * TURNS
-    assert spent <= 0.3

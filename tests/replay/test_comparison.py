@@ -1,8 +1,5 @@
-import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -11,26 +8,12 @@ from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
 from agentmagic.providers.base import ModelSettings, OutputSchema, Request
 from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecord, RequestRecords, compare
-from tests.replay.changes import CHANGES, COSMETIC, Asked, Filled, Notebook, example, play, recorded
-
-# One or two of each kind of change in the fast run.
-SEEDS = [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 26)) for seed in range(200)]
+from tests.replay.changes import CHANGES, COSMETIC, NOTEBOOK, Asked, Filled, Notebook, play, recorded
 
 
-def differences(before: Notebook, after: Notebook) -> Iterator[tuple[Asked, Difference]]:
-    """Every difference that a replay of the changed notebook meets, in order."""
-    tape = play(before)
-    for asked in play(after):
-        for difference in compare(recorded(before, asked, tape), asked.record):
-            yield asked, difference
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_change_is_named_with_its_place_and_its_cause(seed):
-    random = Random(seed)  # noqa: S311  (a seed is the point)
-    before = example(random)
-    change = CHANGES[seed % len(CHANGES)](before, random)
-    found = [(asked, one) for asked, one in differences(before, change.notebook) if one.cause != "cosmetic"]
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_is_named_with_its_place_and_its_cause(change):
+    found = [(asked, one) for asked, one in differences(NOTEBOOK, change.notebook) if one.cause != "cosmetic"]
     asked, first = found[0]
     assert (asked.cell, asked.step, first.cause, first.field) == change[1:]
     assert first.before != first.after
@@ -38,13 +21,17 @@ def test_a_change_is_named_with_its_place_and_its_cause(seed):
     assert same_request == {change.cause}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_cosmetic_change_raises_no_alarm(seed):
-    random = Random(seed)  # noqa: S311  (a seed is the point)
-    notebook = example(random)
-    made = COSMETIC[seed % len(COSMETIC)](notebook, random)
-    before, after = made if isinstance(made, tuple) else (notebook, made)
+@pytest.mark.parametrize(("before", "after"), COSMETIC.values(), ids=COSMETIC)
+def test_a_cosmetic_change_raises_no_alarm(before, after):
     assert [one for _, one in differences(before, after) if one.cause != "cosmetic"] == []
+
+
+def differences(before: Notebook, after: Notebook) -> Iterator[tuple[Asked, Difference]]:
+    """Every difference that a replay of the changed notebook meets, in order."""
+    tape = play(before)
+    for asked in play(after):
+        for difference in compare(recorded(asked, tape), asked.record):
+            yield asked, difference
 
 
 def request(*words: str, **options) -> Request:
@@ -63,16 +50,6 @@ def only(before: Request, after: Request, *values) -> Difference:
     return difference
 
 
-def test_the_same_request_has_no_difference_and_the_same_digest():
-    one, two = (record_of(request("Hello"), "a:b") for _ in range(2))
-    assert compare(one, two) == ()
-    assert one.digest == two.digest != record_of(request("Hallo"), "a:b").digest
-
-
-def test_a_difference_that_means_nothing_is_said_to_be_cosmetic():
-    assert only(request("Hello"), request("Hello ")).cause == "cosmetic"
-
-
 def test_a_traceback_that_another_python_writes_raises_no_alarm():
     lines = [
         "  Cell, line 2, in <module>",
@@ -85,51 +62,38 @@ def test_a_traceback_that_another_python_writes_raises_no_alarm():
     assert only(request(f"Why?\n{with_marks}"), request(f"Why?\n{without}"), *values).cause == "cosmetic"
 
 
-def test_a_secret_is_blanked_before_requests_are_compared():
+def test_a_secret_is_blanked_and_raises_no_alarm_if_only_one_machine_knows_it():
+    log_in, log_out = (f"Log {way} with hunter2hunter2, then look." for way in ("in", "out"))
+    unknown = record_of(request(log_in, instructions="It is hunter2hunter2."), "a:b")
     register_secret("hunter2hunter2")
-    record = record_of(request("My key is hunter2hunter2.", instructions="It is hunter2hunter2."), "a:b")
-    assert "hunter2" not in repr(record)
-    assert "[redacted]" in record.messages[0]
-    assert "[redacted]" in record.instructions
+    known, elsewhere = (
+        record_of(request(text, instructions="It is hunter2hunter2."), "a:b") for text in (log_in, log_out)
+    )
+    assert "hunter2" not in repr(known)
+    assert "[redacted]" in known.messages[0]
+    assert {one.cause for one in compare(known, unknown)} == {"cosmetic"}
+    assert {one.cause for one in compare(unknown, known)} == {"cosmetic"}
+    assert [one.cause for one in compare(elsewhere, unknown) if one.cause != "cosmetic"] == ["prompt"]
 
 
-def test_a_secret_that_only_one_machine_knows_raises_no_alarm():
-    text = "Log in with hunter2hunter2, then look."
-    unknown = record_of(request(text), "a:b")
-    register_secret("hunter2hunter2")
-    known = record_of(request(text), "a:b")
-    assert [one.cause for one in compare(known, unknown)] == ["cosmetic"]
-    assert [one.cause for one in compare(unknown, known)] == ["cosmetic"]
-    elsewhere = record_of(request("Log out with hunter2hunter2, then look."), "a:b")
-    assert [one.cause for one in compare(elsewhere, unknown)] == ["prompt"]
-
-
-def test_a_value_that_stands_twice_in_a_prompt_is_one_difference():
-    before, after = (request(f"Of 30 rows, {number} or {number}?") for number in (3, 4))
+@pytest.mark.parametrize("times", [2, 1100])
+def test_a_value_that_stands_many_times_in_a_prompt_is_one_difference(times):
+    before, after = (request(f"{number} and " * times) for number in (3, 4))
     values = [[Filled("{n}", "text", text)] for text in "34"]
     assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
 
 
-def test_a_changed_prompt_around_a_changed_value_is_named_too():
-    before, after = request("In May 3?"), request("In June 4?")
-    values = [[Filled("{n}", "text", text)] for text in "34"]
-    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
-    assert [one.cause for one in compare(*records)] == ["value", "prompt"]
-
-
-def test_a_value_that_could_stand_in_many_places_is_compared_in_little_time():
-    before, after = request("1 " * 60 + "May"), request("1 1 " * 60 + "June")
-    values = [[Filled("{n}", "text", text)] for text in ("1", "1 1")]
-    records = [record_of(one, "a:b", two) for one, two in zip((before, after), values, strict=True)]
+@pytest.mark.parametrize(
+    ("before", "after", "values"),
+    [("In May 3?", "In June 4?", "34"), ("1 " * 60 + "May", "1 1 " * 60 + "June", ("1", "1 1"))],
+    ids=["once", "in many places that could be the value"],
+)
+def test_a_changed_prompt_around_a_changed_value_is_named_too_in_little_time(before, after, values):
+    filled = [[Filled("{n}", "text", text)] for text in values]
+    records = [record_of(request(one), "a:b", two) for one, two in zip((before, after), filled, strict=True)]
     started = time.monotonic()
     assert [one.cause for one in compare(*records)] == ["value", "prompt"]
     assert time.monotonic() - started < 10  # each way to read the prompts alone: longer than any test
-
-
-def test_a_value_that_stands_a_thousand_times_in_a_prompt_is_one_difference():
-    before, after = (request(f"{number} and " * 1100) for number in (3, 4))
-    values = [[Filled("{n}", "text", text)] for text in "34"]
-    assert only(before, after, *values) == Difference("value", "values.{n}", "3", "4")
 
 
 def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
@@ -141,27 +105,35 @@ def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
     assert (difference.cause, difference.field) == ("value", "values.@fig")
 
 
-def test_the_form_of_an_answer_is_a_setting():
-    forms = [OutputSchema("City", {"type": "object", "title": title}) for title in ("City", "Town")]
-    before, after = (request("x", instructions=f"Be brief.\n\n{one.instructions}", output=one) for one in forms)
-    assert only(before, after) == Difference("settings", "settings.output.schema.title", "City", "Town")
+def in_form(title: str) -> Request:
+    form = OutputSchema("City", {"type": "object", "title": title})
+    return request("x", instructions=f"Be brief.\n\n{form.instructions}", output=form)
 
 
-def test_a_setting_that_was_left_out_is_absent():
-    difference = only(request("x"), request("x", settings=ModelSettings(seed=1)))
-    assert difference == Difference("settings", "settings.seed", "(absent)", "1")
+def after_answer(text: str) -> Request:
+    return Request((user("x"), Message("assistant", (Text(text),)), user("y")))
 
 
-def test_an_answer_that_nothing_else_explains_is_compared():
-    before, after = (Request((user("x"), Message("assistant", (Text(text),)), user("y"))) for text in ("One.", "Two."))
-    assert only(before, after) == Difference("prompt", "history[1].parts[0].text", "One.", "Two.")
+def after_result(text: str, status="ok") -> Request:
+    return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text(text),), status),))))
 
 
-def test_the_status_of_a_result_is_compared():
-    def told(status):
-        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text("3"),), status),))))
-
-    assert only(told("ok"), told("denied")) == Difference("tool result", "results.add.status", "(absent)", "denied")
+@pytest.mark.parametrize(
+    ("before", "after", "difference"),
+    [
+        (in_form("City"), in_form("Town"), ("settings", "settings.output.schema.title", "City", "Town")),
+        (request("x"), request("x", settings=ModelSettings(seed=1)), ("settings", "settings.seed", "(absent)", "1")),
+        (after_answer("One."), after_answer("Two."), ("prompt", "history[1].parts[0].text", "One.", "Two.")),
+        (
+            after_result("3"),
+            after_result("3", "denied"),
+            ("tool result", "results.add.status", "(absent)", "denied"),
+        ),
+    ],
+    ids=["the form of an answer", "a setting", "an answer", "the status of a result"],
+)
+def test_a_part_of_a_request_that_nothing_else_explains_is_compared(before, after, difference):
+    assert only(before, after) == Difference(*difference)
 
 
 def test_a_long_value_is_shown_around_its_difference():
@@ -173,29 +145,13 @@ def test_a_long_value_is_shown_around_its_difference():
 
 
 def test_hostile_results_cannot_exhaust_the_comparison():
-    def told(text):
-        return Request((user("x"), Message("tool", (ToolResult("1", "add", (Text(text),)),))))
-
     deep = "[" * 50_000
-    assert only(told(deep), told(deep + "1")).cause == "tool result"
+    assert only(after_result(deep), after_result(deep + "1")).cause == "tool result"
     nested = "[" * 400 + "{0}" + "]" * 400
-    assert only(told(nested.format(1)), told(nested.format(2))).cause == "tool result"
+    assert only(after_result(nested.format(1)), after_result(nested.format(2))).cause == "tool result"
     many = [{f"{n}": {"a": value} for n in range(100)} for value in (1, 2)]
     tools = [ToolDef("add", "Add.", one) for one in many]
     records = [record_of(request("x", tools=(tool,)), "a:b") for tool in tools]
     assert len(compare(*records)) == MOST
     keys = [ToolDef("add", "Add.", {"k" * 10_000: value}) for value in (1, 2)]
     assert len(only(request("x", tools=(keys[0],)), request("x", tools=(keys[1],))).field) <= LONGEST + 1
-
-
-@pytest.mark.slow
-def test_comparing_fifty_messages_takes_a_tenth_of_a_millisecond():
-    history = tuple(replace(user(f"{n} " + "words " * 60), role="assistant" if n % 2 else "user") for n in range(50))
-    records, asked = RequestRecords(), Request(history, "Be brief.")
-    line = json.dumps(record_of(asked, "a:b").messages)
-    recorded_one = replace(record_of(asked, "a:b"), messages=tuple(json.loads(line)))
-    records(asked, "a:b")
-    began = time.process_time()
-    for _ in range(200):
-        assert compare(recorded_one, records(asked, "a:b")) == ()
-    assert (time.process_time() - began) / 200 < 0.0001

@@ -51,9 +51,8 @@ def test_a_text_of_many_lines_is_a_block_also_with_blanks_at_its_ends():
     assert read(written) == {"text": text}
 
 
-@pytest.mark.parametrize("digits", [4000, 4300])
-def test_the_longest_integers_of_python_come_back(digits):
-    data = {"value": 10 ** (digits - 1)}
+def test_the_longest_integers_of_python_come_back():
+    data = {"value": 10**4299}
     assert read(documents.write(data)) == data
 
 
@@ -71,15 +70,11 @@ def test_json_deeper_than_a_page_is_wide_stands_on_one_line():
     ("text", "words"),
     [
         ("a: &x 1\nb: *x\n", "an anchor or alias"),
-        ("a: &a [x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\n", "an anchor or alias"),
         ("a: !!python/object/apply:os.system ['true']\n", "a tag"),
-        ("a: !!binary aGk=\n", "a tag"),
         ("a: " + "[" * 100_000, "nest"),  # newer versions of libyaml have a limit of their own
         ("a: {b: 1\n", "cannot be read as YAML"),
-        ("a: 'b\n", "cannot be read as YAML"),
         ("a: \x00\n", "cannot be read as YAML"),
         ("$json: x\n", "cannot be read as YAML"),
-        ("$json: 5\n", "cannot be read as YAML"),
         ("- a\n", "is no part of a cassette"),
         ("", "is no part of a cassette"),
     ],

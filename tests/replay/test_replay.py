@@ -1,29 +1,16 @@
 """Recording and replaying in a script."""
 
 import asyncio
-import random
+import importlib
 import re
 import threading
 import time
-from contextlib import suppress
 from dataclasses import replace
+from random import Random
 
 import pytest
 
-from agentmagic import (
-    Agent,
-    Approve,
-    Deny,
-    Policy,
-    Reply,
-    RetrySettings,
-    Rule,
-    Session,
-    ToolContext,
-    ToolError,
-    register_secret,
-    tool,
-)
+from agentmagic import Agent, Approve, Policy, Reply, RetrySettings, Rule, Session, ToolContext, register_secret, tool
 from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavailable, UsageError
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
@@ -31,12 +18,12 @@ from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.deck import begin_run
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
-from agentmagic.serialization import encode
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
-from agentmagic.tools.functions import Functions
-from tests.turns import calls, script, texts
+from tests.replay.changes import NOTEBOOK, reordered, session_of, with_spaces
+from tests.turns import calls, texts
 
+AT_ONCE = RetrySettings(first_wait=0.01, longest_wait=0.01)
 ANSWER = "It is **sunny**.\n\n- 21 °C\n- wind: 3 m/s\n"
 
 
@@ -103,16 +90,15 @@ def replayed(path, *prompts, model=None, tools=None, replay="replay", timed=Fals
 
 def test_a_recorded_run_is_replayed_with_the_same_events_and_without_model_or_tool(path):
     counting = Counting()
-    recorded = record(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    prompts = ("What is the weather in Oslo?", "Thanks.")
+    recorded = record(path, *prompts, tools=[counting.tool])
     assert counting.calls == 1
-    again = replayed(path, "What is the weather in Oslo?", "Thanks.", tools=[counting.tool])
+    again = replayed(path, *prompts, tools=[counting.tool])
     assert counting.calls == 1
     for before, after in zip(recorded, again, strict=True):
-        assert after.final_text == before.final_text
         assert after.events == before.events
-        assert after.usage == before.usage
-        assert after.seconds == before.seconds
-        assert after.history_delta == before.history_delta
+        for name in ("final_text", "usage", "seconds", "history_delta"):
+            assert getattr(after, name) == getattr(before, name)
 
 
 def test_a_call_that_names_a_variable_is_replayed_and_a_variable_more_is_a_change_of_the_tools(path):
@@ -145,11 +131,34 @@ def failing(path, prompt=PROMPT, **options):
     return caught.value
 
 
+def played(notebook, path, mode):
+    """Run every cell of a notebook in one session, and return the verdicts."""
+    session = session_of(notebook, cassette=path, replay=mode)
+    for cell in notebook.cells:
+        session.ask(cell.text)
+    session.close()
+    return session.deck.verdicts if mode != "record" else []
+
+
+@pytest.mark.parametrize("mode", ["replay", "replay-model"])
+def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(mode, tmp_path):
+    path = tmp_path / "a.cassette.yaml"
+    played(NOTEBOOK, path, "record")
+    whole = path.read_bytes()
+    for _ in range(3):
+        verdicts = played(NOTEBOOK, path, mode)
+        assert {one.cause for one in verdicts} == {"same"}
+        assert len(verdicts) == 2 * len(NOTEBOOK.cells)
+    assert path.read_bytes() == whole
+    path.rename(renamed := tmp_path / "renamed.cassette.yaml")
+    for change in (reordered(), with_spaces()):
+        assert {one.cause for one in played(change, renamed, mode)} <= {"same", "cosmetic"}
+
+
 @pytest.mark.parametrize(
     ("change", "cause", "both"),
     [
         ({"prompt": "What is the weather in Bergen?"}, "prompt", ("Oslo", "Bergen")),
-        ({"instructions": "Be brief."}, "instructions", ("", "Be brief.")),
         ({"tools": []}, "tool list", ("get_weather", "(absent)")),
     ],
 )
@@ -157,11 +166,8 @@ def test_a_change_fails_with_cell_step_field_and_both_values(path, change, cause
     record(path, PROMPT)
     error = failing(path, **change)
     assert {one.cause for one in error.differences} == {cause}
-    asked = change.get("prompt", PROMPT)
-    assert f"Cell {PROMPT!r}, step 1" in str(error) or asked in str(error)
-    assert "%agent record" in str(error)
-    assert "%agent auto" in str(error)
-    assert all(repr(value) in str(error) or value in str(error) for value in both)
+    for words in (change.get("prompt", f"Cell {PROMPT!r}, step 1"), "%agent record", "%agent auto", *both):
+        assert words in str(error)
 
 
 def test_the_cassette_must_be_there_and_a_mode_needs_one(path, monkeypatch):
@@ -170,104 +176,86 @@ def test_the_cassette_must_be_there_and_a_mode_needs_one(path, monkeypatch):
         session.ask(PROMPT)
     with pytest.raises(UsageError, match="Choose one of live, record"):
         Session(Agent(NoModel()), cassette=path, replay="rewind")
+    assert Session(Agent(ScriptedModel(["Hello."])), cassette=path).ask(PROMPT).final_text == "Hello."
+    assert not path.exists()  # it is not used without being asked for
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
     with pytest.raises(UsageError, match="needs a cassette"):
         Session(Agent(NoModel())).ask(PROMPT)
 
 
-def test_a_cassette_is_not_used_without_being_asked_for(path):
-    session = Session(Agent(ScriptedModel(["Hello."])), cassette=path)
-    assert session.ask(PROMPT).final_text == "Hello."
-    assert not path.exists()
-
-
 def test_the_environment_names_cassette_and_mode(path, monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_CASSETTE", str(path))
-    monkeypatch.setenv("AGENTMAGIC_REPLAY", "record")
-    Session(Agent(ScriptedModel(["Hello."]))).ask(PROMPT)
-    monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
-    result = Session(Agent(NoModel())).ask(PROMPT)
-    assert result.final_text == "Hello."
+    for mode, model in (("record", ScriptedModel(["Hello."])), ("replay", NoModel())):
+        monkeypatch.setenv("AGENTMAGIC_REPLAY", mode)
+        result = Session(Agent(model)).ask(PROMPT)
+        assert result.final_text == "Hello."
     assert not [event for event in result.events if event.type == "notice" and "=replay" in event.text]
 
 
-def test_recording_a_cell_again_replaces_its_take_and_keeps_the_others(path):
-    record(path, PROMPT, "Thanks.")
-    record(path, PROMPT, model=ScriptedModel(["No idea."]))
-    cassette = Cassette.at(path)
-    assert [take.prompt for take in cassette.takes] == [PROMPT, "Thanks."]
-    assert replayed(path, PROMPT)[0].final_text == "No idea."
+def begun(path, mode, *steps):
+    """A session of a script that runs for this alone."""
+    begin_run()
+    return Session(Agent(ScriptedModel(steps)), cassette=path, replay=mode)
 
 
-def test_a_prompt_that_comes_twice_is_recorded_twice(path):
-    recorded = record(path, "Count.", "Go on.", "Go on.", model=ScriptedModel(["One.", "Two.", "Three."]))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on.", "Go on."]
-    again = replayed(path, "Count.", "Go on.", "Go on.")
-    assert [one.final_text for one in again] == [one.final_text for one in recorded]
+def answers(session, *prompts):
+    return [session.ask(prompt).final_text for prompt in prompts]
 
 
-def test_a_prompt_that_comes_again_after_a_reset_is_recorded_twice(path):
-    def asked(mode, *answers):
-        begin_run()
-        session = Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
-        first = session.ask("Name a colour.").final_text
+def takes(path):
+    return [take.prompt for take in Cassette.at(path).takes]
+
+
+def test_a_prompt_that_comes_twice_also_after_a_reset_is_recorded_twice(path):
+    def asked(session):
+        first = answers(session, "Count.", "Go on.", "Go on.")
         session.clear()
-        return first, session.ask("Name a colour.").final_text
+        return first + answers(session, "Count.")
 
-    assert asked("record", "Red.", "Blue.") == asked("replay")
+    recorded = asked(begun(path, "record", "One.", "Two.", "Three.", "Uno."))
+    assert takes(path) == ["Count.", "Go on.", "Go on.", "Count."]
+    assert asked(begun(path, "replay")) == recorded == ["One.", "Two.", "Three.", "Uno."]
+
+
+def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
+    session = begun(path, "record", "One.", "Two.", "Deux.", "Zwei.", "Three.")
+    answers(session, "Count.", "Go on.")
+    session.undo()
+    answers(session, "Go on.")
+    session.edit(1).wait()
+    answers(session, "Go on.")
+    assert takes(path) == ["Count.", "Go on.", "Go on."]
+    assert answers(begun(path, "replay"), "Count.", "Go on.", "Go on.") == ["One.", "Zwei.", "Three."]
 
 
 def test_cells_that_run_again_after_a_reset_are_recorded_anew(path):
-    session = Session(Agent(ScriptedModel(["One.", "Two.", "Un.", "Deux."])), cassette=path, replay="record")
+    session = begun(path, "record", "One.", "Two.", "Un.", "Deux.")
     for _ in range(2):
         session.clear()
         for cell, prompt in (("first", "Count."), ("second", "Go on.")):
             begin_run(cell)
             session.ask(prompt)
-    assert [take.prompt for take in Cassette.at(path).takes] == ["Count.", "Go on."]
-    again = replayed(path, "Count.", "Go on.", tools=[])
-    assert [one.final_text for one in again] == ["Un.", "Deux."]
-
-
-def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
-    session = Session(
-        Agent(ScriptedModel(["One.", "Two.", "Deux.", "Zwei.", "Three."])), cassette=path, replay="record"
-    )
-    session.ask("Count.")
-    session.ask("Go on.")
-    session.undo()
-    session.ask("Go on.")
-    session.edit(1).wait()
-    session.ask("Go on.")
-    again = replayed(path, "Count.", "Go on.", "Go on.", tools=[])
-    assert [one.final_text for one in again] == ["One.", "Zwei.", "Three."]
-    assert len(Cassette.at(path).takes) == 3
+    assert takes(path) == ["Count.", "Go on."]
+    assert answers(begun(path, "replay"), "Count.", "Go on.") == ["Un.", "Deux."]
 
 
 def test_cells_that_run_twice_are_told_how_to_begin_again(path):
-    record(path, "Count.", "Go on.", model=ScriptedModel(["One.", "Two."]), tools=[])
-    begin_run()
-    session = Session(Agent(NoModel()), cassette=path, replay="replay")
-    for prompt in ("Count.", "Go on."):
-        session.ask(prompt)
+    answers(begun(path, "record", "One.", "Two."), "Count.", "Go on.")
+    session = begun(path, "replay")
+    answers(session, "Count.", "Go on.")
     with pytest.raises(ReplayMismatch, match=r"cause: order.*run %agent reset and then the cells from the top"):
         session.ask("Count.")
     session.clear()
-    assert [session.ask(prompt).final_text for prompt in ("Count.", "Go on.")] == ["One.", "Two."]
+    assert answers(session, "Count.", "Go on.") == ["One.", "Two."]
 
 
 @pytest.mark.parametrize("mended", [True, False], ids=["undone", "recorded anew"])
 def test_a_cell_that_was_not_as_recorded_runs_again_in_the_same_kernel(path, mended):
-    def session(mode, *answers):
-        begin_run()
-        return Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
-
     prompts = ("Count.", "Go on.", "Go on.")
-    recorded = session("record", "One.", "Two.", "Three.")
-    answers = [recorded.ask(prompt).final_text for prompt in prompts]
-    again = session("replay", "Deux.", "Trois.")
+    expected = answers(begun(path, "record", "One.", "Two.", "Three."), *prompts)
+    again = begun(path, "replay", "Deux.", "Trois.")
     before = again.agent
-    assert again.ask("Count.").final_text == "One."
+    assert answers(again, "Count.") == ["One."]
     again.agent = replace(before, instructions="In French.")
     with pytest.raises(ReplayMismatch, match="instructions"):
         again.ask("Go on.")
@@ -275,102 +263,73 @@ def test_a_cell_that_was_not_as_recorded_runs_again_in_the_same_kernel(path, men
         again.agent = before
     else:
         again.deck.choose("record")
-        answers = ["One.", "Deux.", "Trois."]
-    assert [again.ask(prompt).final_text for prompt in prompts[1:]] == answers[1:]
+        expected = ["One.", "Deux.", "Trois."]
+    assert answers(again, *prompts[1:]) == expected[1:]
     assert [turn.prompt.text for turn in again.turns] == list(prompts)
-    later = session("replay")
-    assert later.ask("Count.").final_text == "One."
+    later = begun(path, "replay")
+    assert answers(later, "Count.") == ["One."]
     later.agent = again.agent
-    assert [later.ask(prompt).final_text for prompt in prompts[1:]] == answers[1:]
+    assert answers(later, *prompts[1:]) == expected[1:]
 
 
-def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording(path):
+def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording_and_the_others_are_kept(path):
     script = ["One.", "Two.", "Three."]
-    record(path, "a", "b", "c", model=ScriptedModel(script))
-    record(path, "a", "B", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "B", "c"]
-    record(path, "a", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["a", "c"]
-    record(path, "new", "a", "c", model=ScriptedModel(script))
-    assert [take.prompt for take in Cassette.at(path).takes] == ["new", "a", "c"]
-    assert [result.final_text for result in replayed(path, "new", "a", "c")] == script
+    for cells, kept in (("abc", "abc"), ("aBc", "aBc"), ("ac", "ac"), ("nac", "nac"), ("n", "nac")):
+        answers(begun(path, "record", *script), *cells)
+        assert takes(path) == [*kept]
+    assert answers(begun(path, "replay"), *"nac") == script
 
 
 def test_sessions_that_a_function_makes_one_after_the_other_have_a_recording_each(path):
-    def asked(mode, *answers):
-        session = Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode)
-        return [session.ask(prompt).final_text for prompt in ("Name a colour.", "Another one.")]
+    def asked(mode, *steps):
+        session = Session(Agent(ScriptedModel(steps)), cassette=path, replay=mode)
+        return answers(session, "Name a colour.", "Another one.")
 
     begin_run()
-    recorded = [
-        asked("record", "Red.", "Blue."),
-        asked("record", "Green.", "Black."),
-        asked("record", "Grey.", "Pink."),
-    ]
+    recorded = [asked("record", *steps) for steps in (("Red.", "Blue."), ("Green.", "Black."), ("Grey.", "Pink."))]
     assert [take.session for take in Cassette.at(path).takes] == ["", "", *["session 2"] * 2, *["session 3"] * 2]
     assert [asked("replay") for _ in range(3)] == recorded
     begin_run()
     assert asked("record", "White.", "Snow.") == ["White.", "Snow."]
     begin_run()
     assert [asked("replay")[0] for _ in range(3)] == ["White.", "Green.", "Grey."]
-
-
-def test_sessions_that_begin_in_another_order_find_their_recordings(path):
+    other = path.with_name("other.cassette.yaml")
     prompts = ("Name a colour.", "Name a town.", "Name a tree.")
-
-    def asked(prompt, mode, *answers):
-        return Session(Agent(ScriptedModel(answers)), cassette=path, replay=mode).ask(prompt).final_text
-
     for prompt in prompts:
-        asked(prompt, "record", f"{prompt} No.")
-    assert [asked(prompt, "replay") for prompt in reversed(prompts)] == [
-        f"{prompt} No." for prompt in reversed(prompts)
-    ]
+        answers(Session(Agent(ScriptedModel([prompt])), cassette=other, replay="record"), prompt)
+    for prompt in reversed(prompts):  # sessions that begin in another order find theirs too
+        assert answers(Session(Agent(NoModel()), cassette=other, replay="replay"), prompt) == [prompt]
 
 
 def test_the_paths_of_a_traceback_are_not_those_of_the_machine(path, tmp_path, monkeypatch):
-    folders = (tmp_path / "lib" / "site-packages" / "far", tmp_path / "own", tmp_path / "elsewhere")
-    above = ""
-    for folder in folders:
-        folder.mkdir(parents=True)
-        name = f"{folder.name}_module"
-        body = "raise ValueError('no luck')" if not above else f"from {above} import run; run()"
-        (folder / f"{name}.py").write_text(f"def run():\n    {body}\n", encoding="utf-8")
-        monkeypatch.syspath_prepend(folder)
-        above = name
-    monkeypatch.chdir(folders[1])
+    bodies = {
+        "lib/site-packages/far": "raise ValueError('no luck')",
+        "own": "from far_module import run; run()",
+        "elsewhere": "from own_module import run; run()",
+    }
+    for folder, body in bodies.items():
+        (place := tmp_path / folder).mkdir(parents=True)
+        (place / f"{place.name}_module.py").write_text(f"def run():\n    {body}\n", encoding="utf-8")
+        monkeypatch.syspath_prepend(place)
+    monkeypatch.chdir(tmp_path / "own")
 
     def look() -> str:
         """Look."""
-        from elsewhere_module import run  # pyright: ignore[reportMissingImports]
-
-        return run()
+        return importlib.import_module("elsewhere_module").run()
 
     before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[look])[0]
     after = replayed(path, PROMPT, tools=[look])[0]
     (trace,) = [event.traceback for event in before.events if event.type == "tool_finished"]
-    assert re.findall('File "(.*)"', trace)[1:] == [
-        ".../elsewhere_module.py",
-        "own_module.py",
-        ".../far/far_module.py",
-    ]
+    files = re.findall('File "(.*)"', trace)[1:]
+    assert files == [".../elsewhere_module.py", "own_module.py", ".../far/far_module.py"]
     assert str(tmp_path) not in path.read_text(encoding="utf-8")
     assert after.events == before.events
-
-
-def test_a_tool_that_two_sources_offer_is_one_on_tape(path):
-    weather = tool(Counting().tool)
-    for mode, model in (("record", weather_script()), ("replay", NoModel())):
-        session = Session(Agent(model), cassette=path, replay=mode)
-        result = session.ask("Oslo?", toolsets=[Functions([weather]), Functions([weather])])
-        assert [event.text for event in result.events if event.type == "notice"] == []
-        session.close()
 
 
 def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(path):
     record(path, PROMPT, "Thanks.", model=weather_script("Bye."))
     counting = Counting()
-    model = ScriptedModel(["A new answer.", "And another one."])
+    model = ScriptedModel(["A new answer.", "And another one.", calls(("get_weather", {"city": "Rome"})), "Warm."])
     session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="auto")
     assert session.ask(PROMPT).final_text == ANSWER
     assert (len(model.requests), counting.calls) == (0, 0)
@@ -378,21 +337,15 @@ def test_auto_plays_the_unchanged_prefix_and_goes_on_live_at_the_first_change(pa
     assert session.ask("Bye.").final_text == "And another one."
     assert [take.prompt for take in Cassette.at(path).takes] == [PROMPT, "Thank you.", "Bye."]
     assert [result.final_text for result in replayed(path, PROMPT, "Thank you.")] == [ANSWER, "A new answer."]
-
-
-def test_auto_forks_within_a_turn_and_then_really_calls_tools(path):
-    record(path, PROMPT)
-    counting = Counting()
-    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Rome is warm."])
     agent = Agent(model, tools=[counting.tool], instructions="Be brief.")
-    session = Session(agent, cassette=path, replay="auto")
-    assert session.ask(PROMPT).final_text == "Rome is warm."
+    begin_run()
+    assert Session(agent, cassette=path, replay="auto").ask(PROMPT).final_text == "Warm."
     assert counting.calls == 1
-    assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Rome is warm."
+    assert replayed(path, PROMPT, instructions="Be brief.")[0].final_text == "Warm."
 
 
-def test_replay_model_runs_the_tools_and_names_results_that_are_not_as_recorded(path):
-    record(path, PROMPT)
+def test_replay_model_runs_the_tools_names_results_that_are_not_as_recorded_and_asks_todays_policy(path):
+    record(path, PROMPT, permission="allow")
     counting = Counting("rain, 3 degrees")
     session = Session(Agent(NoModel(), tools=[counting.tool]), cassette=path, replay="replay-model")
     result = session.ask(PROMPT)
@@ -402,68 +355,43 @@ def test_replay_model_runs_the_tools_and_names_results_that_are_not_as_recorded(
     (words,) = [event.text for event in result.events if event.type == "notice"]
     assert "sunny" in words
     assert "rain" in words
-
-
-def test_a_recorded_approval_counts_for_nothing_when_the_tool_really_runs(path):
-    record(path, PROMPT, permission="allow")
-    counting = Counting()
     result = replayed(path, PROMPT, tools=[counting.tool], permission="deny", replay="replay-model")[0]
-    assert counting.calls == 0
-    assert "was not run" in result.history_delta[2].parts[0].text
+    assert counting.calls == 1
+    assert "was not run" in texts(result)[0]
 
 
-def test_replay_tools_asks_the_model_and_freezes_the_results(path):
+def test_replay_tools_asks_the_model_freezes_the_results_and_fails_at_a_call_that_is_not_recorded(path):
     record(path, PROMPT)
     counting = Counting("never")
-    model = ScriptedModel([calls(("get_weather", {"city": "Oslo"})), "Another answer."])
-    session = Session(Agent(model, tools=[counting.tool]), cassette=path, replay="replay-tools")
+    steps = [call for city in ("Oslo", "Rome") for call in (calls(("get_weather", {"city": city})), "Another answer.")]
+    session = Session(Agent(ScriptedModel(steps), tools=[counting.tool]), cassette=path, replay="replay-tools")
     result = session.ask("Is Oslo warm?")
     assert result.final_text == "Another answer."
-    assert counting.calls == 0
-    assert result.history_delta[2].parts[0].text == "sunny, 21 degrees"
-
-
-def test_replay_tools_fails_at_a_call_that_is_not_recorded(path):
-    record(path, PROMPT)
-    model = ScriptedModel([calls(("get_weather", {"city": "Rome"})), "Never said."])
-    session = Session(Agent(model, tools=[Counting().tool]), cassette=path, replay="replay-tools")
+    assert texts(result) == ["sunny, 21 degrees"]
     with pytest.raises(ReplayMismatch, match=r"Oslo.*Rome"):
         session.ask(PROMPT)
+    assert counting.calls == 0
 
 
-def test_failed_requests_are_replayed_with_their_waits_and_without_waiting(path):
-    def unstable():
-        return ScriptedModel([Unavailable("The server is down."), {"text": "Half", "cut": False}])
-
-    retry = RetrySettings(first_wait=0.01, longest_wait=0.01)
-    before = record(path, PROMPT, model=unstable(), retry=retry)[0]
-    after = replayed(path, PROMPT, retry=RetrySettings(first_wait=60, longest_wait=60))[0]
-    assert [event.type for event in after.events].count("step_retried") == 1
+@pytest.mark.parametrize(
+    ("model", "options", "reason"),
+    [
+        (ScriptedModel([Unavailable("down"), {"text": "Half", "cut": False}]), {"retry": AT_ONCE}, "answer"),
+        (ScriptedModel([]), {}, "error"),
+        (Stalled("Half an ans"), {"timeout": 0.3}, "timeout"),
+    ],
+    ids=["tried again", "failed", "timed out"],
+)
+def test_a_turn_ends_as_recorded_with_the_same_events_and_without_waiting(path, model, options, reason):
+    before = record(path, PROMPT, model=model, tools=[], **options)[0]
+    retry = RetrySettings(first_wait=60, longest_wait=60)
+    after = replayed(path, PROMPT, model=NoModel(model.name), tools=[], retry=retry)[0]
+    assert (after.stop_reason, after.error) == (reason, before.error)
     assert after.events == before.events
 
 
-def test_a_turn_that_failed_fails_again_with_the_same_words(path):
-    before = record(path, PROMPT, model=ScriptedModel([]))[0]
-    after = replayed(path, PROMPT)[0]
-    assert (after.stop_reason, after.error) == ("error", before.error)
-    assert after.events == before.events
-
-
-def test_a_stop_is_replayed(path):
-    model = Stalled("Half an ans")
-    session = Session(Agent(model), cassette=path, replay="record")
-    recorded = session.start(PROMPT)
-    assert model.stalled.wait(10)
-    recorded.cancel()
-    while not recorded.done:
-        recorded.settled.result(10)
-    before = recorded.result()
-    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
-    assert (before.stop_reason, after.stop_reason) == ("cancelled", "cancelled")
-    assert after.final_text == "Half an ans"
-
-
-def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, monkeypatch):
+@pytest.mark.parametrize("late", [False, True], ids=["", "that comes before the session knows its run"])
+def test_a_stop_is_replayed(path, monkeypatch, late):
     class Late(Run):
         """A run that is made only when the tape is at the stop."""
 
@@ -479,14 +407,16 @@ def test_a_stop_is_replayed_that_comes_before_the_session_knows_its_run(path, mo
             await super().stop()
 
     at_stop = threading.Event()
-    model = Stalled("Half")
+    model = Stalled("Half an ans")
     run = Session(Agent(model), cassette=path, replay="record").start(PROMPT)
     assert model.stalled.wait(10)
     run.cancel()
     run.settled.result(10)
-    monkeypatch.setattr("agentmagic.session.Run", Late)
-    monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
-    assert replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0].stop_reason == "cancelled"
+    if late:
+        monkeypatch.setattr("agentmagic.session.Run", Late)
+        monkeypatch.setattr("agentmagic.replay.deck.Player", Noting)
+    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
+    assert (after.stop_reason, after.final_text) == ("cancelled", "Half an ans")
 
 
 def slowed(path, pause, seconds):
@@ -497,18 +427,13 @@ def slowed(path, pause, seconds):
     path.write_text(text, encoding="utf-8")
 
 
-def test_a_timed_replay_takes_as_long_as_the_recording(path):
+@pytest.mark.parametrize("times", [(10_000_000, 0), (0, 10_000)])
+def test_a_timed_replay_takes_as_long_as_the_recording_can_be_stopped_and_another_one_does_not_wait(path, times):
     record(path, PROMPT)
     slowed(path, 200, 0.2)
     began = time.monotonic()
-    (result,) = replayed(path, PROMPT, timed=True)
+    assert replayed(path, PROMPT, timed=True)[0].final_text == ANSWER
     assert time.monotonic() - began >= 0.4
-    assert result.final_text == ANSWER
-
-
-@pytest.mark.parametrize("times", [(10_000_000, 0), (0, 10_000)])
-def test_a_timed_replay_is_stopped_and_another_one_does_not_wait(path, times):
-    record(path, PROMPT)
     slowed(path, *times)
     assert replayed(path, PROMPT)[0].final_text == ANSWER
     session = Session(Agent(NoModel(), tools=[Counting().tool]), cassette=path, replay="replay", timed=True)
@@ -520,121 +445,18 @@ def test_a_timed_replay_is_stopped_and_another_one_does_not_wait(path, times):
     assert run.result().stop_reason == "cancelled"
 
 
-def test_a_time_limit_is_replayed(path):
-    before = record(path, PROMPT, model=Stalled("Half an ans"), tools=[], timeout=0.3)[0]
-    after = replayed(path, PROMPT, model=NoModel("testing:stalled"), tools=[])[0]
-    assert (after.stop_reason, after.error) == ("timeout", before.error)
-    assert after.events == before.events
-
-
-def test_the_users_answers_are_replayed(path):
-    @tool(ask=True)
-    def delete(name: str) -> str:
-        """Delete a file."""
-        return f"{name} is gone"
-
-    def model():
-        return ScriptedModel([calls(("delete", {"name": "a.txt"})), "Done."])
-
-    def answering(session):
-        started = session.start(PROMPT, attended=True)
-        started.listen(
-            lambda event: (
-                event.type == "approval_asked" and started.send(Approve(event.id, arguments={"name": "b.txt"}))
-            )
-        )
-        return started.wait()
-
-    before = answering(Session(Agent(model(), tools=[delete]), cassette=path, replay="record"))
-    after = replayed(path, PROMPT, tools=[delete])[0]
-    assert "b.txt is gone" in before.history_delta[2].parts[0].text
-    assert after.history_delta == before.history_delta
-    assert [event.type for event in after.events] == [event.type for event in before.events]
-
-
-def test_a_planned_turn_is_replayed(path):
-    weather = {"id": "t1", "tool": "get_weather", "parameters": {"city": "Oslo"}, "description": "look"}
-    day = {"id": "t2", "tool": "today", "parameters": {}, "description": "see"}
-    counting = Counting()
-
-    def today() -> str:
-        """Return the day."""
-        counting.calls += 1
-        return "Monday"
-
-    def asked(mode, model):
-        session = Session(Agent(model, tools=[counting.tool, today]), cassette=path, replay=mode)
-        return session.ask(PROMPT, plan=True)
-
-    before = asked("record", script({"route": "tools"}, {"tasks": [weather, day]}, "It is sunny."))
-    after = asked("replay", NoModel())
-    assert (after.final_text, counting.calls) == ("It is sunny.", 2)
-    assert [event.type for event in after.events] == [event.type for event in before.events]
-    assert texts(after) == texts(before)
-
-
 def test_an_edit_that_only_json_tells_apart_is_replayed(path):
+    @tool(ask=True)
     def read(lines: int | bool) -> str:
         """Read."""
         return repr(lines)
 
-    permission = Policy([Rule("ask", "read")])
     model = ScriptedModel([calls(("read", {"lines": 1})), "Done."])
-    session = Session(Agent(model, tools=[read], permission=permission), cassette=path, replay="record")
-    started = session.start(PROMPT, attended=True)
+    started = Session(Agent(model, tools=[read]), cassette=path, replay="record").start(PROMPT, attended=True)
     edit = {"lines": True}
     started.listen(lambda event: event.type == "approval_asked" and started.send(Approve(event.id, arguments=edit)))
-    assert "True" in texts(started.wait())[0]
-    assert "True" in texts(replayed(path, PROMPT, tools=[read], permission=permission)[0])[0]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"always": True}, {"arguments": {"name": "b.txt"}}, {"reason": "not this one"}],
-    ids=["yes", "always", "edited", "no"],
-)
-def test_what_the_user_answered_is_replayed(path, given):
-    @tool(ask=True)
-    async def delete(name: str, context: ToolContext) -> str:
-        """Delete a file."""
-        return f"{name} is gone: {await context.ask('Really?')}"
-
-    def said(event):
-        if event.type == "question_asked":
-            return Reply(event.id, "yes, please")
-        return Deny(event.id, **given) if "reason" in given else Approve(event.id, **given)
-
-    two = calls(("delete", {"name": "a.txt"}), ("delete", {"name": "c.txt"}))
-    steps = [two, "One.", calls(("delete", {"name": "d.txt"})), "Done."]
-    session = Session(Agent(ScriptedModel(steps), tools=[delete]), cassette=path, replay="record")
-    before = []
-    for prompt in (PROMPT, "And the other"):
-        started = session.start(prompt, attended=True)
-        started.listen(lambda event, run=started: event.type.endswith("_asked") and run.send(said(event)))
-        before.append(started.wait())
-    after = replayed(path, PROMPT, "And the other", tools=[delete])
-    for one, other in zip(before, after, strict=True):
-        assert other.history_delta == one.history_delta
-        assert sorted(event.type for event in other.events) == sorted(event.type for event in one.events)
-
-
-def test_a_turn_that_was_killed_at_a_question_keeps_the_answers_before_it(path):
-    async def twice(context: ToolContext) -> str:
-        """Ask twice."""
-        return f"{await context.ask('First?')} {await context.ask('Second?')}"
-
-    session = Session(Agent(ScriptedModel([calls(("twice", {}))]), tools=[twice]), cassette=path, replay="record")
-    started = session.start(PROMPT, attended=True)
-    asked = []
-    started.listen(lambda event: event.type == "question_asked" and asked.append(event))
-    started.listen(lambda event: event.type == "question_asked" and started.send(Reply(event.id, "yes")))
-    with suppress(BadRequest):
-        started.wait()
-    text = path.read_text(encoding="utf-8")
-    cut = path.with_name("cut.cassette.yaml")
-    cut.write_text(text[: text.index("---\nresult:")], encoding="utf-8")
-    (take,) = Cassette.at(cut).takes
-    assert [one["question"] for one in take.documents if "question" in one] == ["First?", "Second?"]
+    for result in (started.wait(), replayed(path, PROMPT, tools=[read])[0]):
+        assert "True" in texts(result)[0]
 
 
 def test_no_secret_gets_into_a_cassette(path, monkeypatch):
@@ -659,37 +481,40 @@ def test_a_secret_that_is_known_only_since_the_recording_changes_nothing(path):
         """Enter."""
         return f"{await context.ask(f'Is it {word}?')}: welcome {word}"
 
-    async def played(mode):
+    def played(mode):
         model = ScriptedModel([calls(("enter", {"word": secret})), f"You are in with {secret}."])
         session = Session(Agent(model, tools=[enter]), cassette=path, replay=mode)
         turn = session.start(f"Enter with {secret}.", attended=True)
-        async for event in turn:
-            if event.type == "question_asked":
-                turn.send(Reply(event.id, "yes"))
+        turn.listen(lambda event: event.type == "question_asked" and turn.send(Reply(event.id, "yes")))
+        result = turn.wait()
         session.close()
-        return turn.wait(), session.deck.verdicts
+        return result, mode != "record" and {one.cause for one in session.deck.verdicts}
 
-    recorded, _ = asyncio.run(played("record"))
+    recorded, _ = played("record")
     assert secret in path.read_text(encoding="utf-8")
     register_secret(secret)
-    result, verdicts = asyncio.run(played("replay"))
+    result, causes = played("replay")
     assert result.final_text == recorded.final_text
-    assert [one.cause for one in verdicts] == ["same", "same"]
-    assert asyncio.run(played("auto"))[1][0].cause == "same"
+    assert causes == {"same"}
+    assert played("auto")[1] == {"same"}
 
 
-def test_an_image_stands_once_at_the_end_of_the_file(path):
+def test_an_image_of_a_prompt_and_of_a_result_stands_once_at_the_end_of_the_file(path):
     image = Media("image/png", bytes(range(256)) * 64)
+
+    def picture():
+        """Return a picture."""
+        return image
+
     prompt = user("What is it?", image)
-    session = Session(Agent(ScriptedModel(["A gradient.", "Yes."])), cassette=path, replay="record")
-    session.ask(prompt)
-    session.ask("Sure?")
+    before = record(
+        path, prompt, "Sure?", model=ScriptedModel([calls("picture"), "A gradient.", "Yes."]), tools=[picture]
+    )
     text = path.read_text(encoding="utf-8")
     assert text.count("\nblob: ") == 1
     assert text.rindex("\nturn: ") < text.index("\nblob: ")
-    again = Session(Agent(NoModel()), cassette=path, replay="replay")
-    assert again.ask(prompt).final_text == "A gradient."
-    assert again.ask("Sure?").final_text == "Yes."
+    after = replayed(path, prompt, "Sure?", tools=[picture])
+    assert [one.history_delta for one in after] == [one.history_delta for one in before]
 
 
 def test_a_cassette_answers_as_a_model(path):
@@ -706,11 +531,9 @@ def test_a_cassette_answers_as_a_model(path):
 
 def parallel(path, number, mode):
     """The events and messages of a turn whose calls end in a random order."""
-    chance = random.Random(number)  # noqa: S311  (a seed)
-    count = chance.randint(2, 6)
-    delays = {f"c{index}": chance.randint(0, 8) for index in range(count)}
-    if mode == "record":
-        order = []
+    chance = Random(number)  # noqa: S311  (a seed)
+    delays = {f"c{index}": chance.randint(0, 8) for index in range(chance.randint(2, 6))}
+    order = []
 
     async def look(city: str) -> str:
         """Look at a city."""
@@ -721,18 +544,16 @@ def parallel(path, number, mode):
         return f"{city} came as number {len(order)}"
 
     steps = [calls(*(("look", {"city": city}) for city in delays)), "Done."]
-    model = ScriptedModel(steps) if mode == "record" else NoModel()
-    session = Session(Agent(model, tools=[look]), cassette=path, replay=mode)
-    result = run(session, f"Prompt {number}")
+    agent = Agent(ScriptedModel(steps) if mode == "record" else NoModel(), tools=[look])
+    session = Session(agent, cassette=path, replay=mode)
+    result = session.ask(f"Prompt {number}")
     session.close()
     return result
 
 
-@pytest.mark.parametrize("times", [50, pytest.param(1000, marks=pytest.mark.slow)])
-def test_parallel_calls_that_end_in_any_order_are_replayed(path, times):
-    for number in range(times):
-        file = path.with_name(f"{number // 20}.cassette.yaml")  # a long one is slow to read anew for every turn
-        before, after = parallel(file, number, "record"), parallel(file, number, "replay")
+def test_parallel_calls_that_end_in_any_order_are_replayed(path):
+    for number in range(20):
+        before, after = parallel(path, number, "record"), parallel(path, number, "replay")
         assert before.stop_reason == "answer"
         assert after.history_delta == before.history_delta
         ends = [[one.result for one in turn.events if one.type == "tool_finished"] for turn in (before, after)]
@@ -743,100 +564,58 @@ def test_the_tools_of_a_server_are_listed_from_the_tape(path):
     class Server:
         """A source of tools that counts how often it is listed."""
 
-        def __init__(self):
-            self.listed = 0
+        listed = 0
 
         async def tools(self):
             self.listed += 1
-            definition = ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far")
-
-            async def invoke(call, context):
-                context.progress(1, 2, "half")
-                context.tell("A hint.")
-                return ToolResult(call.id, call.name, (Text("seen"),))
-
-            return [Tool(definition, invoke, parallel=False)]
+            return [Tool(ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far"), look)]
 
         async def aclose(self):
             pass
+
+    async def look(call, context):
+        context.progress(1, 2, "half")
+        context.tell("A hint.")
+        return ToolResult(call.id, call.name, (Text("seen"),))
 
     server = Server()
     before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[server])[0]
     after = replayed(path, PROMPT, tools=[server])[0]
     assert server.listed == 1
     assert after.events == before.events
-    forked = replayed(path, PROMPT, model=ScriptedModel([calls("look"), "New."]), tools=[server], replay="auto",
-                      instructions="Be brief.")[0]  # fmt: skip
+    live = {"model": ScriptedModel([calls("look"), "New."]), "instructions": "Be brief.", "replay": "auto"}
+    forked = replayed(path, PROMPT, tools=[server], **live)[0]
     assert forked.final_text == "New."
-    assert forked.history_delta[2].parts[0].text.endswith("seen")
+    assert texts(forked)[0].endswith("seen")
 
 
-def test_media_a_model_or_tool_sends_come_back(path):
-    image = Media("image/png", bytes(range(256)) * 64)
+def test_the_calls_that_a_tool_makes_are_not_made_if_the_tools_are_frozen_and_checked_by_todays_policy(path):
+    log: list[int] = []
 
-    def picture():
-        """Return a picture."""
-        return image
-
-    before = record(path, PROMPT, model=ScriptedModel([calls("picture"), "A gradient."]), tools=[picture])[0]
-    after = replayed(path, PROMPT, tools=[picture])[0]
-    assert after.history_delta == before.history_delta
-    assert path.read_text(encoding="utf-8").count("\nblob: ") == 1
-
-
-def makers(log, delays=(3, 1, 2)):
-    """Tools that call another tool: one after the other, all at once, and one that fails."""
-
-    @tool(ask=True)
-    async def double(number: int) -> int:
+    @tool
+    def double(number: int) -> int:
         """Double a number."""
         log.append(number)
-        for _ in range(delays[number % len(delays)]):
-            await asyncio.sleep(0)
-        if number == 13:
-            raise ValueError("no luck")
         return number * 2
 
     @tool
     async def gathered(context: ToolContext) -> str:
         """Double some numbers at once."""
-        context.progress(1, 2)
-        both = await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4, 5)))
-        context.tell("Three doubled.")
-        with suppress(ToolError):
-            await context.call_tool("double", {"number": 13})
-        return f"{both} {await context.call_tool('asking', {})}"
+        return str(await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4))))
 
-    @tool
-    async def asking(context: ToolContext) -> str:
-        """Double a number by another tool."""
-        return str(await context.call_tool("double", {"number": 6}))
-
-    return [double, gathered, asking]
-
-
-@pytest.mark.parametrize("mode", ["replay", "replay-tools"])
-def test_the_calls_that_a_tool_makes_are_shown_as_they_were_and_not_made(path, mode):
     def steps():
         return ScriptedModel([calls("gathered"), "Done."])
 
-    def seen(result):
-        begun = [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
-        ended = [one for one in result.events if one.type in ("tool_finished", "notice", "tool_progress")]
-        return begun, re.sub("call_[0-9a-f]{32}", "", "\n".join(map(encode, ended)))
+    def inner(result):
+        return [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
 
-    log: list[int] = []
-    rules = Policy([Rule("allow", "double")])
-    before = record(path, PROMPT, model=steps(), tools=makers(log), permission=rules)[0]
-    model = NoModel() if mode == "replay" else steps()
-    after = replayed(path, PROMPT, model=model, tools=makers(log), permission=rules, replay=mode)[0]
-    assert sorted(log) == [3, 4, 5, 6, 13]
-    assert len(seen(before)[0]) == 6
-    assert seen(after) == seen(before)
-    assert sorted(event.type for event in after.events) == sorted(event.type for event in before.events)
+    tools = [double, gathered]
+    before = record(path, PROMPT, model=steps(), tools=tools)[0]
+    after = replayed(path, PROMPT, model=steps(), tools=tools, replay="replay-tools")[0]
+    assert inner(after) == inner(before) != []
     assert after.history_delta == before.history_delta
-    denied = replayed(path, PROMPT, tools=makers(log), permission=Policy([Rule("deny", "double")]))[0]
+    denied = replayed(path, PROMPT, tools=tools, permission=Policy([Rule("deny", "double")]))[0]
     assert "results.double is not as recorded" in denied.error
-    assert len(log) == 5
-    replayed(path, PROMPT, tools=makers(log), permission=rules, replay="replay-model")
-    assert sorted(log) == [3, 3, 4, 4, 5, 5, 6, 6, 13, 13]
+    assert sorted(log) == [3, 4]
+    replayed(path, PROMPT, tools=tools, replay="replay-model")
+    assert sorted(log) == [3, 3, 4, 4]

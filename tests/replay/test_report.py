@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -10,7 +9,7 @@ from agentmagic import Agent, Session, register_secret
 from agentmagic.__main__ import main
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import report
-from tests.replay.changes import a_docstring, example, session_of
+from tests.replay.changes import DOCSTRING, NOTEBOOK, session_of
 from tests.turns import calls
 
 ROOT = Path(__file__).parent.parent.parent
@@ -26,13 +25,8 @@ def recorded(path, notebook):
 
 
 @pytest.fixture
-def notebook():
-    return example(Random(1))  # noqa: S311
-
-
-@pytest.fixture
-def cassette(tmp_path, notebook):
-    return recorded(tmp_path / "a.cassette.yaml", notebook)
+def cassette(tmp_path):
+    return recorded(tmp_path / "a.cassette.yaml", NOTEBOOK)
 
 
 def told(capsys, *arguments):
@@ -41,59 +35,39 @@ def told(capsys, *arguments):
     return status, capsys.readouterr().out
 
 
-def test_show_prints_prompts_calls_results_and_answers(cassette, notebook, capsys):
+def test_show_prints_prompts_calls_results_and_answers(cassette, capsys):
     status, out = told(capsys, "show", cassette)
-    first = notebook.cells[0]
     assert status == 0
     lines = out.splitlines()
     assert lines[0].startswith("1, scripted:one: What of ")
-    assert lines[1].strip() == f"1. tool call: {first.tool}({first.arguments})"
-    assert lines[2].strip().startswith(f"{first.tool} returned: ")
-    assert lines[3].strip() == f"2. text: {first.answer}"
+    assert lines[1].strip() == "1. tool call: weather({'city': 'Oslo'})"
+    assert lines[2].strip().startswith("weather returned: ")
+    assert lines[3].strip() == "2. text: All is well in Oslo."
 
 
-def test_a_whole_cassette_is_verified_with_advice_for_git(cassette, capsys):
+def test_a_whole_cassette_is_verified_with_advice_for_git_and_an_edited_or_cut_one_is_found(cassette, capsys):
     status, out = told(capsys, "verify", cassette)
     assert status == 0
     assert "a.cassette.yaml is whole: " in out
     assert "*.cassette.yaml text eol=lf -merge" in out
-
-
-@pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.cassette.yaml")), ids=lambda file: file.name)
-def test_every_shipped_cassette_is_whole(file, capsys):
-    assert told(capsys, "verify", file)[0] == 0
-
-
-def test_an_edited_cassette_is_found_with_its_turn_and_request(cassette, notebook, capsys):
     text = cassette.read_text(encoding="utf-8")
-    cassette.write_text(text.replace(notebook.instructions.split("\n")[0], "Answer in two words."), encoding="utf-8")
-    status, out = told(capsys, "verify", cassette)
-    assert status == 1
-    assert out.startswith("Turn 1, 'What of ")
-    assert "request 1 is not what was sent" in out
+    edited, cut = text.replace("Answer in one sentence.", "Answer in two words."), text[: text.rindex("---\nend")]
+    for damaged, words in ((edited, "request 1 is not what was sent"), (cut, "the recording breaks off")):
+        cassette.write_text(damaged, encoding="utf-8")
+        status, out = told(capsys, "verify", cassette)
+        assert status == 1
+        assert words in out
+        assert out.startswith(("Turn 1, 'What of ", "Turn 3, 'What is noted"))
 
 
-def test_a_cassette_that_was_cut_is_found(cassette, capsys):
-    text = cassette.read_text(encoding="utf-8")
-    cassette.write_text(text[: text.rindex("---\nend")], encoding="utf-8")
-    status, out = told(capsys, "verify", cassette)
-    assert status == 1
-    assert "the recording breaks off" in out
-
-
-def test_diff_names_the_cause_of_each_difference(cassette, notebook, tmp_path, capsys):
-    change = a_docstring(notebook, Random(2))  # noqa: S311
-    other = recorded(tmp_path / "b.cassette.yaml", change.notebook)
+def test_diff_names_the_cause_of_each_difference_and_the_turns_that_one_cassette_lacks(cassette, tmp_path, capsys):
+    other = recorded(tmp_path / "b.cassette.yaml", DOCSTRING.notebook)
     status, out = told(capsys, "diff", cassette, other)
     assert status == 1
-    assert f"request 1: {change.field} (tool schema): " in out
+    assert f"request 1: {DOCSTRING.field} (tool schema): " in out
     assert told(capsys, "diff", cassette, cassette) == (0, "")
-
-
-def test_diff_names_turns_that_one_cassette_lacks(cassette, notebook, tmp_path, capsys):
-    other = recorded(tmp_path / "b.cassette.yaml", replace(notebook, cells=notebook.cells[:-1]))
-    _, out = told(capsys, "diff", cassette, other)
-    assert out.startswith("- What of ")
+    fewer = recorded(tmp_path / "c.cassette.yaml", replace(NOTEBOOK, cells=NOTEBOOK.cells[:-1]))
+    assert told(capsys, "diff", cassette, fewer)[1].startswith("- What is noted")
 
 
 def test_scrub_blanks_a_secret_everywhere_and_the_cassette_still_plays(tmp_path, capsys):
@@ -122,7 +96,9 @@ def test_scrub_blanks_a_secret_everywhere_and_the_cassette_still_plays(tmp_path,
     assert {one.cause for one in replayed.deck.verdicts} == {"same"}
 
 
-def test_a_file_that_is_missing_is_named(tmp_path, capsys):
+def test_every_shipped_cassette_is_whole_and_one_that_is_missing_is_named(tmp_path, capsys):
+    for file in (ROOT / "notebooks").glob("*.cassette.yaml"):
+        assert told(capsys, "verify", file)[0] == 0, file
     assert main(["cassette", "show", str(tmp_path / "no.cassette.yaml")]) == 2
     assert "There is no cassette" in capsys.readouterr().err
 
@@ -143,13 +119,10 @@ def test_what_differs_between_two_runs_has_a_cause(before, after, kind):
     assert report.why_different(before, after) == kind
 
 
-def test_the_line_that_makes_a_value_is_found():
+def test_the_line_that_makes_a_value_and_a_tool_that_returns_other_than_recorded_are_found():
     cells = ["import random\n# random", "def roll():\n    return random.random()", "roll()"]
     assert report.source_of_change("a random number", cells) == (2, 2, "return random.random()")
     assert report.source_of_change("another value", cells) is None
-
-
-def test_a_tool_that_returns_other_than_recorded_is_found_in_both_runs_alike():
     line = "today returned other than recorded. Recorded: '2026-01-01'; now: '2026-02-02'. The recorded answers go on."
     assert list(report.changes(f"x\n{line}", f"x\n{line}")) == [(2, "'2026-01-01'", "'2026-02-02'")]
 
