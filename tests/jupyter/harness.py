@@ -6,6 +6,7 @@ Whatever is waited for is a message of the kernel; nothing sleeps.
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,11 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).parent.parent.parent
+SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
+RAW = (sys.executable, "-S", SERVERS / "raw.py")
+OBLIGING = (sys.executable, SERVERS / "obliging.py")
+"""Command lines of servers."""
+
 TIMEOUT = 30.0
 """Seconds that the slowest message may take."""
 
@@ -82,10 +88,6 @@ class Cell:
         return [data for data in shown.values() if not data.get("text/html", "").startswith("<agentmagic-view")]
 
     @property
-    def updates(self) -> int:
-        return self.count("update_display_data")
-
-    @property
     def text(self) -> str:
         """The plain text of all displays."""
         return "\n".join(bundle.get("text/plain", "") for bundle in self.displays)
@@ -132,6 +134,15 @@ class Kernel:
     def run(self, code: str, **front_end: bool | str) -> Cell:
         """Run a cell to its end."""
         return self.finish(self.send(code, **front_end))
+
+    def answer(self, code: str, *typed: str, **front_end: bool | str) -> tuple[Cell, list[str]]:
+        """Run a cell to its end, typing a line each time it asks; return it and the prompts."""
+        cell = self.send(code, **front_end)
+        prompts = []
+        for line in typed:
+            prompts.append(self.asked(cell)["prompt"])
+            self.type(line)
+        return self.finish(cell), prompts
 
     def finish(self, cell: Cell) -> Cell:
         return self.wait(cell, lambda: cell.done)

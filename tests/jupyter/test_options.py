@@ -28,10 +28,6 @@ def parsed_line(word, **arguments):
     return ParsedLine(word, arguments)
 
 
-def completed(line, namespace):
-    complete = matcher(namespace, options.ask_parser(), [])
-    context = CompletionContext(token="", full_text=line, cursor_position=len(line), cursor_line=0, limit=9)
-    return [one.text for one in complete(context)["completions"]]
 
 
 def test_the_panel_leaves_out_the_subcommands_that_begin_turns_in_a_cell():
@@ -59,38 +55,10 @@ def test_settings_of_the_model_are_given_one_by_one():
     )
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("%%agent --set temp", ["temperature="]),
-        ("%%agent --set reasoning=l", ["reasoning=low"]),
-        ("%%agent --set=max", ["--set=max_output_tokens="]),
-        ("%%agent --set=reasoning=l", ["--set=reasoning=low"]),
-    ],
-)
-def test_settings_are_completed(line, found):
-    assert completed(line, Namespace({}, KnownNotebook(InteractiveShell()))) == found
 
 
-class Picture:
-    def _repr_png_(self): ...
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("%%agent --image ", ["drawn", "plot.png", "figures/"]),
-        ("%%agent --image fig", ["figures/"]),
-        ("%%agent --image figures/", ["figures/map.jpg"]),
-        ("%%agent --image=./p", ["--image=./plot.png"]),
-    ],
-)
-def test_images_of_the_notebook_and_of_its_folder_are_completed(line, found, tmp_path):
-    for path in ("plot.png", ".plot.png", "notes.txt", "figures/map.jpg"):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).touch()
-    variables = {"drawn": Picture(), "count": 1, VS_CODE_SAYS: str(tmp_path / "a.ipynb")}
-    assert sorted(completed(line, Namespace(variables, KnownNotebook(InteractiveShell())))) == sorted(found)
 
 
 def test_a_limit_of_cost_is_a_number_of_dollars():
