@@ -81,7 +81,9 @@ def shared_kernel(request, tmp_path_factory):
         "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
     }
-    with Kernel(getattr(request, "param", None) or sys.executable, variables, tmp_path_factory.mktemp("work")) as kernel:
+    with Kernel(
+        getattr(request, "param", None) or sys.executable, variables, tmp_path_factory.mktemp("work")
+    ) as kernel:
         assert kernel.run(SETUP).ok
         yield kernel
 
