@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -25,6 +25,9 @@ OBLIGING = (sys.executable, SERVERS / "obliging.py")
 
 TIMEOUT = 30.0
 """Seconds that the slowest message may take."""
+
+SOON = 0.5
+"""Seconds that an interrupt may take, which LOOP-14 allows."""
 
 LAB = {"allow_stdin": True, "cell": True}
 CONSOLE = {"allow_stdin": True, "cell": False}
@@ -180,6 +183,13 @@ class Kernel:
     def interrupt(self) -> None:
         self._manager.interrupt_kernel()
 
+    def interrupted(self, cell: Cell) -> float:
+        """Interrupt a cell; return the seconds until it was back."""
+        start = time.monotonic()
+        self.interrupt()
+        self.finish(cell)
+        return time.monotonic() - start
+
     def kill(self) -> None:
         """Kill it as nothing can be refused: with SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
@@ -257,10 +267,3 @@ class Kernel:
         cell = self._cells.get(message["parent_header"].get("msg_id"))
         if cell is not None:
             cell.messages.append(message)
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """Count the seconds from here on."""
-    start = time.monotonic()
-    yield lambda: time.monotonic() - start
