@@ -1,21 +1,16 @@
 """One notebook with every API: the same cells, in a real kernel, against a strict server."""
 
-import sys
-
 import pytest
 
 from agentmagic.providers.registry import providers
 from tests.contracts.conversing import every_api
-from tests.jupyter.harness import LAB, Kernel
+from tests.jupyter.harness import LAB
 from tests.providers.strict.script import Answer, Call, Think, say
 from tests.providers.strict.server import KEY, strict
 
-pytestmark = pytest.mark.slow  # a kernel for each API; what a provider does is tested in contracts/
+pytestmark = pytest.mark.slow  # what a provider does is tested in contracts/
 
-CELLS = """
-%load_ext agentmagic
-from agentmagic import tool
-
+CLOCK = """
 @tool
 def clock(zone: str) -> str:
     "Tell the time in a zone."
@@ -24,16 +19,17 @@ def clock(zone: str) -> str:
 
 
 @every_api
-def test_a_cell_thinks_calls_and_answers(api, tmp_path):
+def test_a_cell_thinks_calls_and_answers(api, kernel):
     calls = Answer((Think("I need the time."), Call("clock", '{"zone": "UTC"}'), Call("clock", '{"zone": "CET"}')))
     described = providers()[api]
     with strict(api, calls, say("It is **noon**.")) as server:
         model = server.model()
         env = {described.base_url: getattr(model, "base_url", server.url), **dict.fromkeys(described.keys, KEY)}
-        with Kernel(sys.executable, {**env, "IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-            assert kernel.run(CELLS).ok
-            cell = kernel.run(f"%%agent -m {model.name}\nWhat time is it?", **LAB)
-            assert cell.ok, cell.text
+        kernel.run(f"import os\nbefore = dict(os.environ)\nos.environ |= {env!r}\nagent = Session()")
+        assert kernel.run(CLOCK).ok
+        cell = kernel.run(f"%%agent -m {model.name}\nWhat time is it?", **LAB)
+        kernel.run("os.environ.clear()\nos.environ |= before")
+        assert cell.ok, cell.text
         assert server.refusals == []
     shown = cell.displays[0]
     assert "noon in UTC" in shown["text/plain"]

@@ -54,12 +54,6 @@ def load(kernel, tmp_path, own_approvals):
         kernel.run(f"%mcp remove {name}")
 
 
-@pytest.fixture(scope="module")
-def everything_url():
-    with real.everything_over_http() as url:
-        yield url
-
-
 def value(kernel, expression):
     return ast.literal_eval(kernel.value(expression))
 
@@ -112,38 +106,6 @@ def test_the_everything_server_asks_the_person_and_the_model_of_a_cell(kernel, a
     assert "declined" in declined
 
 
-@of_npm("everything")
-def test_two_servers_of_the_same_tools_over_stdio_and_http_are_told_apart(kernel, add, cells, everything_url):
-    add("here", *npm("everything"))
-    assert "ready" in add("there", everything_url).stream
-    kernel.run("%mcp allow here\n%mcp allow there")
-    both = calls(
-        ("here__echo", {"message": "one"}), ("there__echo", {"message": "two"}), ("echo", {"message": "three"})
-    )
-    agent = cells(both, "Both answered.", calls(("echo", {"message": "four"})), "One answered.")
-    cell = kernel.run(f"{agent}Ask both.")
-    assert cell.ok, cell.error
-    assert "✓ here__echo (here) message: one" in cell.text
-    assert "✓ there__echo (there) message: two" in cell.text
-    assert value(kernel, TEXTS)[:2] == ["Echo: one", "Echo: two"]
-    assert "Close names: here__echo, there__echo" in value(kernel, TEXTS)[2]
-    kernel.run("%mcp remove here")
-    assert "✓ echo (there) message: four" in kernel.run(f"{agent}Ask the other.").text
-
-
-@of_npm("everything")
-def test_a_call_to_a_real_server_is_interrupted_and_the_server_kept(kernel, add, cells):
-    add("everything", *npm("everything"))
-    kernel.run("%mcp allow everything")
-    long = calls(("trigger-long-running-operation", {"duration": 600, "steps": 6000}))
-    agent = cells(long, calls(("echo", {"message": "alive"})), "All done.")
-    cell = kernel.wait_for_text(kernel.send(f"{agent}Go on."), "1 of 6000")
-    kernel.interrupt()
-    assert "the turn was cancelled" in kernel.finish(cell).error
-    assert kernel.value("valid()") == "True"
-    assert "✓ echo (everything) message: alive" in kernel.run(f"{agent}Are you there?").text
-
-
 @of_npm("filesystem")
 def test_the_filesystem_server_writes_what_a_person_approves(kernel, load, cells, tmp_path):
     files = real.entry(npm("filesystem", "${workspaceFolder}"), allow=["read_*"])
@@ -169,26 +131,6 @@ def test_the_filesystem_server_writes_what_a_person_approves(kernel, load, cells
     assert value(kernel, TEXTS)[1] == "grüße\n"
 
 
-@of_npm("memory", "sequential-thinking")
-def test_the_memory_and_thinking_servers_of_a_file_work_side_by_side(kernel, load, cells, tmp_path):
-    memory = real.entry(npm("memory"), env={"MEMORY_FILE_PATH": str(tmp_path / "memory.json")}, allow=["*"])
-    load(memory=memory, think=real.entry(npm("sequential-thinking"), allow=["*"]))
-    ada = {"name": "Ada", "entityType": "person", "observations": ["likes engines"]}
-    thought = {"thought": "Who is Ada?", "thoughtNumber": 1, "totalThoughts": 1, "nextThoughtNeeded": False}
-    agent = cells(
-        calls(("create_entities", {"entities": [ada]}), ("sequentialthinking", thought)),
-        "Noted.",
-        calls(("search_nodes", {"query": "Ada"})),
-        "She likes engines.",
-    )
-    cell = kernel.run(f"{agent}Ada likes engines.")
-    assert "✓ create_entities (memory)" in cell.text
-    assert "✓ sequentialthinking (think)" in cell.text
-    assert "ready" in kernel.run("%mcp restart memory").stream
-    assert "She likes engines." in kernel.run(f"{agent}What does Ada like?").text
-    assert "likes engines" in value(kernel, TEXTS)[2]
-
-
 # -- from PyPI ---------------------------------------------------------------------------------------
 
 
@@ -206,51 +148,6 @@ def test_the_time_server_tells_the_time_in_a_cell(kernel, add, cells):
     assert "21:00:00+09:00" in cell.text
     assert "✗ get_current_time (clock) timezone: Nowhere/Atlantis" in cell.text
     assert cell.text.index("✗ get_current_time") < cell.text.index("It is 21:00.")
-
-
-@of_pypi("mcp-server-git")
-def test_the_git_server_reads_a_repository_in_a_cell(kernel, add, cells, tmp_path):
-    folder = str(real.repository(tmp_path))
-    add("git", *pypi("mcp-server-git"))
-    kernel.run("%mcp allow git")
-    agent = cells(
-        calls(("git_add", {"repo_path": folder, "files": ["note.txt"]})),
-        calls(("git_diff_staged", {"repo_path": folder}), ("git_status", {"repo_path": f"{folder}/none"})),
-        "There is a note.",
-    )
-    cell = kernel.run(f"{agent}What is new?")
-    assert "✓ git_diff_staged (git)" in cell.text
-    assert "+hello" in cell.text
-    assert "There is a note." in cell.text
-    assert [status for _, _, status in value(kernel, RESULTS)] == ["ok", "ok", "error"]
-
-
-@of_pypi("mcp-server-fetch")
-def test_the_fetch_server_reads_a_page_in_a_cell(kernel, add, cells):
-    add("fetch", *pypi("mcp-server-fetch", "--allow-private-ips"))
-    kernel.run("%mcp allow fetch")
-    with real.a_page() as url:
-        agent = cells(
-            calls(("fetch", {"url": url, "raw": True})), calls(("fetch", {"url": 5})), "All is well, it says."
-        )
-        cell = kernel.run(f"{agent}What is new?")
-    assert "✓ fetch (fetch)" in cell.text
-    assert "<p>All is well.</p>" in cell.text
-    assert "<p>All is well.</p>" not in cell.displays[-1]["text/html"]  # what a page says stays text
-    assert [status for _, _, status in value(kernel, RESULTS)] == ["ok", "error"]
-
-
-@of_pypi("fastmcp")
-def test_a_server_made_with_fastmcp_works_in_a_cell(kernel, add, cells, tmp_path):
-    add("shop", *pypi("fastmcp", "run", "--no-banner", real.shop(tmp_path)))
-    kernel.run("%mcp allow shop")
-    agent = cells(calls(("price", {"items": ["a", "b"]}), ("price", {"items": "a"})), "It is 5.")
-    cell = kernel.run(f"{agent}What do two cost?")
-    assert "✓ price (shop)" in cell.text
-    assert '{"total": 5.0}' in cell.text
-    assert value(kernel, "dict(agent.messages[2].parts[0].structured)") == {"total": 5.0}
-    assert value(kernel, RESULTS)[1] == ("price", "shop", "error")
-    assert "It is 5." in cell.text
 
 
 # -- the kernel ends ---------------------------------------------------------------------------------
