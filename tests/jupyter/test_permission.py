@@ -103,7 +103,6 @@ def test_a_server_of_a_file_starts_on_no_way_before_it_was_approved(kernel, proj
         "%agent tools",
         "agent.call('echo', text='hi')",
         "agent.fork().ask('hello')",
-        "with agent.fork() as other: pass",
     )
     for cell in ways:
         kernel.run(cell)  # somebody could type

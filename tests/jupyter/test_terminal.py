@@ -103,7 +103,7 @@ def test_a_program_that_exits_ends_no_terminal_and_an_exit_of_the_user_does(term
     terminal.expect(pexpect.EOF)
 
 
-def test_an_input_that_has_ended_declines_the_local_model(terminal):
+def test_an_input_that_has_ended_declines_the_local_model_and_a_key_that_is_typed_is_used(terminal):
     hidden = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
     terminal.sendline(f"import os; os.environ |= dict.fromkeys({hidden!r}, ''); agent = Session(Agent())")
     terminal.expect(r"In \[\d+\]: ")
@@ -113,9 +113,6 @@ def test_an_input_that_has_ended_declines_the_local_model(terminal):
     terminal.expect_exact("AuthenticationMissing: No model is chosen")
     terminal.expect(r"In \[\d+\]: ")
     assert "Traceback" not in terminal.before
-
-
-def test_a_turn_goes_on_with_a_key_that_is_typed_and_says_nothing_of_the_turn_without_one(terminal):
     terminal.sendline("from agentmagic.errors import AuthenticationMissing; from agentmagic.testing import Faulty")
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("agent = Session(Agent(Faulty(AuthenticationMissing('No key.', variables=('TEST_KEY',)))))")
@@ -124,7 +121,7 @@ def test_a_turn_goes_on_with_a_key_that_is_typed_and_says_nothing_of_the_turn_wi
     terminal.expect_exact("TEST_KEY is not set. Type the key")
     terminal.sendline("typed")
     terminal.expect_exact("Here is the answer.")
-    assert "Forgotten" not in terminal.before
+    assert "Forgotten" not in terminal.before  # of the turn without the key
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("len(agent.turns)")
     terminal.expect_exact("1")
