@@ -8,8 +8,7 @@ import psutil
 import pytest
 
 from tests.jupyter.conftest import SETUP
-from tests.jupyter.harness import BATCH, Kernel
-from tests.tools.mcp import real
+from tests.jupyter.harness import Kernel
 from tests.tools.mcp.calling import are_gone
 from tests.tools.mcp.real import npm, of_npm, of_pypi, pypi
 from tests.turns import calls
@@ -32,26 +31,6 @@ def cells(tmp_path):
         return f"%%agent -m scripted:{file}\n"
 
     return write
-
-
-@pytest.fixture
-def load(kernel, tmp_path, own_approvals):
-    """Load a project's file of servers, each approved by typing; they are gone after the test."""
-    added = []
-
-    def connect(**servers):
-        added.extend(servers)
-        (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-        cell = kernel.send(f"%mcp load {tmp_path / '.mcp.json'}")
-        for name in servers:
-            assert f"Start the MCP server {name!r}" in kernel.asked(cell)["prompt"]
-            kernel.type("y")
-        assert kernel.finish(cell).ok
-        return cell.stream
-
-    yield connect
-    for name in added:
-        kernel.run(f"%mcp remove {name}")
 
 
 def value(kernel, expression):
@@ -106,48 +85,7 @@ def test_the_everything_server_asks_the_person_and_the_model_of_a_cell(kernel, a
     assert "declined" in declined
 
 
-@of_npm("filesystem")
-def test_the_filesystem_server_writes_what_a_person_approves(kernel, load, cells, tmp_path):
-    files = real.entry(npm("filesystem", "${workspaceFolder}"), allow=["read_*"])
-    assert "ready" in load(files=files)
-    note = str(tmp_path.resolve() / "note.txt")
-    agent = cells(
-        calls(("write_file", {"path": note, "content": "grüße\n"})),
-        calls(("read_text_file", {"path": note}), ("read_text_file", {"path": "/etc/hostname"})),
-        calls(("write_file", {"path": note, "content": "bye"})),
-        "All done.",
-    )
-    cell = kernel.send(f"{agent}Write a note.")
-    assert "write_file" in kernel.asked(cell)["prompt"]
-    kernel.type("y")
-    kernel.asked(cell)
-    kernel.type("n")
-    assert kernel.finish(cell).ok, cell.error
-    assert (tmp_path / "note.txt").read_text() == "grüße\n"
-    assert "✓ write_file (files)" in cell.text
-    assert "✗ read_text_file (files) path: /etc/hostname" in cell.text
-    assert "outside allowed directories" in cell.text
-    assert [status for _, _, status in value(kernel, RESULTS)] == ["ok", "ok", "error", "denied"]
-    assert value(kernel, TEXTS)[1] == "grüße\n"
-
-
 # -- from PyPI ---------------------------------------------------------------------------------------
-
-
-@of_pypi("mcp-server-time")
-def test_the_time_server_tells_the_time_in_a_cell(kernel, add, cells):
-    add("clock", *pypi("mcp-server-time"))
-    noon = {"source_timezone": "Etc/UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    step = calls(("convert_time", noon), ("get_current_time", {"timezone": "Nowhere/Atlantis"}))
-    agent = cells(step, "I may not say.", step, "It is 21:00.")
-    cell = kernel.run(f"{agent}What time is it in Tokyo?", **BATCH)
-    assert "⊘ convert_time (clock)" in cell.text  # no one is there to ask
-    kernel.run("%mcp allow clock convert_time get_*")
-    cell = kernel.run(f"{agent}What time is it in Tokyo?")
-    assert "✓ convert_time (clock)" in cell.text
-    assert "21:00:00+09:00" in cell.text
-    assert "✗ get_current_time (clock) timezone: Nowhere/Atlantis" in cell.text
-    assert cell.text.index("✗ get_current_time") < cell.text.index("It is 21:00.")
 
 
 # -- the kernel ends ---------------------------------------------------------------------------------

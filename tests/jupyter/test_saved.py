@@ -166,26 +166,6 @@ def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_la
 
 
 @pytest.mark.slow
-def test_a_conversation_follows_its_renamed_notebook_and_is_offered_to_no_other(notebook):
-    notebook.save("load", "ask")
-    kernel = notebook.kernel()
-    begin(kernel, cell="load")
-    ask(kernel, "of the sales", cell="ask")
-    renamed = notebook.file.rename(notebook.file.with_name("renamed.ipynb"))
-    ask(kernel, "after the rename", cell="ask")
-    notebook.save("another")
-    other = notebook.kernel()
-    assert begin(other, cell="another") == ""
-    ask(other, "of another notebook", cell="another")
-    notebook.kernels.pop(0).stop()
-    went_on = notebook.kernel(JPY_SESSION_NAME=str(renamed))
-    assert "Saved conversation of this notebook: agent, 2 turns" in begin(went_on, cell="load")
-    loaded = went_on.run("%agent load", cell="load").stream
-    assert f"agent goes on with 2 turns of {FOLDER}/renamed/agent.jsonl" in loaded
-    assert "asked last  after the rename" in loaded
-
-
-@pytest.mark.slow
 def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook):
     kernel = notebook.kernel()
     begin(kernel)

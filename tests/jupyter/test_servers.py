@@ -181,20 +181,6 @@ def test_a_bad_entry_of_a_file_is_mended_by_setting_its_variable(kernel, tmp_pat
     kernel.run("del os.environ['NO_SUCH_PLACE']\n%mcp remove unset\n%mcp remove odd\n%mcp remove good")
 
 
-def test_chosen_tools_run_although_a_server_failed_and_a_missing_one_is_told(kernel, add):
-    add("raw", *RAW)
-    kernel.run("%mcp allow raw")
-    kernel.run("%mcp add clock no-such-command")
-    kernel.run("play(calls('echo', text='hi'), 'first', 'second')")
-    assert "✓ echo (raw)" in kernel.run("%%agent --tools echo\nhello").text
-    cell = kernel.run("%%agent --tools echo,tell_time\nhello")
-    assert cell.ok, cell.error
-    assert "%mcp restart clock" in cell.text
-    assert kernel.value("[one.name for one in agent.tools]") == "['echo']"
-    kernel.run("%mcp remove clock")
-    assert "There is no function or tool 'tell_time'" in kernel.run("%%agent --tools tell_time\nhello").text
-
-
 # -- kernels that come and go ------------------------------------------------------------------------
 
 
