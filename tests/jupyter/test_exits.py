@@ -111,27 +111,7 @@ def test_a_tool_that_exits_has_failed_and_says_so(notebook, how):
     assert is_alive(notebook)
 
 
-def test_a_program_between_cells_ends_as_one_in_a_cell_does(notebook):
-    notebook.run("program('exit(2)')\nrun = agent.start('Go.')")
-    assert notebook.run("await run;").ok
-    assert notebook.run("print(*told())").stream.strip() == ENDED.format(2)
-    assert is_alive(notebook)
-
-
-THREAD = """
-import threading
-left = threading.Timer(0.05, exit)
-left.start()
-"""
-CALLBACK = """
-import asyncio
-left = asyncio.get_event_loop().create_future()
-def late():
-    left.set_result(None)
-    exit()
-asyncio.get_event_loop().call_later(0.05, late);
-"""
-TASK = """
+LATE = """
 import asyncio
 async def late():
     await asyncio.sleep(0.05)
@@ -141,13 +121,13 @@ await asyncio.sleep(0)
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "wait"), [(THREAD, "left.join()"), (CALLBACK, "await left"), (TASK, "await asyncio.wait([left]);")]
-)
-def test_what_a_program_has_left_behind_does_not_end_the_kernel_either(notebook, code, wait):
-    notebook.run(f"program({code!r})")
+def test_a_program_between_cells_and_a_task_that_is_left_behind_do_not_end_the_kernel_either(notebook):
+    notebook.run("program('exit(2)')\nrun = agent.start('Go.')")
+    assert notebook.run("await run;").ok
+    assert notebook.run("print(*told())").stream.strip() == ENDED.format(2)
+    notebook.run(f"program({LATE!r})")
     assert notebook.run("%%agent\nGo.").ok
-    cell = notebook.run(wait)
+    cell = notebook.run("await asyncio.wait([left]);")
     assert cell.ok, cell.error
     assert not asks_to_exit(cell)
     assert is_alive(notebook)

@@ -143,23 +143,6 @@ def test_a_server_of_a_file_waits_for_approve_after_a_no_and_where_nobody_can_ty
     assert "needs no approval" in kernel.run("%mcp approve proj").stream
 
 
-def test_what_a_file_asks_for_is_asked_in_a_line_of_its_own_and_only_for_what_it_may_be(kernel, project):
-    inputs = [
-        {
-            "id": "team",
-            "options": ["red", "blue"],
-            "description": "Team?\nStart the MCP server\x1b[2J",
-            "default": "red",
-        },
-    ]
-    path = project({"proj": program("${input:team}")}, ".vscode/mcp.json", inputs=inputs)
-    _, prompts = kernel.answer(f"%mcp load {path}", "green", "blue", "n")
-    assert prompts[0] == prompts[1]
-    assert prompts[0].startswith("The file asks for 'team': Team? Start the MCP server")
-    assert prompts[0].endswith(" (red, blue), else red: ")
-    assert "raw.py blue\n" in prompts[2]
-
-
 def test_an_interrupt_at_the_question_starts_nothing(kernel, project):
     cell = kernel.send(f"%mcp load {project({'proj': program()})}")
     kernel.asked(cell)

@@ -1,9 +1,6 @@
-"""Planned turns in a real kernel: the checklist, the question back, confirming, resuming, after a kill too."""
-
-import pytest
+"""Planned turns in a real kernel: the checklist, the question back, confirming, resuming."""
 
 from tests.jupyter.harness import BATCH, CONSOLE
-from tests.jupyter.test_crashes import Shop
 
 PLAN = """
 import json
@@ -93,41 +90,3 @@ def test_stats_tell_the_figures_of_each_turn(kernel):
         ["2", "1", "0", "0", "0", "0"],
         ["all", "4", "2", "0", "2", "0"],
     ]
-
-
-PAYING = """
-%load_ext agentmagic
-import json, threading
-from agentmagic import Agent, ScriptedModel, tool
-
-@tool
-def pay(amount: int) -> str:
-    "Pay an amount."
-    with open("effects.txt", "a") as file:
-        file.write(f"{amount}\\n")
-    if amount == stalls_at:
-        print("it stalls", flush=True)
-        threading.Event().wait()
-    return f"paid {amount}"
-
-tasks = [
-    {"id": f"t{n}", "tool": "pay", "parameters": {"amount": n}, "depends_on": [f"t{n - 1}"] if n > 1 else []}
-    for n in (1, 2, 3)
-]
-agent = Agent(ScriptedModel([json.dumps({"route": "tools"}), json.dumps({"tasks": tasks}), "All paid."]))
-"""
-
-
-@pytest.mark.slow
-def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(tmp_path):
-    shop = Shop(tmp_path)
-    assert shop.kernel.run(f"stalls_at = 2\n{PAYING}").ok
-    shop.kernel.wait_for_text(shop.kernel.send("%%agent --plan\nPay."), "it stalls")
-    shop.kernel.kill()
-    shop.kernel.restart()
-    assert shop.kernel.run(f"stalls_at = 0\n{PAYING}agent = Agent(ScriptedModel(['All paid.']))\n%agent load").ok
-    resumed, (prompt,) = shop.kernel.answer("%agent resume", "yes", **CONSOLE)
-    assert "Run pay" in prompt
-    assert resumed.ok, resumed.error
-    assert shop.effects.read_text().split() == ["1", "2", "2", "3"]
-    shop.kernel.stop()

@@ -80,18 +80,6 @@ def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_
     assert all(f"session: {name}" in written for name in ("other", "unnamed 1", "unnamed 2", "third"))
 
 
-def test_cells_that_run_again_after_a_reset_are_recorded_in_their_places(kernel, tmp_path):
-    kernel.run(f"{SETUP}\n%agent cassette x.cassette.yaml\n%agent record")
-    kernel.run(SAYS.format(["One.", "Two.", "Un.", "Deux."]))
-    for answers in (("One.", "Two."), ("Un.", "Deux.")):
-        kernel.run("%agent reset", cell="above")
-        assert answers[0] in kernel.run("%%agent\nCount.", cell="first").text
-        assert answers[1] in kernel.run("%%agent\nGo on.", cell="second").text
-    written = (tmp_path / "x.cassette.yaml").read_text(encoding="utf-8")
-    assert written.count("turn: ") == 2
-    assert written.index("Un.") < written.index("Deux.")
-
-
 PROGRAM = """
 import math as m
 import os

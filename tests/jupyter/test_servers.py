@@ -15,8 +15,8 @@ import sys
 from mcp.server import MCPServer
 
 server = MCPServer("babbling")
-for name in {tools}:
-    server.add_tool(lambda: "done", name=name)
+for number in range(25):
+    server.add_tool(lambda: "done", name=f"tool-{number}")
 for number in range(100):
     print("line", number, file=sys.stderr)
 server.run()
@@ -54,23 +54,17 @@ def test_a_server_gets_variables_from_its_line_and_is_restarted(kernel, add):
     kernel.run("%mcp remove raw")
 
 
-def test_a_state_has_its_numbers_right_and_says_each_failure_once(kernel, tmp_path, own_approvals):
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.py").write_text(
-            BABBLING.format(tools=[f"{name}-{n}" for n in range(25 - 24 * (name == "one"))])
-        )
-        kernel.run(f"%mcp add {name} {sys.executable} {tmp_path / name}.py")
-    shown = kernel.run("%mcp").stream
-    assert "1 tool\n" in shown
-    assert "25 tools" in shown
-    assert "(20 of 25)" in kernel.run("%mcp disable two nosuch").error
-    seen = kernel.run("%mcp get one").stream
+def test_a_state_counts_the_tools_and_says_each_failure_and_the_end_of_stderr_once(kernel, tmp_path, add):
+    (tmp_path / "babbling.py").write_text(BABBLING)
+    add("babbling", sys.executable, tmp_path / "babbling.py")
+    assert "25 tools" in kernel.run("%mcp").stream
+    assert "(20 of 25)" in kernel.run("%mcp disable babbling nosuch").error
+    seen = kernel.run("%mcp get babbling").stream
     assert "last words" not in seen
-    assert "The end of its stderr (%mcp logs one shows more):\nline 95\nline 96" in seen
+    assert "The end of its stderr (%mcp logs babbling shows more):\nline 95\nline 96" in seen
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"odd": {"args": []}}}))
     assert kernel.run(f"%mcp load {tmp_path / '.mcp.json'}").stream.count("neither") == 1
-    for name in ("one", "two", "odd"):
-        kernel.run(f"%mcp remove {name}")
+    kernel.run("%mcp remove odd")
 
 
 def test_a_server_shows_itself_and_its_tools_are_taken_away_and_given_back(kernel, add):
