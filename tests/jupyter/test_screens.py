@@ -13,14 +13,15 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
-from agentmagic.events import ApprovalAsked, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
+from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
 from agentmagic.jupyter.frontend import Kind
 from agentmagic.jupyter.runner import CellView
-from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, TerminalScreen
+from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
+from agentmagic.widgets.page_messages import RetryTurn
 
 
 def add(a: int, b: int) -> int:
@@ -180,6 +181,23 @@ def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_th
 
     asyncio.run(main())
     assert "Let me see." in cell.published[1][0]["text/html"]
+
+
+def test_a_click_in_the_view_answers_the_turn_or_runs_it_again_if_that_is_offered():
+    answered, retried = [], []
+
+    async def main():
+        screen = LiveScreen(lambda *_: None, Cell().publish, reachable=True)
+        screen.begin(answered.append)
+        screen.act(Approve("q"))
+        screen.act(RetryTurn(turn=0))
+        assert retried == []
+        screen.offer_retry(retried.append)
+        screen.act(RetryTurn(turn=0))
+        assert retried == [screen._view]
+
+    asyncio.run(main())
+    assert answered == [Approve("q")]
 
 
 def test_a_batch_screen_publishes_once_and_without_times_and_nothing_if_it_saw_nothing():
