@@ -131,16 +131,6 @@ def test_functions_run_in_the_main_thread_or_on_the_kernels_loop_with_and_withou
     assert kernel.value("threads") == "['MainThread']"
 
 
-def test_cells_that_were_queued_together_run_one_after_the_other(kernel):
-    kernel.run("order = []\nplay({'text': 'one two', 'pace': 0.01}, 'three')")
-    cells = [kernel.send(code) for code in ("%%agent\nfirst", "order.append(len(agent.messages))", "%%agent\nsecond")]
-    for cell in cells:
-        assert kernel.finish(cell).ok
-    assert "one two" in cells[0].text
-    assert "three" in cells[2].text
-    assert kernel.value("order") == "[2]"
-
-
 def test_an_unknown_price_is_said_in_the_first_cell_of_a_session_alone(kernel):
     kernel.run("play('a', 'b')\nagent.agent.model.name = 'test:unpriced'")
     assert "price unknown" in kernel.run("%%agent\nfirst").text
@@ -317,19 +307,14 @@ def test_hand_in_writes_the_run_with_its_checks_and_keeps_a_file_that_is_there(k
 
 
 def test_inspect_shows_what_a_turn_sent_and_received(kernel):
-    kernel.run(ADD)
-    kernel.run("play(calls('add', a=1, b=2), 'three')")
+    kernel.run("play('three')")
     assert "There are no turns yet" in kernel.run("%agent inspect").error
     kernel.run("%%agent\nAdd 1 and 2.")
-    cell = kernel.run("%agent inspect 1\nx = 1")
-    (shown,) = cell.displays
-    assert {"text/html", "text/plain"} <= shown.keys()
+    (shown,) = kernel.run("%agent inspect 1\nx = 1").displays
     assert '"text": "Add 1 and 2."' in shown["text/plain"]
-    assert ", results " in shown["text/plain"]
     assert " ms" in shown["text/plain"]
-    batch = [kernel.run("%agent inspect --search three", **BATCH).displays[0] for _ in range(2)]
-    assert batch[0] == batch[1]
-    assert " ms" not in batch[0]["text/plain"]
+    (batch,) = kernel.run("%agent inspect --search three", **BATCH).displays
+    assert " ms" not in batch["text/plain"]
 
 
 def test_a_key_in_a_variable_leaves_neither_by_show_nor_by_the_line_nor_in_the_saved_output(kernel):

@@ -172,7 +172,9 @@ def folder(tmp_path):
     (place / "notes.txt").write_text(f"first\nkey {KEY}", encoding="utf-8")
     (place / "long.csv").write_text("a,b\n" * 1_000_000, encoding="utf-8")
     (place / "binary.bin").write_bytes(b"\0\1")
-    (place / ".env").write_text("SECRET=1", encoding="utf-8")
+    (place / "sub").mkdir()
+    for hidden in (".env", "sub/.key"):
+        (place / hidden).write_text("SECRET=1", encoding="utf-8")
     Image.new("RGB", (3000, 10)).save(place / "wide.png")
     (tmp_path / "outside.txt").write_text("outside", encoding="utf-8")
     (place / "link.txt").symlink_to(tmp_path / "outside.txt")
@@ -260,6 +262,9 @@ def test_what_names_nothing_and_code_stay_text(typed, text):
     [
         ("@slaes", "@slaes attaches nothing: no variable is named slaes. Did you mean @sales?"),
         ("@link.txt", "@link.txt is not attached: it lies outside of the notebook's folder."),
+        ("@sub/../../outside.txt", "@sub/../../outside.txt is not attached: it lies outside of the notebook's folder."),
+        ("@sub/.key", "@sub/.key is not attached: hidden files, which often hold keys, are not attached."),
+        ("@sub/../.env", "@sub/../.env is not attached: hidden files, which often hold keys, are not attached."),
         ("@binary.bin", "@binary.bin is not attached: it is no text, and no image."),
         ("@out[7]", "@out[7] is not attached: cell 7 has left no value."),
         ("@In[9]", "@In[9] is not attached: cell 9 was not run."),
@@ -268,14 +273,6 @@ def test_what_names_nothing_and_code_stay_text(typed, text):
 def test_what_cannot_be_attached_is_told_in_a_sentence(typed, text, told):
     prompt = typed(text)
     assert (prompt.prompt, prompt.problems) == (text, (told,))
-
-
-def test_a_file_outside_of_the_folder_or_hidden_is_never_attached(typed, folder):
-    (folder / "sub").mkdir()
-    (folder / "sub" / ".key").write_text("x", encoding="utf-8")
-    prompt = typed("@sub/../../outside.txt @sub/.key @sub/../.env")
-    assert prompt.told == ()
-    assert len(prompt.problems) == 3
 
 
 def test_the_last_traceback_is_attached_without_the_calls_of_ipython(typed, monkeypatch):
@@ -300,19 +297,15 @@ def test_nothing_is_evaluated_in_the_chat_box(typed):
     assert typed("{x} {sale}", evaluate=True).prompt == "3 {sale}"
 
 
-def test_a_figure_in_braces_is_an_image_and_its_place_is_marked(typed):
+def test_a_figure_in_braces_is_an_image_whose_place_is_marked_and_words_for_a_model_that_sees_none(typed):
     prompt = typed("What is odd in {fig}?", evaluate=True)
     assert parts(prompt) == ["What is odd in [image: fig]?", "image/png"]
     assert [(value.written, value.kind, value.text) for value in prompt.told] == [("{fig}", "image", "")]
-
-
-@pytest.mark.parametrize("text", ["{fig}", "@fig"])
-def test_a_model_that_sees_no_images_gets_a_figure_in_words(typed, text):
-    prompt = typed(text, BLIND, evaluate=True)
-    assert "(Figure, in words: test:blind sees no images.)\ntitle: Sales" in parts(prompt)[-1]
-    assert [(value.kind, value.shown) for value in prompt.told] == [
-        ("text", "Figure, in words: test:blind sees no images")
-    ]
+    for text in ("{fig}", "@fig"):
+        prompt = typed(text, BLIND, evaluate=True)
+        assert "(Figure, in words: test:blind sees no images.)\ntitle: Sales" in parts(prompt)[-1]
+        (value,) = prompt.told
+        assert (value.kind, value.shown) == ("text", "Figure, in words: test:blind sees no images")
     (wide,) = typed("@wide.png", BLIND).told
     assert "not sent: test:blind does not read it" in wide.shown
 

@@ -80,21 +80,6 @@ def test_turns_without_the_extension_say_that_no_variables_were_kept(notebook):
     assert "after %load_ext agentmagic" in cell.stream
 
 
-def test_two_sessions_side_by_side_put_back_what_is_theirs(notebook):
-    notebook.run("a, b = made('total = 2'), made('rows.append(2)')")
-    assert notebook.run("for one in [a.start('a'), b.start('b')]:\n    one.wait()").ok
-    assert printed(notebook, "a.undo();") == ["Forgotten: a", "Put back: total.", STAYS]
-    assert printed(notebook, "print(total, rows)\nb.undo();") == ["1 [1, 2]", "Forgotten: b", "Put back: rows.", STAYS]
-
-
-def test_a_session_within_a_program_of_another_says_that_it_kept_nothing(notebook):
-    notebook.run("inner = made('total = 2')\nouter = made(\"inner.ask('in')\")\nouter.ask('out');")
-    assert NOT_KEPT in printed(notebook, "inner.undo();")
-    assert notebook.value("total") == "2"
-    assert "Put back: total." in printed(notebook, "outer.undo();")[-2:][0]
-    assert notebook.value("total") == "1"
-
-
 def test_a_fork_keeps_nothing_and_a_cleared_conversation_comes_back_with_its_undo(notebook):
     notebook.run("s = made('total = 2')\ns.ask('Go.')\nf = s.fork();")
     assert printed(notebook, "f.undo();") == ["Forgotten: Go.", NOT_KEPT, STAYS]
