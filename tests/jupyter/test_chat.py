@@ -1,13 +1,10 @@
 """The chat panel in a real kernel: where it shows what, and what its turns have of the notebook."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.jupyter.harness import BATCH, CONSOLE, OBLIGING, ROOT
-
-pytestmark = pytest.mark.usefixtures("kernel")
+from agentmagic import Session
+from agentmagic.errors import UsageError
+from tests.jupyter.harness import BATCH, CONSOLE, OBLIGING
 
 # A page that needs no browser: it clicks in the cell under way, and waits there while the main thread does its jobs.
 PAGE = """
@@ -174,6 +171,5 @@ def test_what_a_cell_changes_shows_in_the_head(paged):
 
 
 def test_a_script_is_told_that_it_has_no_panel():
-    code = "from agentmagic import Session\nSession('scripted:x').chat()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("In code, use session.ask().")
+    with pytest.raises(UsageError, match=r"In code, use session.ask\(\)."):
+        Session("scripted:x").chat()

@@ -68,23 +68,6 @@ def test_the_everything_server_shows_in_a_cell_all_that_it_sends(kernel, add, ce
     assert value(kernel, "dict(agent.messages[2].parts[3].structured)")["conditions"] == "Cloudy"
 
 
-@of_npm("everything")
-def test_the_everything_server_asks_the_person_and_the_model_of_a_cell(kernel, add, cells):
-    add("everything", *npm("everything"))
-    kernel.run("%mcp allow everything")
-    think = calls(("trigger-sampling-request", {"prompt": "why?", "maxTokens": 20}))
-    agent = cells(think, "forty-two", calls("trigger-elicitation-request"), "All done.")
-    cell = kernel.send(f"{agent}Ask.")
-    assert "wants your model to answer" in kernel.asked(cell)["prompt"]
-    kernel.type("y")
-    assert "everything" in kernel.asked(cell)["prompt"]
-    kernel.type("-")
-    assert "All done." in kernel.finish(cell).text
-    sampled, declined = value(kernel, TEXTS)
-    assert "forty-two" in sampled
-    assert "declined" in declined
-
-
 # -- from PyPI ---------------------------------------------------------------------------------------
 
 
