@@ -1,10 +1,12 @@
 """One notebook with every API: the same cells, in a real kernel, against a strict server."""
 
+import sys
+
 import pytest
 
 from agentmagic.providers.registry import providers
 from tests.contracts.conversing import every_api
-from tests.jupyter.harness import LAB
+from tests.jupyter.harness import LAB, Kernel
 from tests.providers.strict.script import Answer, Call, Think, say
 from tests.providers.strict.server import KEY, strict
 
@@ -16,6 +18,15 @@ def clock(zone: str) -> str:
     "Tell the time in a zone."
     return f"noon in {zone}"
 """
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    """A kernel without the panels of other tests, which would ask the servers for their models."""
+    folder = tmp_path_factory.mktemp("doors")
+    with Kernel(sys.executable, {"IPYTHONDIR": str(folder)}, folder) as made:
+        assert made.run("%load_ext agentmagic\nfrom agentmagic import Session, tool").ok
+        yield made
 
 
 @every_api
