@@ -177,9 +177,8 @@ def test_an_image_is_as_wide_in_its_card_as_its_tool_says(drawing):
 
 @pytest.mark.parametrize("kind", ["", "async "])
 def test_a_figure_that_a_cell_draws_around_a_turn_stays_its_own(drawing, kind):
-    drawing.run(
-        f"@tool\n{kind}def plot():\n    'Plot.'\n    draw('Vik')\nplay(calls('plot'), 'Plotted.', tools=[plot])"
-    )
+    drawing.run(f"@tool\n{kind}def plot():\n    'Plot.'\n    draw('Vik')")
+    drawing.run("play(calls('plot'), {'text': 'It is plotted now.', 'pace': 0.1}, tools=[plot])")
     cell = drawing.run(
         "figure, axes = plt.subplots(); axes.plot([1, 2])\n"
         "result = agent.ask('Plot.')\n"
