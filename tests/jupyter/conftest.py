@@ -1,4 +1,4 @@
-"""Kernels to test with: one of this Python, and one of ipykernel 6.31 where `AGENTMAGIC_KERNEL6` names its Python."""
+"""One kernel for all tests; modules whose code depends on the version of the kernel run on ipykernel 6.31 as well."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ import pytest
 from tests.jupyter.harness import Kernel
 
 KERNEL6 = "AGENTMAGIC_KERNEL6"
+"""The variable that names a Python with ipykernel 6.31."""
 
 SETUP = """
 %load_ext agentmagic
@@ -62,22 +63,27 @@ globals().update(get_ipython().as_loaded)
 """
 
 
-def pythons():
-    """Return the Pythons to start kernels of, as parameters."""
-    missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
-    return [
-        pytest.param(sys.executable, id="this"),
-        pytest.param(os.environ.get(KERNEL6, ""), id="ipykernel6", marks=[missing, pytest.mark.slow]),
-    ]
+missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
+every_kernel = pytest.mark.parametrize(
+    "shared_kernel",
+    [
+        pytest.param(None, id="this"),  # as without parameters, so that both share one kernel
+        pytest.param(os.environ.get(KERNEL6), id="ipykernel6", marks=[missing, pytest.mark.slow]),
+    ],
+    indirect=True,
+    scope="package",
+)
 
 
-@pytest.fixture(scope="package", params=pythons())
+@pytest.fixture(scope="package")
 def shared_kernel(request, tmp_path_factory):
     variables = {
         "IPYTHONDIR": str(tmp_path_factory.mktemp("ipython")),
         "PYTHON_KEYRING_BACKEND": "keyring.backends.null.Keyring",
     }
-    with Kernel(request.param, variables, tmp_path_factory.mktemp("work")) as kernel:
+    with Kernel(
+        getattr(request, "param", None) or sys.executable, variables, tmp_path_factory.mktemp("work")
+    ) as kernel:
         assert kernel.run(SETUP).ok
         yield kernel
 

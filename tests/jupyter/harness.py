@@ -6,9 +6,10 @@ Whatever is waited for is a message of the kernel; nothing sleeps.
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -17,8 +18,16 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
 ROOT = Path(__file__).parent.parent.parent
+SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
+RAW = (sys.executable, "-S", SERVERS / "raw.py")
+OBLIGING = (sys.executable, SERVERS / "obliging.py")
+"""Command lines of servers."""
+
 TIMEOUT = 30.0
 """Seconds that the slowest message may take."""
+
+SOON = 0.5
+"""Seconds that an interrupt may take, which LOOP-14 allows."""
 
 LAB = {"allow_stdin": True, "cell": True}
 CONSOLE = {"allow_stdin": True, "cell": False}
@@ -82,10 +91,6 @@ class Cell:
         return [data for data in shown.values() if not data.get("text/html", "").startswith("<agentmagic-view")]
 
     @property
-    def updates(self) -> int:
-        return self.count("update_display_data")
-
-    @property
     def text(self) -> str:
         """The plain text of all displays."""
         return "\n".join(bundle.get("text/plain", "") for bundle in self.displays)
@@ -133,6 +138,15 @@ class Kernel:
         """Run a cell to its end."""
         return self.finish(self.send(code, **front_end))
 
+    def answer(self, code: str, *typed: str, **front_end: bool | str) -> tuple[Cell, list[str]]:
+        """Run a cell to its end, typing a line each time it asks; return it and the prompts."""
+        cell = self.send(code, **front_end)
+        prompts = []
+        for line in typed:
+            prompts.append(self.asked(cell)["prompt"])
+            self.type(line)
+        return self.finish(cell), prompts
+
     def finish(self, cell: Cell) -> Cell:
         return self.wait(cell, lambda: cell.done)
 
@@ -168,6 +182,13 @@ class Kernel:
 
     def interrupt(self) -> None:
         self._manager.interrupt_kernel()
+
+    def interrupted(self, cell: Cell) -> float:
+        """Interrupt a cell; return the seconds until it was back."""
+        start = time.monotonic()
+        self.interrupt()
+        self.finish(cell)
+        return time.monotonic() - start
 
     def kill(self) -> None:
         """Kill it as nothing can be refused: with SIGKILL."""
@@ -246,10 +267,3 @@ class Kernel:
         cell = self._cells.get(message["parent_header"].get("msg_id"))
         if cell is not None:
             cell.messages.append(message)
-
-
-@contextmanager
-def timed() -> Iterator[Callable[[], float]]:
-    """Count the seconds from here on."""
-    start = time.monotonic()
-    yield lambda: time.monotonic() - start

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.jupyter.harness import ROOT, timed
+from tests.jupyter.conftest import every_kernel
+from tests.jupyter.harness import RAW, SOON
 
-SOON = 0.5
-"""Seconds that LOOP-14 allows."""
+pytestmark = every_kernel
 
 SLOW = """
 @tool
@@ -40,14 +40,6 @@ def act() -> str:
 """
 
 
-def interrupted(kernel, cell):
-    """Interrupt a cell; return the seconds until it was back."""
-    with timed() as seconds:
-        kernel.interrupt()
-        kernel.finish(cell)
-        return seconds()
-
-
 @pytest.mark.parametrize(
     ("setup", "sign"),
     [
@@ -62,30 +54,29 @@ def interrupted(kernel, cell):
 def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
     assert kernel.run(setup).ok
     cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), sign)
-    assert interrupted(kernel, cell) < SOON
+    assert kernel.interrupted(cell) < SOON
     assert cell.error.startswith("Interrupted: the turn was cancelled")
     assert "interrupted" in cell.text.lower()
     assert kernel.value("valid()") == "True"
     assert "second answer" in kernel.run("%%agent\nagain").text
 
 
-def test_an_interrupt_cancels_a_call_of_a_server(kernel):
-    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
-    assert kernel.run(f"import sys\n%mcp add raw {{sys.executable}} {server}").ok
-    kernel.run("%mcp allow raw")
-    kernel.run("play(calls('wait'), 'second answer')")
+def test_an_interrupt_cancels_a_call_of_a_server_which_is_told_and_there_for_the_next(kernel, add):
+    add("raw", *RAW)
+    kernel.run("%mcp allow raw\nplay(calls('wait'), calls('echo', text='alive'), calls('cancelled'), 'second')")
     cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), "running")
-    assert interrupted(kernel, cell) < SOON
+    assert kernel.interrupted(cell) < SOON
+    assert "cancelled" in cell.error
     assert kernel.value("valid()") == "True"
-    assert "second answer" in kernel.run("%%agent\nagain").text
-    assert kernel.run("%mcp remove raw").ok
+    assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
+    assert kernel.value("agent.messages[-2].parts[0].text") == "'[true]'"
 
 
 def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
     kernel.run(ACT + "play(calls('act'), 'second answer')")
     cell = kernel.send("%%agent\nhello")
     kernel.asked(cell)
-    assert interrupted(kernel, cell) < SOON
+    assert kernel.interrupted(cell) < SOON
     assert cell.error.startswith("Interrupted:")
     assert kernel.value("valid()") == "True"
     assert "second answer" in kernel.run("%%agent\nagain").text
@@ -93,7 +84,7 @@ def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
 
 def test_a_second_interrupt_stops_waiting_for_a_tool_that_does_not_listen(kernel):
     kernel.run(
-        "def stubborn() -> str:\n    'Stay.'\n    for _ in range(4):\n        try:\n            time.sleep(1)\n"
+        "def stubborn() -> str:\n    'Stay.'\n    for _ in range(4):\n        try:\n            time.sleep(0.5)\n"
         "        except KeyboardInterrupt:\n            print('not yet')\n    return 'left'\n"
         "play(calls('stubborn'), 'second answer', tools=[stubborn])"
     )
@@ -114,7 +105,7 @@ def test_an_interrupt_ends_the_waiting_for_a_turn_in_the_background_but_not_that
     kernel.run("%%agent --bg\nhello")
     cell = kernel.send("print('queued')\nget_ipython().run_cell_magic('agent', '', 'next')")
     kernel.wait_for_text(cell, "queued")
-    assert interrupted(kernel, cell) < SOON
+    assert kernel.interrupted(cell) < SOON
     assert "busy" in cell.error
     kernel.run("run = agent.running\ngate.set()\nresult = await run")
     assert kernel.value("result.final_text") == "'first answer'"

@@ -4,12 +4,9 @@ import re
 
 import pytest
 
-from tests.jupyter.harness import BATCH, timed
+from tests.jupyter.harness import BATCH, SOON
 from tests.tools.mcp.servers import authorized
 from tests.tools.mcp.test_oauth import visit, visit_from_afar
-
-SOON = 0.5
-"""Seconds that LOOP-14 allows."""
 
 
 @pytest.fixture
@@ -32,7 +29,6 @@ def test_the_browser_comes_back_and_the_cell_goes_on(kernel, web):
     cell = kernel.send(f"%mcp add web {url}")
     visit(page_of(kernel, cell))
     kernel.finish(cell)
-    assert cell.ok, cell.error
     assert "ready" in cell.stream
     assert "No keyring can be used here: the token will be kept in memory, until the kernel ends." in cell.stream
     assert not any(secret in cell.stream for secret in granting.secrets)
@@ -46,18 +42,12 @@ def test_the_address_may_be_pasted(kernel, web):
     assert "code=" not in cell.stream
 
 
-def test_an_interrupt_ends_the_wait_at_once(kernel, web):
+def test_an_interrupt_ends_the_wait_at_once_and_with_nobody_there_the_cell_says_what_to_do(kernel, web):
     cell = kernel.send(f"%mcp add web {web[0]}")
     page_of(kernel, cell)
-    with timed() as passed:
-        kernel.interrupt()
-        kernel.finish(cell)
-        assert passed() < SOON
+    assert kernel.interrupted(cell) < SOON
     assert not cell.ok
     assert "web" not in kernel.run("%mcp list").stream
-
-
-def test_with_nobody_there_the_cell_says_what_to_do(kernel, web):
     cell = kernel.run(f"%mcp add web {web[0]}", **BATCH)
     assert "it asks to be authorized (HTTP 401), and no one is there to do so" in cell.error
 
@@ -66,6 +56,4 @@ def test_a_turn_asks_while_its_cell_waits(kernel, web):
     kernel.run(f"play(calls('echo', text='hello'), 'done', mcp={{'web': {{'url': {web[0]!r}, 'allow': ['*']}}}})")
     cell = kernel.send("%%agent\nGo on")
     visit(page_of(kernel, cell))
-    kernel.finish(cell)
-    assert cell.ok, cell.error
-    assert "hello" in cell.text
+    assert "hello" in kernel.finish(cell).text

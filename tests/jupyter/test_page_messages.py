@@ -4,6 +4,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.jupyter.conftest import every_kernel
+
+pytestmark = every_kernel
+
 HOOKS = """
 import ipywidgets, threading
 from comm import get_comm_manager
@@ -21,16 +25,17 @@ def of_pages():
 """
 HELLO = {"method": "custom", "content": {"type": "hello", "view": "a", "seen": 0}}
 STATE = {"method": "request_state"}
-OURS = {
-    "a view says hello": ("view.comm", HELLO),
-    "a view sends what nobody knows": ("view.comm", {"method": "custom", "content": {"type": "?"}}),
-    "a page loads a view": ("view.comm", STATE),
-    "a page loads the layout of a view": ("view.layout.comm", STATE),
-    "a page loads the library": ("_library().comm", STATE),
-    "the extension says hello": ("lab", {"type": "hello"}),
-    "the extension docks the panel": ("lab", {"type": "dock"}),
-    "the extension sends what nobody knows": ("lab", {"type": "?"}),
-}
+OURS = [
+    ("view.comm", HELLO),
+    ("view.comm", {"method": "custom", "content": {"type": "?"}}),
+    ("view.comm", STATE),
+    ("view.layout.comm", STATE),
+    ("_library().comm", STATE),
+    ("lab", {"type": "hello"}),
+    ("lab", {"type": "dock"}),
+    ("lab", {"type": "?"}),
+]
+"""The comms of a view, of what a page loads with it, and of the extension, and messages to them."""
 CONTROL = "jupyter.widget.control"
 
 
@@ -65,14 +70,14 @@ def comm_of(kernel, expression):
     return kernel.value(f"{expression}.comm_id").strip("'")
 
 
-@pytest.mark.parametrize(("comm", "data"), OURS.values(), ids=OURS.keys())
-def test_a_message_of_ours_runs_no_hook_between_cells(watched, comm, data):
-    watched.tell(comm_of(watched, comm), data)
+def test_no_message_of_ours_runs_a_hook_between_cells(watched):
+    for comm, data in OURS:
+        watched.tell(comm_of(watched, comm), data)
     assert watched.value("of_pages()") == "[]"
 
 
 def test_no_message_of_ours_runs_a_hook_in_the_thread_of_a_subshell_while_a_cell_runs(watched, subshell):
-    sent = [(comm_of(watched, comm), data) for comm, data in OURS.values()]
+    sent = [(comm_of(watched, comm), data) for comm, data in OURS]
     with running_cell(watched):
         for comm, data in sent:
             watched.tell(comm, data, subshell=subshell)

@@ -1,9 +1,6 @@
-"""Planned turns in a real kernel: the checklist, the question back, confirming, resuming, after a kill too."""
-
-import pytest
+"""Planned turns in a real kernel: the checklist, the question back, confirming, resuming."""
 
 from tests.jupyter.harness import BATCH, CONSOLE
-from tests.jupyter.test_crashes import Shop
 
 PLAN = """
 import json
@@ -42,22 +39,13 @@ def test_a_plan_is_a_checklist_in_the_cell(kernel):
     assert "<b>Plan: 2 of 2 done</b>" in cell.displays[0]["text/html"]
 
 
-def test_the_question_back_is_typed_in_a_console(kernel):
-    kernel.run(
-        f'{PLAN}plan({{"route": "ask", "question": "Which numbers?"}}, TOOLS, {{"tasks": [task(1, a=1, b=2)]}}, "3")'
-    )
-    cell = kernel.send("%%agent --plan\nAdd them.", **CONSOLE)
-    assert "Which numbers?" in kernel.asked(cell)["prompt"]
-    kernel.type("1 and 2")
-    kernel.finish(cell)
-    assert cell.ok, cell.error
-    assert (
-        kernel.value("[message.text for message in agent.messages[:3]]") == "['Add them.', 'Which numbers?', '1 and 2']"
-    )
-
-
-def test_in_batch_the_question_back_is_the_answer(kernel):
-    kernel.run(f'{PLAN}plan({{"route": "ask", "question": "Which numbers?"}})')
+def test_the_question_back_is_typed_and_in_batch_it_is_the_answer(kernel):
+    asks = '{"route": "ask", "question": "Which numbers?"}'
+    kernel.run(f'{PLAN}plan({asks}, TOOLS, {{"tasks": [task(1, a=1, b=2)]}}, "3", {asks})')
+    _, (prompt,) = kernel.answer("%%agent --plan\nAdd them.", "1 and 2", **CONSOLE)
+    assert "Which numbers?" in prompt
+    asked = "[message.text for message in agent.messages[:3]]"
+    assert kernel.value(asked) == "['Add them.', 'Which numbers?', '1 and 2']"
     cell = kernel.run("%%agent --plan\nAdd them.", **BATCH)
     assert cell.ok
     assert "Which numbers?" in cell.text
@@ -65,10 +53,9 @@ def test_in_batch_the_question_back_is_the_answer(kernel):
 
 def test_a_plan_to_confirm_is_run_as_the_user_typed_it(kernel):
     kernel.run(f'{PLAN}plan(TOOLS, {TWO}, "Done.")')
-    cell = kernel.send("%%agent --plan --confirm\nAdd them.", **CONSOLE)
-    assert 't1 add {"a": 1, "b": 2} # sum 1' in kernel.asked(cell)["prompt"]
-    kernel.type('t1 add {"a": 40, "b": 2} # sum 1')
-    kernel.finish(cell)
+    typed = 't1 add {"a": 40, "b": 2} # sum 1'
+    cell, (prompt,) = kernel.answer("%%agent --plan --confirm\nAdd them.", typed, **CONSOLE)
+    assert 't1 add {"a": 1, "b": 2} # sum 1' in prompt
     assert "✓ t1 sum 1: 42" in cell.stream
     assert "t2" not in cell.stream.rpartition("Plan:")[2]
 
@@ -103,92 +90,3 @@ def test_stats_tell_the_figures_of_each_turn(kernel):
         ["2", "1", "0", "0", "0", "0"],
         ["all", "4", "2", "0", "2", "0"],
     ]
-
-
-PAYING = """
-%load_ext agentmagic
-import json, threading
-from agentmagic import Agent, ScriptedModel, tool
-
-@tool
-def pay(amount: int) -> str:
-    "Pay an amount."
-    with open("effects.txt", "a") as file:
-        file.write(f"{amount}\\n")
-    if amount == stalls_at:
-        print("it stalls", flush=True)
-        threading.Event().wait()
-    return f"paid {amount}"
-
-tasks = [
-    {"id": f"t{n}", "tool": "pay", "parameters": {"amount": n}, "depends_on": [f"t{n - 1}"] if n > 1 else []}
-    for n in (1, 2, 3)
-]
-agent = Agent(ScriptedModel([json.dumps({"route": "tools"}), json.dumps({"tasks": tasks}), "All paid."]))
-"""
-
-
-@pytest.fixture
-def shop(tmp_path):
-    """A notebook whose tool leaves a mark."""
-    shop = Shop(tmp_path)
-    yield shop
-    shop.kernel.stop()
-
-
-def kill_and_load(shop, line, setup):
-    """Kill the kernel when the turn of a line stalls, and take the conversation up in a new one that is set up."""
-    cell = shop.kernel.send(f"{line}\nPay.")
-    shop.kernel.wait_for_text(cell, "it stalls")
-    shop.kernel.kill()
-    shop.kernel.restart()
-    assert shop.kernel.run(setup).ok
-    loaded = shop.kernel.run("%agent load")
-    assert loaded.ok, loaded.error
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("amount", [1, 2, 3])
-def test_after_a_kill_no_finished_task_runs_again_and_one_under_way_asks(shop, amount):
-    assert shop.kernel.run(f"stalls_at = {amount}\n{PAYING}").ok
-    kill_and_load(shop, "%%agent --plan", f"stalls_at = 0\n{PAYING}agent = Agent(ScriptedModel(['All paid.']))")
-    resumed = shop.kernel.send("%agent resume", **CONSOLE)
-    assert "Run pay" in shop.kernel.asked(resumed)["prompt"]
-    shop.kernel.type("yes")
-    shop.kernel.finish(resumed)
-    assert resumed.ok, resumed.error
-    assert shop.effects.read_text().split() == [*map(str, range(1, amount + 1)), *map(str, range(amount, 4))]
-
-
-STALLING = """
-from functools import partial
-from tests.turns import StallsAfter, script
-
-told = partial(print, "it stalls", flush=True)
-later = {"id": "t2", "tool": "pay", "parameters": {"amount": "$t1"}, "depends_on": ["t1"]}
-route, plan = {"route": "tools"}, {"tasks": [{"id": "t1", "tool": "pay", "parameters": {"amount": 1}}, later]}
-settled, fine = {"amount": 2}, {"success": True, "retry": False}
-"""
-PHASES = {
-    "the route": ("", None),
-    "the plan": ("route,", None),
-    "the first judgement": ("route, plan,", "settled,"),
-    "the parameters": ("route, plan, fine,", "settled,"),
-    "the second judgement": ("route, plan, fine, settled,", ""),
-    "the answer": ("route, plan, fine, settled, fine,", None),
-}
-"""What the model said before the kill, and what a turn that resumes needs; None if there is nothing to resume."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phase", PHASES)
-def test_after_a_kill_in_any_phase_each_task_is_done_once(shop, phase):
-    before, after = PHASES[phase]
-    setup = f"stalls_at = 0\n{PAYING}{STALLING}"
-    assert shop.kernel.run(f"{setup}agent = Agent(StallsAfter({before} tell=told))").ok
-    kill_and_load(shop, "%%agent --plan --judge all", f"{setup}agent = Agent(script({after or ''} 'All paid.'))")
-    resumed = shop.kernel.run("%agent resume")
-    assert resumed.ok == (after is not None), resumed.error
-    assert "All paid." in resumed.text or "no plan" in resumed.error
-    made = shop.effects.read_text().split() if shop.effects.exists() else []
-    assert made == ([] if phase in ("the route", "the plan") else ["1", "2"])

@@ -16,18 +16,15 @@ from agentmagic.secrets import BLANK
     [
         ("y", Approve("q")),
         (" YES ", Approve("q")),
-        ("a", Approve("q", always=True)),
         ("always", Approve("q", always=True)),
-        ("n", Deny("q")),
         ("n not on Sundays", Deny("q", "not on Sundays")),
         ("no", Deny("q")),
         ("n, not this file", Deny("q", "not this file")),
         ("No: ask Ann", Deny("q", "ask Ann")),
         ("", Deny("q")),
         ("ask Ann first", Deny("q", "ask Ann first")),
-        ("a different file please", Deny("q", "a different file please")),
+        ("e for effort", Deny("q", "e for effort")),
         ("always ask me before that", Deny("q", "always ask me before that")),
-        ("y but only the first", Deny("q", "y but only the first")),
         ("yes, but later", Deny("q", "yes, but later")),
     ],
 )
@@ -48,19 +45,14 @@ def test_the_prompt_says_why_it_asks_where_that_is_no_rule():
     assert describe(asked).startswith("It was under way when the kernel stopped. Run pay (bank) with\n  amount  5")
 
 
-def test_arguments_cannot_act_on_the_terminal_nor_flood_it():
-    call = ToolCall("1", "move", {"source": "\x1b[2J\u202egood.txt", "text": "x" * 10 * LONGEST_ARGUMENTS})
-    prompt = describe(ApprovalAsked("q", call, "files"))
-    assert "\x1b" not in prompt
-    assert "\u202e" not in prompt
-    assert len(prompt) < LONGEST_ARGUMENTS + 500
-    assert "characters are not shown" in prompt
-
-
-def test_a_value_cannot_pass_for_another_argument():
-    call = ToolCall("1", "write", {"text": "hello\npath  safe.txt", "path": "/etc/passwd"})
+def test_a_value_cannot_pass_for_another_argument_and_what_hides_in_it_is_shown_as_its_escape():
+    hidden = {"source": "\x1b[2J/etc/pass\u200bwd\u2066\r\x07\U000e0041", "to\u202e": "é 👩\u200d🚀"}
+    call = ToolCall("1", "write", {"text": "hello\npath  safe.txt", "path": "/etc/passwd", **hidden})
     lines = describe(ApprovalAsked("q", call, "files")).splitlines()
-    assert lines[1:4] == ["  text  hello", "        path  safe.txt", "  path  /etc/passwd"]
+    assert [line.split() for line in lines[1:4]] == [["text", "hello"], ["path", "safe.txt"], ["path", "/etc/passwd"]]
+    assert lines[2].startswith(" " * 12)  # below the value, not below the names
+    assert lines[4].endswith(r"\x1b[2J/etc/pass\u200bwd\u2066\r\x07\U000e0041")
+    assert lines[5].split() == [r"to\u202e", "é", "👩\u200d🚀"]
 
 
 def test_a_long_value_does_not_push_another_one_or_its_own_end_out_of_sight():
@@ -68,15 +60,8 @@ def test_a_long_value_does_not_push_another_one_or_its_own_end_out_of_sight():
     prompt = describe(ApprovalAsked("q", call, "shell"))
     assert "; rm -rf /\n" in prompt
     assert "/home" in prompt
+    assert "characters are not shown" in prompt
     assert len(prompt) < LONGEST_ARGUMENTS + 500
-
-
-def test_what_hides_in_an_argument_is_shown_as_its_escape():
-    call = ToolCall("1", "open", {"path": "/etc/pass\u200bwd\u2066\r\x07\U000e0041", "to\u202e": "é 👩\u200d🚀"})
-    prompt = describe(ApprovalAsked("q", call, "files"))
-    assert r"/etc/pass\u200bwd\u2066\r\x07\U000e0041" in prompt
-    assert r"to\u202e" in prompt
-    assert "é 👩\u200d🚀" in prompt
 
 
 # -- what is asked and answered ----------------------------------------------------------------------
@@ -121,10 +106,8 @@ def answered(*typed, arguments=None, event=None):
     "typed",
     [
         ["e", '{"path": "b"}'],
-        ["EDIT", '{"path": "b"}'],
         ['e {"path": "b"}'],
         ["e", "path = b", '["b"]', '{"path": NaN}', "[" * 100_000, '{"path": "b"}'],
-        ['e {"path": b}', '{"path": "b"}'],
         ["e", "", 'e  {"path": "b"} '],
     ],
 )
@@ -138,6 +121,8 @@ def test_what_is_no_json_is_said_with_what_is_wrong():
     _, prompts = answered("e", "path = b", "", "n")
     assert prompts[1].startswith('They are now: {"path": "a"}\nThe arguments to run it with instead, as JSON')
     assert prompts[2].startswith("That is no JSON (Expecting value: line 1 column 1 (char 0)).\nThe arguments")
+    _, prompts = answered("e", "", "n", arguments={"text": "x" * 10 * LONGEST_ARGUMENTS})
+    assert len(prompts[1]) < LONGEST_ARGUMENTS + 500
 
 
 def test_a_secret_that_the_prompt_did_not_show_stays_when_another_argument_is_edited():
@@ -145,10 +130,6 @@ def test_a_secret_that_the_prompt_did_not_show_stays_when_another_argument_is_ed
     intent, prompts = answered("e", f'{{"path": "b", "key": "{BLANK}"}}', arguments={"path": "a", "key": secret})
     assert secret not in prompts[1]
     assert intent == Approve("q", arguments={"path": "b", "key": secret})
-
-
-def test_a_reason_that_begins_with_an_e_edits_nothing():
-    assert answered("e for effort")[0] == Deny("q", "e for effort")
 
 
 @pytest.mark.parametrize("failure", [EOFError(), OSError("the terminal is gone"), UnicodeError("no text")])
@@ -169,11 +150,6 @@ def test_a_question_that_cannot_be_asked_is_denied_with_the_reason():
     assert person.sent.result(10) == Deny("q", "it could not be asked: RuntimeError")
 
 
-def test_arguments_to_be_edited_are_shown_up_to_a_length():
-    _, prompts = answered("e", "", "n", arguments={"text": "x" * 10 * LONGEST_ARGUMENTS})
-    assert len(prompts[1]) < LONGEST_ARGUMENTS + 500
-
-
 # -- step mode ---------------------------------------------------------------------------------------
 
 
@@ -181,7 +157,6 @@ def test_arguments_to_be_edited_are_shown_up_to_a_length():
     ("typed", "meant"),
     [
         ("", Approve("q")),
-        ("g", Approve("q")),
         ("go on", Approve("q")),
         ("s", Deny("q")),
         ("skip not now", Deny("q", "not now")),
@@ -210,8 +185,5 @@ def test_a_pause_before_a_request_shows_it_and_takes_another_prompt():
     assert intent == Reply("q", "Why not?")
     assert prompts[0] == "Step 1, to a:b\nuser: Why?\n[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
     assert answered("e Why not?", event=REQUEST)[0] == Reply("q", "Why not?")
-
-
-def test_a_request_without_a_prompt_offers_no_edit():
-    _, prompts = answered("", event=QuestionAsked("q", "Step 2", step=True))
+    _, prompts = answered("", event=QuestionAsked("q", "Step 2", step=True))  # without a prompt
     assert prompts == ["Step 2\n[g]o on, [r]un to the end, [q]uit: "]

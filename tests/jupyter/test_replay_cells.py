@@ -6,21 +6,34 @@ import sys
 
 import pytest
 
-from tests.jupyter.harness import BATCH, ROOT, Kernel
+from tests.jupyter.harness import BATCH, RAW, ROOT, Kernel
 
 SETUP = "%load_ext agentmagic\nfrom agentmagic import Agent, ScriptedModel"
 SAYS = "agent = Agent(ScriptedModel({}))"
 
 
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
+def shared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replay")
     with Kernel(sys.executable, {"IPYTHONDIR": str(folder)}, folder) as made:
-        assert made.run(SETUP).ok
         yield made
 
 
+@pytest.fixture
+def kernel(shared, tmp_path):
+    """A kernel in the folder of the test, as before `%load_ext`."""
+    shared.run(f"%cd -q {tmp_path}")
+    yield shared
+    begin_again(shared)
+
+
+def begin_again(kernel):
+    """Forget variables, sessions and cassettes, as a restart does."""
+    assert kernel.run("%unload_ext agentmagic\n%reset -f").ok
+
+
 def test_a_notebook_is_recorded_replayed_and_forked(kernel):
+    assert kernel.run(SETUP).ok
     assert "No cassette is named" in kernel.run("%agent cassette").stream
     assert "It needs a cassette" in kernel.run("%agent record").stream
     assert kernel.run("%agent cassette x.cassette.yaml", **BATCH).stream.startswith("Cassette: x.cassette.yaml.")
@@ -46,7 +59,7 @@ def test_a_notebook_is_recorded_replayed_and_forked(kernel):
     assert kernel.run("%agent live").stream == "Mode: live.\n"
 
 
-def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(tmp_path):
+def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_has_named(kernel, tmp_path):
     setup = f"{SETUP}, Session\n%agent cassette x.cassette.yaml\n%agent {{}}"
     made = "agent = Session(Agent(ScriptedModel({})))\nother = Session(Agent(ScriptedModel({})))"
     unnamed = "print([Session(Agent(ScriptedModel({}))).ask('Say hello.').final_text for _ in range(2)])"
@@ -54,30 +67,17 @@ def test_a_session_that_code_makes_uses_the_cassette_and_mode_that_the_notebook_
     cells = ("%%agent\nSay hello.", "%%agent other\nSay hello.", "%agent ask Say bye.", unnamed, first)
     outputs = []
     for mode, scripts, more in (("record", (["Hello.", "Bye."], ["Good day."]), ["Hi."]), ("replay", ([], []), [])):
-        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-            kernel.run(setup.format(mode))
-            kernel.run(made.format(*scripts))
-            results = [kernel.run(cell.format(more), **BATCH) for cell in cells]
-            assert [one.error for one in results] == [""] * 5
-            assert "['Hi.', 'Hi.']" in results[3].stream
-            outputs.append([one.displays for one in results])
+        kernel.restart()  # sessions without a name are counted from here on
+        kernel.run(f"%cd -q {tmp_path}\n{setup.format(mode)}")
+        kernel.run(made.format(*scripts))
+        results = [kernel.run(cell.format(more), **BATCH) for cell in cells]
+        assert [one.error for one in results] == [""] * 5
+        assert "['Hi.', 'Hi.']" in results[3].stream
+        outputs.append([one.displays for one in results])
     assert outputs[0] == outputs[1]
     written = (tmp_path / "x.cassette.yaml").read_text()
     assert written.count("turn: ") == 6
     assert all(f"session: {name}" in written for name in ("other", "unnamed 1", "unnamed 2", "third"))
-
-
-def test_cells_that_run_again_after_a_reset_are_recorded_in_their_places(tmp_path):
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-        kernel.run(f"{SETUP}\n%agent cassette x.cassette.yaml\n%agent record")
-        kernel.run(SAYS.format(["One.", "Two.", "Un.", "Deux."]))
-        for answers in (("One.", "Two."), ("Un.", "Deux.")):
-            kernel.run("%agent reset", cell="above")
-            assert answers[0] in kernel.run("%%agent\nCount.", cell="first").text
-            assert answers[1] in kernel.run("%%agent\nGo on.", cell="second").text
-    written = (tmp_path / "x.cassette.yaml").read_text(encoding="utf-8")
-    assert written.count("turn: ") == 2
-    assert written.index("Un.") < written.index("Deux.")
 
 
 PROGRAM = """
@@ -97,7 +97,7 @@ LOOK = "print(sales.to_csv(), type(total), total, rates, seen, m.__name__, dict(
 LACKS = "A replay of this cell lacks what a cassette cannot keep: double (function <lambda>)."
 
 
-def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
+def test_a_program_is_not_run_in_a_replay_and_its_variables_return(kernel, tmp_path):
     script = [{"calls": [{"name": "run_python", "arguments": {"code": PROGRAM}}]}, "There are 7."]
     setup = f"{SETUP}, NotebookTools, Policy, Rule\nimport pandas as pd\n"
     setup += "%agent cassette x.cassette.yaml\n%agent {}\n"
@@ -106,69 +106,64 @@ def test_a_program_is_not_run_in_a_replay_and_its_variables_return(tmp_path):
     setup += "agent = Agent(ScriptedModel({}), tools=[NotebookTools(), rate], permission=policy)"
     outputs, looks = [], []
     for mode, steps in (("record", script), ("replay", [])):
-        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-            assert kernel.run(setup.format(mode, steps)).ok
-            cell = kernel.run("%%agent\nCount.", **BATCH)
-            assert not cell.error
-            looked = kernel.run(LOOK)
-            assert looked.ok
-            outputs.append(cell.text.partition("Changed in the notebook")[0])
-            looks.append(looked.stream)
-            assert LACKS in cell.text
-            assert "made total (int64)" in cell.text
-            assert "asked" not in cell.text
-            assert "0.088" in cell.text
-            for folder in ("mark", "asked for NO"):
-                assert (tmp_path / folder).exists() == (mode == "record")
-                shutil.rmtree(tmp_path / folder, ignore_errors=True)
-            key = kernel.run("api_key").text
-            assert ("sk-proj-abcdefghijklmnop" in key) == (mode == "record")
-            assert kernel.run("%agent undo").ok
-            assert kernel.run("'sales' in globals(), seen, gone").text == "(False, [], 1)"
+        assert kernel.run(setup.format(mode, steps)).ok
+        cell = kernel.run("%%agent\nCount.", **BATCH)
+        assert not cell.error
+        looked = kernel.run(LOOK)
+        assert looked.ok
+        outputs.append(cell.text.partition("Changed in the notebook")[0])
+        looks.append(looked.stream)
+        assert LACKS in cell.text
+        assert "made total (int64)" in cell.text
+        assert "asked" not in cell.text
+        assert "0.088" in cell.text
+        for folder in ("mark", "asked for NO"):
+            assert (tmp_path / folder).exists() == (mode == "record")
+            shutil.rmtree(tmp_path / folder, ignore_errors=True)
+        key = kernel.run("api_key").text
+        assert ("sk-proj-abcdefghijklmnop" in key) == (mode == "record")
+        assert kernel.run("%agent undo").ok
+        assert kernel.run("'sales' in globals(), seen, gone").text == "(False, [], 1)"
+        begin_again(kernel)
     assert looks[0] == looks[1]
     assert outputs[0] == outputs[1]
     assert "sk-proj-abcdefghijklmnop" not in (tmp_path / "x.cassette.yaml").read_text()
 
 
-def test_no_command_starts_a_server_in_a_replay(tmp_path):
+def test_no_command_starts_a_server_in_a_replay(kernel, tmp_path):
     mark = tmp_path / "started"
-    server = ROOT / "tests" / "tools" / "mcp" / "servers" / "raw.py"
     start = tmp_path / "start.py"
     start.write_text(
-        f"import runpy\nopen({str(mark)!r}, 'w').close()\nrunpy.run_path({str(server)!r}, run_name='__main__')"
+        f"import runpy\nopen({str(mark)!r}, 'w').close()\nrunpy.run_path({str(RAW[-1])!r}, run_name='__main__')"
     )
     entry = {"command": sys.executable, "args": ["-S", str(start)]}
     (tmp_path / "more.json").write_text(json.dumps({"mcpServers": {"more": entry}}))
     add = f"%mcp add raw {sys.executable} -S {start}\n%mcp allow raw"
     for mode, steps in (("record", ["Hello."]), ("replay", [])):
-        with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-            kernel.run(f"{SETUP}\n{SAYS.format(steps)}\n%agent cassette x.cassette.yaml\n%agent {mode}")
-            added = kernel.run(add)
-            assert added.ok
-            assert ("raw is not started: a replay needs no server." in added.stream) == (mode == "replay")
-            for command in ("%mcp restart raw", "%mcp load more.json", "%mcp approve more"):
-                mark.unlink(missing_ok=True)
-                ran = kernel.run(command, **BATCH)
-                assert ran.ok
-                assert mark.exists() == (mode == "record" and "load" not in command), command
-            assert not kernel.run("%%agent\nSay hello.", **BATCH).error
+        kernel.run(f"{SETUP}\n{SAYS.format(steps)}\n%agent cassette x.cassette.yaml\n%agent {mode}")
+        added = kernel.run(add)
+        assert added.ok
+        assert ("raw is not started: a replay needs no server." in added.stream) == (mode == "replay")
+        for command in ("%mcp restart raw", "%mcp load more.json", "%mcp approve more"):
+            mark.unlink(missing_ok=True)
+            ran = kernel.run(command, **BATCH)
+            assert ran.ok
+            assert mark.exists() == (mode == "record" and "load" not in command), command
+        assert not kernel.run("%%agent\nSay hello.", **BATCH).error
+        begin_again(kernel)
 
 
-@pytest.mark.parametrize("times", [3, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_walkthrough_is_replayed_again_and_again_with_the_same_outputs(tmp_path, times):
+def test_the_walkthrough_is_replayed_again_and_again_with_the_same_outputs(kernel, tmp_path):
     notebook = json.loads((ROOT / "notebooks" / "01_first_agent.ipynb").read_text(encoding="utf-8"))
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     shutil.copy(ROOT / "notebooks" / "01_first_agent.cassette.yaml", tmp_path)
-    pytest.importorskip("pandas")
-    with Kernel(
-        sys.executable, {"IPYTHONDIR": str(tmp_path / "own"), "AGENTMAGIC_REPLAY": "replay"}, tmp_path
-    ) as kernel:
-        runs = []
-        for number in range(times):
-            assert kernel.run("%reset -f\n%unload_ext agentmagic" if number else "").ok
-            results = [kernel.run(cell, **BATCH) for cell in cells]
-            assert [result.error for result in results] == [""] * len(cells)
-            runs.append([(result.stream, result.displays) for result in results])
+    kernel.run("import os\nos.environ['AGENTMAGIC_REPLAY'] = 'replay'")
+    runs = []
+    for _ in range(3):
+        results = [kernel.run(cell, **BATCH) for cell in cells]
+        assert [result.error for result in results] == [""] * len(cells)
+        runs.append([(result.stream, result.displays) for result in results])
+        begin_again(kernel)
+    kernel.run("import os\ndel os.environ['AGENTMAGIC_REPLAY']")
     assert "Dubai" in str(runs[0])
-    for run in runs:
-        assert run == runs[0]
+    assert runs[1:] == runs[:1] * 2

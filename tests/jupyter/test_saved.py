@@ -3,9 +3,11 @@
 import json
 import os
 import sys
+from contextlib import closing
 
 import pytest
 
+from agentmagic import Agent, ScriptedModel, Session
 from agentmagic.history.journal import FOLDER
 from tests.jupyter.harness import BATCH, CONSOLE, Kernel
 
@@ -96,7 +98,7 @@ def test_a_conversation_goes_on_after_a_restart_with_one_command(notebook):
     assert notebook.saved == ["agent.jsonl"]
 
 
-BUTTON = {"cell": "button"}
+MAGICS = "agent save", "agent load", "agent export", "mcp load"
 RECIPE = COUNTING.replace("agent = Agent(", "agent.agent = Agent(")  # the session that loading has made stays
 
 
@@ -121,44 +123,31 @@ def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loading", [BUTTON, CONSOLE, BATCH, None], ids=["button", "console", "program", "profile"])
-def test_a_session_is_saved_however_agentmagic_was_loaded(notebook, loading):
-    notebook.save("button", "a-cell")
+def test_a_session_is_saved_if_agentmagic_is_loaded_when_the_kernel_starts(notebook):
+    notebook.save("a-cell")
     profile = notebook.file.parent / "ipython" / "profile_default"
-    if loading is None:  # when the kernel starts, before any request
-        profile.mkdir(parents=True)
-        (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']")
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']")
     kernel = notebook.kernel()
-    if loading is not None:
-        kernel.run(LOAD, **loading)
     kernel.run(f"{RECIPE}\n%cd -q /")  # the notebook is found from any folder
     ask(kernel, "the first conversation")
     assert notebook.saved == ["agent.jsonl"]
     kernel.restart()
-    if loading is not None:
-        kernel.run(LOAD, **loading)
     kernel.run(RECIPE)
     ask(kernel, "another one")
     assert notebook.saved == ["agent.1.jsonl", "agent.jsonl"]  # as if the cell had loaded it
 
 
-def test_a_session_that_code_has_made_is_not_saved_when_the_notebook_becomes_known(notebook):
-    kernel = notebook.kernel()
-    kernel.run(LOAD, **CONSOLE)
-    kernel.run(f"{COUNTING}\nagent = Session(agent)")
-    ask(kernel, "hello")
-    assert notebook.saved == []
-
-
 @pytest.mark.slow
-def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_name(notebook):
+def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_last_is_offered(notebook):
     kernel = notebook.kernel()
     begin(kernel)
     ask(kernel, "the first conversation")
+    assert kernel.run("%%agent tutor\nof the tutor").ok
     kernel.restart()
     begin(kernel)
     assert "I was sent 1." in ask(kernel, "the second conversation")
-    assert notebook.saved == ["agent.1.jsonl", "agent.jsonl"]
+    assert notebook.saved == ["agent.1.jsonl", "agent.jsonl", "tutor.jsonl"]
     listed = kernel.run("%agent sessions").stream
     assert "the first conversation" in listed
     assert "the second conversation" in listed
@@ -166,158 +155,60 @@ def test_who_goes_on_without_loading_finds_the_older_conversation_under_another_
     assert "asked last  the first conversation" in kernel.run("%agent load agent.1").stream
     assert "I was sent 3." in ask(kernel, "more of the first")
     assert "asked last  the second conversation" in kernel.run("%agent load agent").stream
-    kernel.restart()
-    assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
-
-
-@pytest.mark.slow
-def test_a_conversation_follows_its_renamed_notebook_and_is_offered_to_no_other(notebook):
-    notebook.save("load", "ask")
-    kernel = notebook.kernel()
-    begin(kernel, cell="load")
-    ask(kernel, "of the sales", cell="ask")
-    renamed = notebook.file.rename(notebook.file.with_name("renamed.ipynb"))
-    ask(kernel, "after the rename", cell="ask")
-    notebook.save("another")
-    other = notebook.kernel()
-    assert begin(other, cell="another") == ""
-    ask(other, "of another notebook", cell="another")
-    notebook.kernels.pop(0).stop()
-    went_on = notebook.kernel(JPY_SESSION_NAME=str(renamed))
-    assert "Saved conversation of this notebook: agent, 2 turns" in begin(went_on, cell="load")
-    loaded = went_on.run("%agent load", cell="load").stream
-    assert f"agent goes on with 2 turns of {FOLDER}/renamed/agent.jsonl" in loaded
-    assert "asked last  after the rename" in loaded
-
-
-@pytest.mark.slow
-def test_the_conversation_that_was_used_last_is_the_one_to_pick_up(notebook):
-    kernel = notebook.kernel()
-    begin(kernel)
-    ask(kernel, "of the default one")
-    assert kernel.run("%%agent tutor\nof the tutor").ok
-    for age, name in enumerate(("tutor", "agent")):
+    for age, name in enumerate(("tutor", "agent", "agent.1")):
         os.utime(notebook.folder / f"{name}.jsonl", (1e9 - age, 1e9 - age))
     kernel.restart()
     said = kernel.run(LOAD).stream
     assert "notebook: tutor, 1 turn, " in said
     assert "%agent -s tutor load picks it up." in said
+    assert "%agent sessions lists all 3." in said
     assert "asked last  of the tutor" in kernel.run("%agent -s tutor load").stream
-    assert "asked last  of the default one" in kernel.run("%agent load").stream
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("front_end", [BATCH, CONSOLE], ids=["batch", "console"])
-def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook, front_end):
+def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook):
     kernel = notebook.kernel()
     begin(kernel)
     ask(kernel, "by a person")
     before = notebook.lines()
     kernel.restart()
-    assert begin(kernel, **front_end) == ""
-    kernel.run("%%agent\nby a program", **front_end)
+    assert begin(kernel, **BATCH) == ""
+    kernel.run("%%agent\nby a program", **BATCH)
     assert notebook.saved == ["agent.jsonl"]
     assert notebook.lines() == before
-    assert "saved       nowhere: conversations are saved" in kernel.run("%agent", **front_end).stream
-    assert "Not saved: conversations are saved" in kernel.run("%agent sessions", **front_end).stream
-    assert "This session is saved nowhere" in kernel.run("%agent load", **front_end).error
+    assert "saved       nowhere: conversations are saved" in kernel.run("%agent", **BATCH).stream
+    assert "Not saved: conversations are saved" in kernel.run("%agent sessions", **BATCH).stream
+    assert "This session is saved nowhere" in kernel.run("%agent load", **BATCH).error
 
 
-@pytest.mark.slow
-def test_a_kernel_that_does_not_know_its_notebook_saves_nothing(notebook):
-    kernel = notebook.kernel(JPY_SESSION_NAME=str(notebook.file.with_name("renamed.ipynb")))
-    begin(kernel)
-    ask(kernel, "hello")
-    assert not notebook.folder.parent.exists()
-    assert "the kernel does not know the file of its notebook" in kernel.run("%agent").stream
+CHANGING = """
+from agentmagic import ScriptedModel, tool
+x = 1
+@tool
+def change() -> str:
+    "Change."
+    global x
+    x = 2
+    return "ok"
+other = Agent(ScriptedModel([{"calls": [{"name": "change", "arguments": {}}]}, "Changed."]))
+"""
 
 
-@pytest.mark.slow
-def test_a_second_kernel_is_told_and_goes_on_in_memory(notebook):
-    first, second = notebook.kernel(), notebook.kernel()
-    begin(first)
-    ask(first, "of the first")
-    begin(second)
-    loaded = second.run("%agent load").stream
-    assert "is being written by another kernel or session" in loaded
-    assert "kept in memory only" in loaded
-    told = ask(second, "of the second")
-    assert "I was sent 3." in told
-    assert "another kernel" not in told  # said once
-    short = "in memory only: another kernel writes it; %agent save FILE keeps it\n"
-    assert f"saved       {short}" in second.run("%agent status").stream
-    assert short in second.run("%agent sessions").stream
-    assert second.run("%agent save kept.jsonl").ok
-    assert "saved       kept.jsonl" in second.run("%agent status").stream
-    assert "I was sent 3." in ask(first, "of the first again")
-    prompts = [line["prompt"]["parts"][0]["text"] for line in notebook.lines() if line["type"] == "turn_started"]
-    assert prompts == ["of the first", "of the first again"]
-
-
-@pytest.mark.slow
-def test_a_torn_last_line_loses_only_itself(notebook):
+def test_what_was_undone_stays_so_after_a_restart_and_then_only_the_conversation_can_be_undone(notebook):
     kernel = notebook.kernel()
     begin(kernel)
-    ask(kernel, "first")
-    ask(kernel, "second")
-    kernel.kill()
-    file = notebook.folder / "agent.jsonl"
-    file.write_bytes(file.read_bytes()[:-20])
-    kernel.restart()
-    begin(kernel)
-    loaded = kernel.run("%agent load")
-    assert "agent goes on with 2 turns" in loaded.stream
-    assert "1 line of the file could not be read" in loaded.stream
-    assert "I was sent 5." in ask(kernel, "third")
-    kernel.restart()
-    begin(kernel)
-    assert "agent goes on with 3 turns" in kernel.run("%agent load").stream
-
-
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_written_is_said_and_the_conversation_goes_on(notebook):
-    (notebook.file.parent / FOLDER).write_text("a file in the place of the folder")
-    kernel = notebook.kernel()
-    begin(kernel)
-    assert "cannot be saved" in ask(kernel, "first")
-    told = ask(kernel, "second")
-    assert "I was sent 3." in told
-    assert "cannot be saved" not in told
-    assert "cannot be saved" in kernel.run("%agent").stream
-
-
-def test_what_was_undone_or_forgotten_stays_so_after_a_restart(notebook):
-    kernel = notebook.kernel()
-    begin(kernel)
+    kernel.run(CHANGING)
+    assert "Changed." in kernel.run("%%agent other\nChange x").text
     for words in ("first", "second", "third"):
         ask(kernel, words)
     assert kernel.run("%agent undo").stream == "Forgotten: third\n"
-    kernel.run("%agent fork other --turns 2")
-    kernel.run("%agent -s other reset")
-    kernel.run("%%agent other --new\nanew")
     kernel.restart()
     begin(kernel)
     assert "asked last  second" in kernel.run("%agent load").stream
-    assert "asked last  anew" in kernel.run("%agent -s other load").stream
-    assert kernel.value("len(agent.turns), len(other.turns)") == "(2, 1)"
     assert kernel.run("%agent redo").stream == "Back again: third\n"
-
-
-def test_after_a_restart_only_the_conversation_is_undone_and_that_is_said(notebook):
-    kernel = notebook.kernel()
-    begin(kernel)
-    change = '@tool\ndef change() -> str:\n    "Change."\n    global x\n    x = 2\n    return "ok"'
-    kernel.run(f"from agentmagic import tool\nx = 1\n{change}")
-    script = '[{"calls": [{"name": "change", "arguments": {}}]}, "Changed."]'
-    kernel.run(f"from agentmagic import Agent, ScriptedModel\nscript = {script}")
-    made = kernel.run("agent = Agent(ScriptedModel(script))")
-    assert made.ok, made.error
-    assert "Changed." in ask(kernel, "Change x")
-    kernel.restart()
-    begin(kernel)
-    kernel.run("x = 2\n%agent load")
-    assert "only the conversation changed" in kernel.run("%agent undo").stream
-    assert kernel.value("x, agent.turns") == "(2, ())"
+    kernel.run("x = 2\n%agent -s other load")
+    assert "only the conversation changed" in kernel.run("%agent -s other undo").stream
+    assert kernel.value("x, other.turns") == "(2, ())"
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +224,8 @@ def sales(tmp_path_factory):
 def kernel(sales):
     """Its kernel, in which `agent` has two turns."""
     kernel = sales.kernels[0]
-    kernel.run("for name in ('agent', 'other', 'mine', 'tutor'): globals().pop(name, None)\nagent = Agent(Counting())")
+    kernel.run("for name in ('agent', 'other', 'mine', 'tutor', 'theirs', 'torn'): globals().pop(name, None)")
+    kernel.run("agent = Agent(Counting())")
     ask(kernel, "Which product sold best?")
     ask(kernel, "And where, please?")
     return kernel
@@ -370,45 +262,73 @@ def test_a_fork_is_a_session_of_its_own_and_saved_as_one(kernel, sales):
     assert "Give how many" in kernel.run("%agent fork another --turns -1").error
 
 
-def test_a_conversation_is_searched_from_a_cell(kernel):
+def test_a_conversation_that_another_kernel_writes_is_gone_on_with_in_memory(kernel, sales):
+    path = sales.folder / "theirs.jsonl"
+    with closing(Session(Agent(ScriptedModel(["one", "two"])), path=path)) as elsewhere:
+        elsewhere.ask("of the first")
+        loaded = kernel.run("%agent -s theirs load").stream
+        assert "is being written by another kernel or session" in loaded
+        assert "kept in memory only" in loaded
+        told = kernel.run("%%agent theirs\nof the second").text
+        assert "I was sent 3." in told
+        assert "another kernel" not in told  # said once
+        short = "in memory only: another kernel writes it; %agent save FILE keeps it\n"
+        assert f"saved       {short}" in kernel.run("%agent -s theirs status").stream
+        assert short in kernel.run("%agent sessions").stream
+        kernel.run("import pathlib\npathlib.Path('kept.jsonl').unlink(missing_ok=True)")
+        assert kernel.run("%agent -s theirs save kept.jsonl").ok
+        assert "saved       kept.jsonl" in kernel.run("%agent -s theirs status").stream
+        elsewhere.ask("of the first again")
+    prompts = [line["prompt"]["parts"][0]["text"] for line in sales.lines("theirs") if line["type"] == "turn_started"]
+    assert prompts == ["of the first", "of the first again"]
+
+
+def test_a_torn_last_line_is_told_when_its_conversation_is_loaded(kernel, sales):
+    file = sales.folder / "torn.jsonl"
+    with closing(Session(Agent(ScriptedModel(["one", "two"])), path=file)) as elsewhere:
+        elsewhere.ask("first")
+        elsewhere.ask("second")
+    file.write_bytes(file.read_bytes()[:-20])
+    loaded = kernel.run("%agent -s torn load").stream
+    assert "torn goes on with 2 turns" in loaded
+    assert "1 line of the file could not be read" in loaded
+
+
+def test_a_conversation_is_searched_and_exported_from_a_cell(kernel, sales):
     assert kernel.run("%agent history --search AND where").stream == "  2  user      And where, please?\n"
     assert "occurs nowhere" in kernel.run("%agent history --search profit").stream
-
-
-def test_a_conversation_is_exported_from_a_cell(kernel, sales):
     kernel.run("import pathlib\nfor old in pathlib.Path().glob('export.*'): old.unlink()")
-    for ending in ("md", "json", "openai.json", "gemini.json", "ipynb"):
+    for ending in ("md", "json", "ipynb"):
         cell = kernel.run(f"%agent export export.{ending}")
         assert cell.stream == f"Wrote 2 turns to export.{ending}.\n", cell.error
         assert "Which product sold best?" in (sales.file.parent / f"export.{ending}").read_text(encoding="utf-8")
     assert "replace it with --overwrite" in kernel.run("%agent export export.md").error
     assert kernel.run("%agent export export.md --overwrite").ok
-    assert "does not say what to write" in kernel.run("%agent export export.txt").error
-    assert kernel.run("%agent export export.d/of/May.md").ok
-
-
-@pytest.mark.parametrize("options", ["", " --overwrite"])
-def test_the_notebook_itself_is_not_exported_to(kernel, sales, options):
-    for written in ("sales.ipynb", str(sales.file)):
-        assert "is this notebook itself" in kernel.run(f"%agent export {written}{options}").error
+    for written in ("sales.ipynb", str(sales.file), "sales.ipynb --overwrite"):
+        assert "is this notebook itself" in kernel.run(f"%agent export {written}").error
     assert sales.file.read_text() == "{}"
 
 
-@pytest.mark.parametrize("magic", ["agent save", "agent load", "agent export", "mcp load"])
-@pytest.mark.parametrize("written", ["x" * 300, "~no_such_user_here/talk.md", '""'], ids=["long", "nobody's", "empty"])
-def test_a_name_that_no_file_can_have_is_refused_in_a_line(kernel, magic, written):
-    error = kernel.run(f"%{magic} {written}").error
-    assert error.startswith("UsageError: ")
-    assert "cannot be used as a path" in error or "is empty" in error
-    assert len(error.splitlines()) == 1
-
-
-def test_what_is_to_be_written_is_no_folder_and_has_the_form_of_its_subcommand(kernel):
+def test_a_name_that_cannot_be_used_is_refused_in_a_line_and_the_conversation_stays(kernel):
     kernel.run("import pathlib\npathlib.Path('folder.md').mkdir(exist_ok=True)")
-    for line in ("save .", "export .", "export folder.md", "export folder.md --overwrite"):
-        assert "is a folder. Name a file" in kernel.run(f"%agent {line}").error
-    for form in ("md", "ipynb", "json"):
-        assert "name a .jsonl file. %agent export writes" in kernel.run(f"%agent save talk.{form}").error
+    kernel.run("pathlib.Path('notes.jsonl').write_text('notes\\n')")
+    for line, said in [
+        *((f"%{magic} {'x' * 300}", "cannot be used as a path") for magic in MAGICS),
+        *((f'%{magic} ""', "is empty") for magic in MAGICS),
+        ("%agent save ~no_such_user_here/talk.md", "cannot be used as a path"),
+        ("%agent save .", "is a folder. Name a file"),
+        ("%agent export folder.md --overwrite", "is a folder. Name a file"),
+        ("%agent save talk.md", "name a .jsonl file. %agent export writes"),
+        ("%agent export export.txt", "does not say what to write"),
+        ("%agent load nosuch", "There is no saved conversation 'nosuch'"),
+        ("%agent load notes.jsonl", "no conversation of agentmagic"),
+        ("%agent fork _hidden", "lists leave out names that begin with _"),
+        ("%%agent _hidden\nhello", "lists leave out names that begin with _"),
+    ]:
+        error = kernel.run(line).error
+        assert said in error
+        assert len(error.splitlines()) == 1
+    assert kernel.value("len(agent.turns), '_hidden' in globals()") == "(2, False)"
 
 
 def test_what_looks_a_session_up_makes_none(kernel):
@@ -423,12 +343,6 @@ def test_what_looks_a_session_up_makes_none(kernel):
     assert kernel.value("type(tutor).__name__") == "'Agent'"
 
 
-def test_lists_leave_no_session_out(kernel):
-    for code in ("%agent fork _hidden", "%%agent _hidden\nhello"):
-        assert "lists leave out names that begin with _" in kernel.run(code).error
-    assert kernel.value("'_hidden' in globals()") == "False"
-
-
 def test_what_is_made_of_a_session_says_that_a_turn_is_still_under_way(kernel):
     kernel.run("import threading\ngate = threading.Event()")
     kernel.run("@tool(thread_safe=True)\ndef wait() -> str:\n    'Wait.'\n    gate.wait(20)\n    return 'done'")
@@ -441,23 +355,3 @@ def test_what_is_made_of_a_session_says_that_a_turn_is_still_under_way(kernel):
     assert forked == "mine begins with 0 turns of other. The turn under way is not in it.\n"
     kernel.run("gate.set()\nother.running and other.running.wait()\ndel wait")
     assert kernel.run("%agent -s other export under-way.md --overwrite").stream == "Wrote 1 turn to under-way.md.\n"
-
-
-def test_a_conversation_that_is_not_there_is_named_with_those_that_are(kernel):
-    # Saved, since a conversation that is saved nowhere is not given up.
-    kernel.run(
-        "agent = Session(Agent(ScriptedModel(['one', 'two'])), path='kept.jsonl')\nagent.ask('1')\nagent.ask('2')"
-    )
-    assert "There is no saved conversation 'nosuch'" in kernel.run("%agent load nosuch").error
-    kernel.run("import pathlib\npathlib.Path('notes.jsonl').write_text('notes\\n')")
-    assert "no conversation of agentmagic" in kernel.run("%agent load notes.jsonl").error
-    assert kernel.value("len(agent.turns)") == "2"
-
-
-def test_tab_completes_what_may_stand_behind_the_subcommands(kernel):
-    assert kernel.complete("%agent exp") == ["export"]
-    assert kernel.complete("%agent debug o") == ["off", "on"]
-    assert kernel.complete("%agent fork --t") == ["--turns"]
-    assert kernel.complete("%agent history --s") == ["--search", "--session"]
-    assert kernel.complete("%agent export ./ip") == ["./ipython/"]
-    assert "agent" in kernel.complete("%agent -s agent load ")

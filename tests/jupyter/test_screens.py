@@ -13,14 +13,15 @@ from agentmagic import secrets
 from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
-from agentmagic.events import ApprovalAsked, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
+from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
 from agentmagic.jupyter.frontend import Kind
 from agentmagic.jupyter.runner import CellView
-from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, TerminalScreen
+from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
+from agentmagic.widgets.page_messages import RetryTurn
 
 
 def add(a: int, b: int) -> int:
@@ -72,6 +73,12 @@ class FakeFrontEnd:
         return self.only
 
 
+@pytest.fixture(autouse=True, scope="module")
+def running_engine():
+    """Start the engine once, so that its thread is not counted to a test."""
+    engine()
+
+
 def finish_updates():
     """Wait until each update that was asked for has been published."""
     for thread in threading.enumerate():
@@ -85,14 +92,6 @@ async def _show(screen, happened):
         screen.feed(event)
     await asyncio.sleep(0)
     screen.finish()
-
-
-def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form():
-    cell = Cell()
-    asyncio.run(_show(Html(cell.publish), events(CALL, "Three.")))
-    assert [update for _, update in cell.published] == [False, True]
-    assert "Three." in cell.published[-1][0]["text/html"]
-    assert "✓ add (notebook)" in cell.published[-1][0]["text/plain"]
 
 
 def test_a_live_screen_updates_at_most_once_a_frame():
@@ -116,18 +115,21 @@ def test_a_live_screen_updates_at_most_once_a_frame():
     assert third - second >= FRAME * 0.9
 
 
-def test_a_live_screen_that_is_begun_again_shows_the_second_attempt_alone():
+def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form_of_the_last_attempt():
     cell = Cell()
 
     async def main():
         screen = Html(cell.publish)
         await _show(screen, events("first"))
+        assert [update for _, update in cell.published] == [False, True]
         screen.transcript.replace(())
-        await _show(screen, events("second"))
+        await _show(screen, events(CALL, "Three."))
 
     asyncio.run(main())
-    assert "second" in cell.published[-1][0]["text/html"]
-    assert "first" not in cell.published[-1][0]["text/html"]
+    shown = cell.published[-1][0]
+    assert "Three." in shown["text/html"]
+    assert "first" not in shown["text/html"]
+    assert "✓ add (notebook)" in shown["text/plain"]
     assert [update for _, update in cell.published].count(False) == 2  # the output of the cell is cleared in between
 
 
@@ -181,8 +183,28 @@ def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_th
     assert "Let me see." in cell.published[1][0]["text/html"]
 
 
-def test_a_batch_screen_publishes_once_and_without_times():
+def test_a_click_in_the_view_answers_the_turn_or_runs_it_again_if_that_is_offered():
+    answered, retried = [], []
+
+    async def main():
+        screen = LiveScreen(lambda *_: None, Cell().publish, reachable=True)
+        screen.begin(answered.append)
+        screen.act(Approve("q"))
+        screen.act(RetryTurn(turn=0))
+        assert retried == []
+        screen.offer_retry(retried.append)
+        screen.act(RetryTurn(turn=0))
+        assert retried == [screen._view]
+
+    asyncio.run(main())
+    assert answered == [Approve("q")]
+
+
+def test_a_batch_screen_publishes_once_and_without_times_and_nothing_if_it_saw_nothing():
     cell = Cell()
+    BatchScreen(cell.publish).finish()
+    Html(cell.publish).finish()
+    assert cell.published == []
     screen = BatchScreen(cell.publish)
     asyncio.run(_show(screen, events(CALL, "Three.")))
     screen.finish()
@@ -190,13 +212,6 @@ def test_a_batch_screen_publishes_once_and_without_times():
     assert not update
     assert data["text/plain"].splitlines()[2] == "✓ add (notebook) a: 1, b: 2"
     assert " ms" not in data["text/html"]
-
-
-def test_a_screen_that_saw_nothing_publishes_nothing():
-    cell = Cell()
-    BatchScreen(cell.publish).finish()
-    Html(cell.publish).finish()
-    assert cell.published == []
 
 
 def printed(*steps, **options):
@@ -257,10 +272,11 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
         assert stream.getvalue().startswith(step.replace("a-key-that-no-pattern-knows", secrets.BLANK))
 
 
-def test_a_terminal_is_told_of_a_retry():
-    text = printed(RateLimited("busy", retry_after=0.0), "there")
+def test_a_terminal_is_told_of_a_retry_and_gets_no_escape_sequences():
+    text = printed(RateLimited("busy", retry_after=0.0), "red \x1b[31m alert")
     assert "busy, trying again" in text
-    assert text.index("busy") < text.index("there")
+    assert text.index("busy") < text.index("red")
+    assert "\x1b" not in text
 
 
 def test_a_terminal_gets_a_line_for_each_task_that_ends_or_is_tried_again():
@@ -282,13 +298,3 @@ def test_a_terminal_gets_a_line_for_each_task_that_ends_or_is_tried_again():
         "  ✓ t2 sum 2: fine",
         "Plan: 2 of 2 done",
     ]
-
-
-def test_escape_sequences_do_not_reach_a_terminal():
-    assert "\x1b" not in printed("red \x1b[31m alert")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def running_engine():
-    """Start the engine once, so that its thread is not counted to a test."""
-    engine()

@@ -10,7 +10,7 @@ import pytest
 from tests.jupyter.harness import ROOT
 
 SETUP = """
-import json, time
+import time
 from agentmagic import Agent, Session, tool
 from agentmagic.providers.scripted import ScriptedModel
 @tool(ask=True)
@@ -25,21 +25,6 @@ def calls(name, **arguments):
     return {"calls": [{"name": name, "arguments": arguments}]}
 second = "A **second** answer.\\n\\n- one\\n- two"
 agent = Session(Agent(ScriptedModel([calls("act", what="a"), "It is done.", calls("nap"), second])))
-def task(number, tool, *after, **parameters):
-    told = {"depends_on": after, "description": f"step {number}"}
-    return {"id": f"t{number}", "tool": tool, "parameters": parameters, **told}
-@tool
-def look(where: str) -> str:
-    "Look."
-    if where != "here":
-        raise ValueError(f"there is no {where}")
-    return "seen"
-steps = [
-    {"route": "tools"},
-    {"tasks": [task(1, "look", where="hear"), task(2, "act", "t1", what="b")]},
-    {"success": False, "retry": True, "reason": "It is spelt here.", "parameters": {"where": "here"}},
-]
-planner = Session(Agent(ScriptedModel([*map(json.dumps, steps), "Both are done."])))
 """
 
 
@@ -103,7 +88,7 @@ def test_a_program_that_exits_ends_no_terminal_and_an_exit_of_the_user_does(term
     terminal.expect(pexpect.EOF)
 
 
-def test_an_input_that_has_ended_declines_the_local_model(terminal):
+def test_an_input_that_has_ended_declines_the_local_model_and_a_key_that_is_typed_is_used(terminal):
     hidden = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENTMAGIC_MODEL")
     terminal.sendline(f"import os; os.environ |= dict.fromkeys({hidden!r}, ''); agent = Session(Agent())")
     terminal.expect(r"In \[\d+\]: ")
@@ -113,9 +98,6 @@ def test_an_input_that_has_ended_declines_the_local_model(terminal):
     terminal.expect_exact("AuthenticationMissing: No model is chosen")
     terminal.expect(r"In \[\d+\]: ")
     assert "Traceback" not in terminal.before
-
-
-def test_a_turn_goes_on_with_a_key_that_is_typed_and_says_nothing_of_the_turn_without_one(terminal):
     terminal.sendline("from agentmagic.errors import AuthenticationMissing; from agentmagic.testing import Faulty")
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("agent = Session(Agent(Faulty(AuthenticationMissing('No key.', variables=('TEST_KEY',)))))")
@@ -124,19 +106,7 @@ def test_a_turn_goes_on_with_a_key_that_is_typed_and_says_nothing_of_the_turn_wi
     terminal.expect_exact("TEST_KEY is not set. Type the key")
     terminal.sendline("typed")
     terminal.expect_exact("Here is the answer.")
-    assert "Forgotten" not in terminal.before
+    assert "Forgotten" not in terminal.before  # of the turn without the key
     terminal.expect(r"In \[\d+\]: ")
     terminal.sendline("len(agent.turns)")
     terminal.expect_exact("1")
-
-
-def test_the_tasks_of_a_plan_are_printed_as_they_end_and_the_next_one_asks_below_them(terminal):
-    ask(terminal, "Do both.", "planner --plan")
-    printed = ["Plan: 0 of 2 done", "t1 step 1", "t2 step 2", "t1 step 1", "(It is spelt here)", "✓ t1 step 1", "seen"]
-    for words in (*printed, "Run act (notebook) with", "what  b", "[n]o and why: "):
-        terminal.expect_exact(words)
-    assert "✓ t2" not in terminal.before
-    terminal.sendline("y")
-    for words in ("✓ t2 step 2", "acted: b", "Plan: 2 of 2 done", "Both are done."):
-        terminal.expect_exact(words)
-    terminal.expect(r"In \[\d+\]: ")
