@@ -76,8 +76,8 @@ class _Finder(ast.NodeVisitor):
             case ast.Constant(value=int() as value) if not isinstance(value, bool):
                 self.add("off by one", node, node, f"({self.text(node)} + _seeded({{n}}))")
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in LOOSE:
-                other = f"{self.text(left)} {LOOSE[type(op)]} {self.text(right)}"
-                self.add("off by one", node, node, f"({_plain(other)} if _seeded({{n}}) else {_plain(self.text(node))})")
+                other = _plain(f"{self.text(left)} {LOOSE[type(op)]} {self.text(right)}")
+                self.add("off by one", node, node, f"({other} if _seeded({{n}}) else {_plain(self.text(node))})")
             case ast.Call(func=func, args=[a, b, *_]) if not any(isinstance(arg, ast.Starred) for arg in (a, b)):
                 if ast.unparse(func).rpartition(".")[2] not in NOT_AT_RUN_TIME:
                     one, two = _plain(self.text(a)), _plain(self.text(b))
