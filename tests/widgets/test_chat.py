@@ -289,6 +289,15 @@ def test_an_output_that_cannot_be_attached_is_told(error, why):
     assert page.texts("prompt") == []
 
 
+def test_a_message_takes_twenty_attachments_and_the_panel_refuses_one_more():
+    page, _, chat = opened(session_of("one"))
+    chat.attach(lambda: [attachment(f"@out[{number}]") for number in range(20)])
+    page.until(lambda: len(page.state.get("attached", ())) == 20)
+    chat.attach(lambda: [attachment("@out[20]")])
+    page.until(lambda: page.problems == [("A message takes 20 attachments at most. Remove some of them.", "")])
+    assert len(page.state["attached"]) == 20
+
+
 def test_a_prompt_that_waits_for_a_cell_says_so_is_not_taken_back_and_its_conversation_not_left():
     desk = Desk()
     desk.go.clear()
