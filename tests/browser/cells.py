@@ -178,8 +178,9 @@ def run_by_palette(notebook: Notebook, label: str) -> None:
     """Choose a command of the palette by its keys."""
     keys = notebook.page.keyboard
     keys.press("ControlOrMeta+Shift+C")
-    # Until the palette has the focus, keys are the notebook's.
+    # Until the palette has the focus, keys are the notebook's, and until it lists its commands, it drops them.
     expect(notebook.page.locator(".lm-CommandPalette-input").filter(visible=True)).to_be_focused()
+    notebook.page.locator(".lm-CommandPalette-item").first.wait_for()
     keys.type(label)
     notebook.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=label).wait_for()
     keys.press("Enter")

@@ -91,6 +91,7 @@ LOOK = """async () => {
 
 
 def test_a_hostile_notebook_makes_nothing_run_appear_or_load(lab):
+    lab.reload()  # without a panel that a test before has left open
     document = hostile()
     assert len(document.cells) >= 60
     path = lab.folder / "hostile.ipynb"

@@ -131,7 +131,7 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     open_notebook,
 ):
     begin = SEEN.replace('"one"', 'calls("order", what="tea"), "one"')
-    notebook = open_notebook(begin, "x = 1\nx", "x / 0", run=3)
+    notebook = open_notebook(begin, "x = 1\nx", "x / 0", "", run=3)
     editor(notebook, 2).click()
     linked(notebook)
     notebook.page.keyboard.press("Alt+Shift+E")
@@ -149,8 +149,9 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     assert [notebook.page.evaluate(enabled, name) for name in ("ask", "fix")] == [True, False]
     run_by_palette(notebook, "Explain This Output")
     expect(turns).to_have_count(3)
-    write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[2].parts[1:]]")
+    editor(notebook, 4).click()
     assert not notebook.page.evaluate(enabled, "ask")
+    write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[2].parts[1:]]")
     assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
 
 

@@ -127,7 +127,7 @@ def test_a_conversation_is_run_again_cleared_brought_back_forked_and_exported(op
     fork.send("another way")
     fork.says("five")
     prompts_are(fork, "first", "another way")
-    prompts_are(panel, "first")
+    expect(panel.prompts).to_have_text("first")  # which is out of sight
 
 
 GROW = """
@@ -240,11 +240,9 @@ def test_examples_completions_commands_and_earlier_prompts_come_into_the_box(ope
     assert f"'{last}'" in panel.notebook.run(3)
     panel.message.focus()
     panel.keys.type("a draft")
-    for key, text in [("Up", "/cost"), ("Up", last), ("Up", first), ("Up", first), ("Down", last)]:
+    for key, text in [("Up", last), ("Up", first), ("Up", first), ("Down", last), ("Down", "a draft")]:
         panel.press(f"Arrow{key}")
         expect(panel.message).to_have_value(text)
-    panel.press("ArrowDown", "ArrowDown")
-    expect(panel.message).to_have_value("a draft")
     panel.press("Shift+Enter")
     panel.keys.type("of two lines")
     panel.press("ArrowUp")

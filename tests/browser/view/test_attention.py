@@ -32,7 +32,25 @@ def asked(stage, home="cell", *, looking="at the beginning", calls=ASKED):
     stage.page.close()
     stage.open()
     if looking == "above it":
-        asked(stage, looking="above it")
+        stage.page.evaluate("() => { document.querySelector('main').style.marginTop = `${innerHeight}px` }")
+    feed = Feed([*started(), *text(LONG)])
+    stage.show(feed, home)
+    if home == "panel" and looking == "at the beginning":
+        stage.page.locator(".am-scroller").hover()
+        stage.page.mouse.wheel(0, -100_000)
+        stage.button("Go to the end").wait_for()
+    elif home == "cell" and looking == "at the end":
+        stage.page.evaluate("() => scrollTo(0, document.documentElement.scrollHeight)")
+    stage.play(feed, *calls, home=home)
+    return feed
+
+
+def test_an_approval_is_scrolled_into_sight_of_a_reader_who_is_at_the_end_or_has_seen_nothing_yet(stage):
+    for home in HOMES:
+        asked(stage, home, looking="at the end")
+        is_seen(stage, "Approve", "Deny…")
+        assert stage.button("Approve order").count() == 0
+    asked(stage, looking="above it")
     is_seen(stage, "Approve")
 
 
