@@ -219,13 +219,14 @@ def test_keys_that_have_gone_back_to_the_notebook_are_not_taken_from_it(open_not
 
 def test_what_is_typed_without_a_notebook_is_kept_for_the_next_one_where_loading_is_offered_and_done(lab):
     lab.reload()
-    lab.page.evaluate("async () => { await jupyterapp.restored }")
+    lab.page.locator(".jp-Launcher").wait_for()  # which takes the focus when it opens
     lab.page.keyboard.press(PANEL)
     lab.page.keyboard.type("hello")
     expect(lab.page.get_by_label("Message, before the panel is ready")).to_have_value("hello")
     notebook = lab.open(lab.write("unloaded.ipynb", ["1 + 1"]))
     dock, dialog = Dock(notebook), lab.page.locator(".jp-Dialog")
     before = beside(notebook, 0)
+    dock.button("Load agentmagic").wait_for()
     dock.early.click()
     dock.press("End")
     dock.keys.type(" aa")
