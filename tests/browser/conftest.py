@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.cells import KERNEL6, SETUP
+from tests.browser.cells import KERNEL6, SETUP, Cell
 from tests.browser.lab import CHROMIUM, SIZE, Lab, Notebook, chromium, launched
 
 OpenNotebook = Callable[..., Notebook]
 
 FAST = {
-    "test_an_answer_streams_into_its_cell_and_ends_as_one_static_output[lab]",
-    "test_stop_ends_a_turn_in_the_middle_of_its_answer[lab]",
-    "test_keys_alone_approve_open_a_card_and_leave_an_edit",
-    "test_keys_change_one_argument_of_several[lab]",
+    "test_an_answer_streams_into_its_cell_and_ends_as_one_static_output",
+    "test_stop_is_in_sight_during_a_long_answer_ends_it_in_the_middle_and_is_heard_as_a_stop",
+    "test_keys_alone_change_an_argument_leave_an_edit_approve_and_open_a_card",
     "test_a_message_is_answered_as_the_words_come_and_stays_in_the_notebook",
-    "test_shift_enter_breaks_the_line_in_a_new_message_and_in_one_that_is_edited[lab]",
-    "test_a_saved_notebook_shows_its_turns_when_opened_again[a new kernel]",
+    "test_shift_enter_breaks_the_line_in_a_new_message_and_in_one_that_is_edited",
+    "test_a_saved_notebook_shows_its_turns_when_opened_again_without_a_kernel_and_by_somebody_else",
     "test_markdown_is_drawn_as_jupyter_users_expect",
     "test_a_waiting_card_can_be_answered_with_keys_alone",
-    "test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached[lab]",
+    "test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached",
+    "test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook",
 }
-"""The tests of this folder that are not slow: a few that tell most, in a little more than a minute."""
+"""The tests of this folder that are not slow: a few that tell most, in less than a minute."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -71,19 +71,44 @@ def closed_dock(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture
 def open_notebook(lab: Lab) -> Iterator[OpenNotebook]:
-    """Opens a notebook of the given cells behind `SETUP`, which has been run."""
+    """Opens a notebook of the given cells behind `SETUP`, and runs `SETUP` and the next `run` cells."""
     opened: list[Notebook] = []
 
-    def open_(*cells: str, kernel: str = "python3") -> Notebook:
-        number = len(list(lab.folder.iterdir()))
-        notebook = lab.open(lab.write(f"{number}.ipynb", [SETUP, *cells], kernel))
+    def open_(*cells: str, run: int = 0, kernel: str = "python3") -> Notebook:
+        notebook = lab.open(lab.write(lab.next_path(), [SETUP, *cells], kernel))
         opened.append(notebook)
-        notebook.run(0)
+        lab.start_next_kernel()
+        for index in range(run + 1):
+            notebook.run(index)
         return notebook
 
     yield open_
     for notebook in opened:
         notebook.close()
+
+
+@pytest.fixture
+def begun(open_notebook: OpenNotebook) -> Callable[..., Cell]:
+    """Starts a turn that plays some steps, in the third cell; others may come behind it."""
+
+    def begin(steps: str, *cells: str, prepare: str = "", line: str = "%%agent", kernel: str = "python3") -> Cell:
+        notebook = open_notebook(f"{prepare}play({steps})", f"{line}\nhello", *cells, run=1, kernel=kernel)
+        notebook.start(2)
+        return Cell(notebook, 2)
+
+    return begin
+
+
+@pytest.fixture
+def open_panel(open_notebook: OpenNotebook) -> Callable[..., Cell]:
+    """Opens a panel in the cell behind one that prepares it."""
+
+    def open_(prepare: str, *cells: str) -> Cell:
+        panel = Cell(open_notebook(prepare, "agent.chat()", *cells, run=2), 2)
+        panel.message.wait_for()
+        return panel
+
+    return open_
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

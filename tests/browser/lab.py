@@ -21,7 +21,7 @@ from typing import IO, Any, Literal, Self
 import nbformat
 from jupyter_core.paths import jupyter_path
 from nbformat.v4 import new_code_cell, new_notebook
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
 from tests.conftest import PERSONAL
 
@@ -31,7 +31,8 @@ CHROMIUM = "AGENTMAGIC_CHROMIUM"
 """The environment variable that names the browser, where it is not `chromium` on the path."""
 
 TIMEOUT = 30.0
-"""Seconds that the slowest thing may take."""
+"""Seconds that the slowest thing may take, on a machine that does other work."""
+expect.set_options(timeout=TIMEOUT * 1000)
 
 SIZE: ViewportSize = {"width": 1300, "height": 1000}
 
@@ -90,6 +91,19 @@ window.harness = {
   runAll: () => {
     harness.done.all = false
     window.jupyterapp.commands.execute('notebook:run-all-cells').finally(() => { harness.done.all = true })
+  },
+  // A request of the server that goes on while the page is left.
+  request: (method, path, body) => {
+    const token = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? ''
+    const headers = { 'Content-Type': 'application/json', 'X-XSRFToken': token }
+    const { baseUrl } = window.jupyterapp.serviceManager.serverSettings
+    fetch(`${baseUrl}api/${path}`, { method, headers, body: body && JSON.stringify(body), keepalive: true })
+  },
+  close: () => {
+    const panel = harness.panel()
+    const session = panel?.sessionContext.session
+    if (session) harness.request('DELETE', `sessions/${session.id}`)
+    panel?.dispose()
   },
   interrupt: async () => {
     const sent = Date.now()
@@ -190,9 +204,8 @@ class Notebook:
         self.page.evaluate("async () => { await harness.panel().context.save() }")
 
     def close(self) -> None:
-        """Close the notebook and end its kernel."""
-        self.shut_down_kernel()
-        self.close_tab()
+        """Close the notebook and have its kernel ended, without waiting for that."""
+        self.page.evaluate("() => harness.close()")
 
     def close_tab(self) -> None:
         """Close the notebook; its kernel goes on."""
@@ -242,6 +255,7 @@ class Lab:
         extension: bool = True,
     ) -> None:
         self._browser = browser
+        self._names = 0
         self._open = ExitStack()
         self.folder = folder / "notebooks"
         self.folder.mkdir()
@@ -259,6 +273,17 @@ class Lab:
         path = self.folder / name
         nbformat.write(notebook, path)
         return path
+
+    def next_path(self) -> str:
+        """Return a name for another notebook."""
+        self._names += 1
+        return f"{self._names}.ipynb"
+
+    def start_next_kernel(self) -> None:
+        """Start the kernel of the notebook that is written next, which is ready sooner when that is opened."""
+        name = f"{self._names + 1}.ipynb"
+        session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
+        self.page.evaluate("session => harness.request('POST', 'sessions', session)", session)
 
     def open(self, path: Path, until: Literal["connected", "ready"] = "ready") -> Notebook:
         """Open a notebook, and wait until it is connected to its kernel, or the kernel ready to run a cell."""

@@ -5,12 +5,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.cells import EVERYWHERE
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
 
-TIMES = 20
+TIMES = 8
 DRAW = """
 import math
 import matplotlib.pyplot as plt
@@ -44,13 +43,10 @@ def saved(notebook, index):
     return [image for page in pages for image in re.findall(r"data:image/png;base64,([\w+/=]+)", page)]
 
 
-@EVERYWHERE
 def test_figures_of_tools_and_of_plain_cells_are_the_same_while_a_page_is_attached(open_notebook):
     steps = f"*[step for _ in range({TIMES}) for step in (calls('plot'), 'Plotted.')], *['Well.'] * {TIMES}"
     many = f"for _ in range({TIMES}):\n    draw()\n    plt.show()"
-    notebook = open_notebook(f"{DRAW}play({steps})", "draw()", PROMPT, "agent.chat()", many)
-    notebook.run(1)
-    notebook.run(2)
+    notebook = open_notebook(f"{DRAW}play({steps})", "draw()", PROMPT, "agent.chat()", many, run=2)
     (expected,) = plain(notebook, 2)
 
     for _ in range(TIMES):

@@ -7,8 +7,6 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell, writes
 from playwright.sync_api import expect
 
-from tests.browser.cells import EVERYWHERE
-
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
 KERNEL = {"name": "python3", "display_name": "python3", "language": "python"}
@@ -65,18 +63,16 @@ def outputs():
 
 
 def hostile():
-    """Yield notebooks: one for each output, and those that attack by cells and metadata."""
-    for output in outputs():
-        cell = new_code_cell(LINE, id="target", outputs=[output], metadata=METADATA, execution_count=1)
-        yield new_notebook(cells=[cell], metadata=dict(METADATA))
-    yield new_notebook(
-        cells=[new_markdown_cell(page, metadata=METADATA) for page in scripts()], metadata=dict(METADATA)
-    )
-    yield new_notebook(cells=[new_raw_cell("%load_ext agentmagic", metadata=METADATA)])
-    yield new_notebook(cells=[new_code_cell(LINE, metadata=METADATA), new_code_cell("%load_ext agentmagic")])
+    """Return a notebook that attacks by its metadata and by its cells, one for each output."""
+    attacked = [
+        new_code_cell(LINE, id=f"target-{number}", outputs=[output], metadata=METADATA, execution_count=1)
+        for number, output in enumerate(outputs())
+    ]
+    written = [new_markdown_cell(page, metadata=METADATA) for page in scripts()]
+    others = [new_raw_cell("%load_ext agentmagic", metadata=METADATA), new_code_cell("%load_ext agentmagic")]
+    target = new_code_cell(LINE, id="target", metadata=METADATA)
+    return new_notebook(cells=[target, *attacked, *written, *others], metadata=METADATA | {"kernelspec": KERNEL})
 
-
-NOTEBOOKS = list(hostile())
 
 LOOK = """async () => {
   const {content} = await harness.kernel().requestCommInfo({})
@@ -94,31 +90,24 @@ LOOK = """async () => {
 }"""
 
 
-def test_there_are_forty_of_them():
-    assert len(NOTEBOOKS) >= 40
+def test_a_hostile_notebook_makes_nothing_run_appear_or_load(lab):
+    lab.reload()  # without a panel that a test before has left open
+    document = hostile()
+    assert len(document.cells) >= 60
+    path = lab.folder / "hostile.ipynb"
+    path.write_text(writes(document), encoding="utf-8")
+    notebook = lab.open(path)
+    for message in MESSAGES:
+        notebook.page.evaluate("message => window.postMessage(message, '*')", message)
+    seen = notebook.page.evaluate(LOOK)
+    calm = {"staged": 0, "comms": 0, "cells": len(document.cells), "ran": 0, "open": False, "dialogs": 0}
+    assert {key: value for key, value in seen.items() if value is not None} == calm
+    notebook.close()
 
 
-@EVERYWHERE
-@pytest.mark.parametrize("part", range(4))
-def test_hostile_notebooks_make_nothing_run_appear_or_load(lab, part):
-    chosen = NOTEBOOKS[part::4]
-    for number, hostile in enumerate(chosen if lab.front_end == "lab" else chosen[:3]):
-        hostile.metadata["kernelspec"] = KERNEL
-        path = lab.folder / f"hostile-{lab.front_end}-{part}-{number}.ipynb"
-        path.write_text(writes(hostile), encoding="utf-8")
-        notebook = lab.open(path)
-        for message in MESSAGES:
-            notebook.page.evaluate("message => window.postMessage(message, '*')", message)
-        seen = notebook.page.evaluate(LOOK)
-        calm = {"staged": 0, "comms": 0, "cells": len(hostile.cells), "ran": 0, "open": False, "dialogs": 0}
-        assert {key: value for key, value in seen.items() if value is not None} == calm, writes(hostile)
-        notebook.close()
-
-
-@EVERYWHERE
 def test_an_untrusted_notebook_shows_no_controls_until_its_cells_are_run(lab):
     cell = new_code_cell("%load_ext agentmagic", outputs=[new_output("display_data", {"text/html": "<b>x</b>"})])
-    path = lab.folder / f"untrusted-{lab.front_end}.ipynb"
+    path = lab.folder / "untrusted-outputs.ipynb"
     path.write_text(writes(new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})), encoding="utf-8")
     notebook = lab.open(path)
     dock = notebook.page.locator(".agentmagic-dock")
@@ -138,14 +127,10 @@ def send(**changed):
 """
 
 
-@EVERYWHERE
-def test_staged_cells_of_the_kernel_are_shown_only_if_each_field_is_as_it_should_be(open_notebook, lab):
+def test_staged_cells_of_the_kernel_are_shown_only_if_each_field_is_as_it_should_be(open_notebook):
     proposal = {**PROPOSAL, "id": "good", "action": "insert", "cell": ""}
     wrong = "for field in PROPOSAL:\n    send(**{'why': 'Bad.', field: ['x']})\nsend(action='run', why='Bad.')"
-    notebook = open_notebook(f"PROPOSAL = {proposal}\n{SEND}", wrong, "send()")
-    notebook.run(1)
-    notebook.run(2)
-    notebook.run(3)
+    notebook = open_notebook(f"PROPOSAL = {proposal}\n{SEND}", wrong, "send()", run=3)
     cards = notebook.page.locator(".agentmagic-staged")
     expect(cards).to_have_count(1)
     expect(cards).not_to_contain_text("Bad.")

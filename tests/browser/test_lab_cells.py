@@ -6,7 +6,7 @@ from nbformat.v4 import new_output
 from playwright.sync_api import expect
 
 from tests.browser.axe import findings, violations
-from tests.browser.cells import EVERYWHERE
+from tests.browser.cells import editor, run_by_palette, sources
 
 pytestmark = pytest.mark.browser
 
@@ -26,18 +26,6 @@ class Seeing(ScriptedModel):
 model = Seeing("one", "two", "three")
 agent = Session(Agent(model))
 """
-
-
-def source(notebook, index):
-    return notebook.page.evaluate("index => harness.cell(index).model.sharedModel.source", index)
-
-
-def cells(notebook):
-    return notebook.page.evaluate("() => harness.panel().content.widgets.length")
-
-
-def editor(notebook, index):
-    return notebook.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".cm-content")
 
 
 def write_in(notebook, index, text):
@@ -64,33 +52,21 @@ def dock(notebook):
     return notebook.page.locator(".agentmagic-dock")
 
 
-def choose(notebook, label):
-    """Choose a command of the palette by its keys."""
-    notebook.page.keyboard.press("ControlOrMeta+Shift+C")
-    notebook.page.locator(".lm-CommandPalette-input").wait_for()
-    notebook.page.keyboard.type(label)
-    notebook.page.locator(".lm-CommandPalette-item.lm-mod-active", has_text=label).wait_for()
-    notebook.page.keyboard.press("Enter")
-
-
 # -- code of an answer -----------------------------------------------------------------------------
 
 
-@EVERYWHERE
 def test_code_goes_to_the_cursor_of_the_last_cell_or_into_a_new_one_and_is_not_run(open_notebook):
-    notebook = open_notebook(ANSWER, "%%agent\nHow?", "# first\n# last")
-    notebook.run(1)
-    notebook.run(2)
+    notebook = open_notebook(ANSWER, "%%agent\nHow?", "# first\n# last", run=2)
     editor(notebook, 3).click()
     notebook.page.keyboard.press("ControlOrMeta+Home")
     notebook.page.keyboard.press("End")
     notebook.page.keyboard.press("Enter")
     notebook.output(2).get_by_role("button", name="Insert code at the cursor").click()
     expect(editor(notebook, 3)).to_be_focused()
-    assert source(notebook, 3) == "# first\nx = 1\n# last"
+    assert sources(notebook)[3] == "# first\nx = 1\n# last"
     notebook.output(2).get_by_role("button", name="Insert code as a new cell").press("Enter")
     expect(editor(notebook, 3)).to_be_focused()
-    assert [source(notebook, 3), source(notebook, 4)] == ["x = 1", "# first\nx = 1\n# last"]
+    assert sources(notebook)[3:] == ["x = 1", "# first\nx = 1\n# last"]
     assert notebook.outputs(3) == []
     notebook.page.keyboard.press("Escape")
     notebook.page.keyboard.press("z")
@@ -98,9 +74,7 @@ def test_code_goes_to_the_cursor_of_the_last_cell_or_into_a_new_one_and_is_not_r
 
 
 def test_only_a_click_of_the_person_puts_code_into_a_cell(open_notebook):
-    notebook = open_notebook(ANSWER, "%%agent\nHow?", "# last")
-    notebook.run(1)
-    notebook.run(2)
+    notebook = open_notebook(ANSWER, "%%agent\nHow?", "# last", run=2)
     forged = """() => {
       const name = Symbol.for("agentmagic.front-end")
       const view = document.querySelector("agentmagic-view")
@@ -123,17 +97,14 @@ def test_only_a_click_of_the_person_puts_code_into_a_cell(open_notebook):
     editor(notebook, 3).click()  # a person's click, but in no view
     notebook.page.wait_for_function("() => window.stolen?.length === 2")
     assert notebook.page.evaluate("() => window.stolen") == [False, False]
-    assert (cells(notebook), source(notebook, 3)) == (4, "# last")
+    assert sources(notebook)[3:] == ["# last"]
 
 
 # -- outputs ---------------------------------------------------------------------------------------
 
 
-@EVERYWHERE
 def test_an_output_is_asked_about_with_what_it_shows_attached(open_notebook):
-    notebook = open_notebook(SEEN, TABLE + "sales", FIGURE)
-    for index in (1, 2, 3):
-        notebook.run(index)
+    notebook = open_notebook(SEEN, TABLE + "sales", FIGURE, run=3)
     linked(notebook)
     expect(bar(notebook, 2)).to_have_text(["Ask about this", "Explain"])
     bar(notebook, 2).first.click()
@@ -156,14 +127,15 @@ def test_an_output_is_asked_about_with_what_it_shows_attached(open_notebook):
     assert f"{kinds} What stands out in {{sales}}?" in notebook.run(3)
 
 
-@EVERYWHERE
-def test_an_output_is_explained_and_an_error_fixed_by_key_and_by_click(open_notebook):
-    notebook = open_notebook(SEEN, "x = 1\nx", "x / 0")
-    for index in (1, 2, 3):
-        notebook.run(index)
+def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with_an_approval_in_the_panel(
+    open_notebook,
+):
+    begin = SEEN.replace('"one"', 'calls("order", what="tea"), "one"')
+    notebook = open_notebook(begin, "x = 1\nx", "x / 0", "", run=3)
     editor(notebook, 2).click()
     linked(notebook)
     notebook.page.keyboard.press("Alt+Shift+E")
+    dock(notebook).get_by_role("button", name="Approve").first.click()
     turns = dock(notebook).locator(".am-figures.am-block")
     expect(turns).to_have_count(1)
     expect(dock(notebook).locator(".am-said")).to_contain_text("Explain the output of this cell")
@@ -172,33 +144,15 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_and_by_click(open_note
     assert findings(violations(notebook.page, ".agentmagic-output-bar")) == []
     bar(notebook, 3).last.click()
     expect(turns).to_have_count(2)
-    write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[1].parts[1:]]")
-    assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
-
-
-def test_a_turn_that_opens_the_panel_can_be_asked_for_approval_there(open_notebook):
-    notebook = open_notebook("play(calls('order', what='tea'), 'done')", "1 + 1")
-    notebook.run(1)
-    notebook.run(2)
     editor(notebook, 2).click()
-    linked(notebook)
-    notebook.page.keyboard.press("Alt+Shift+E")
-    dock(notebook).get_by_role("button", name="Approve").first.click()
-    expect(dock(notebook).locator(".am-text")).to_have_text("done")
-
-
-def test_the_commands_are_in_the_palette_and_work_for_what_a_cell_shows(open_notebook):
-    notebook = open_notebook("play('one')", "1 + 1", "x = 1")
-    notebook.run(1)
-    notebook.run(2)
-    editor(notebook, 2).click()
-    linked(notebook)
-    choose(notebook, "Explain This Output")
-    expect(dock(notebook).locator(".am-figures.am-block")).to_have_count(1)
     enabled = "name => jupyterapp.commands.isEnabled(`agentmagic:${name}-output`)"
     assert [notebook.page.evaluate(enabled, name) for name in ("ask", "fix")] == [True, False]
-    editor(notebook, 3).click()
+    run_by_palette(notebook, "Explain This Output")
+    expect(turns).to_have_count(3)
+    editor(notebook, 4).click()
     assert not notebook.page.evaluate(enabled, "ask")
+    write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[2].parts[1:]]")
+    assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
 
 
 def test_nothing_is_offered_for_an_untrusted_notebook_or_without_agentmagic(lab):
@@ -231,7 +185,6 @@ def coloured(notebook, index):
     )
 
 
-@EVERYWHERE
 def test_a_prompt_is_coloured_as_markdown_and_as_python_between_braces(open_notebook):
     prompt = "%%agent --new\nHow is it, isn't **it**?\nIn {len(sales)} and @sales\n\\frac{a}{b}"
     notebook = open_notebook(prompt, "for x in y")
@@ -254,8 +207,7 @@ def test_a_prompt_is_coloured_as_markdown_and_as_python_between_braces(open_note
 
 
 def test_options_names_and_expressions_are_completed_by_tab(open_notebook):
-    notebook = open_notebook("sales, city = 1, 'Rome'\ncity", "")
-    notebook.run(1)
+    notebook = open_notebook("sales, city = 1, 'Rome'\ncity", "", run=1)
     items = notebook.page.locator(".jp-Completer:visible .jp-Completer-match")
     for typed, first in [
         ("%%agent --ne", "--new"),
@@ -268,4 +220,4 @@ def test_options_names_and_expressions_are_completed_by_tab(open_notebook):
         expect(items.first).to_have_text(first)
         notebook.page.keyboard.press("Enter")
         expect(items).to_have_count(0)
-        assert source(notebook, 2).endswith(first)
+        assert sources(notebook)[2].endswith(first)

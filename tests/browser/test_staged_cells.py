@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import EVERYWHERE
+from tests.browser.cells import sources
 from tests.browser.lab import TIMEOUT
 
 pytestmark = pytest.mark.browser
@@ -27,8 +27,6 @@ ASK = "%%agent\nPropose."
 CELLS = (ASK, "total = 45\nprint(total)", "old = True", "print(fates())\nprint(agent.turns[-1].prompt.parts[-1])")
 """Cells 3 to 6 of the notebook, the first cell being the setup; the last one tells what the agent knows."""
 
-
-SOURCES = "() => [...harness.panel().content.model.cells].map(cell => cell.sharedModel.getSource())"
 
 CLOCK = """() => {
   const bar = document.querySelector('.agentmagic-staged-bar')
@@ -60,15 +58,14 @@ class Staging:
         self.bar.get_by_role("button", name=name, exact=True).click()
 
     def sources(self):
-        return self.page.evaluate(SOURCES)
+        return sources(self.notebook)
 
-    def wait_for_sources(self, sources):
-        same = f"sources => JSON.stringify(({SOURCES})()) === JSON.stringify(sources)"
-        self.page.wait_for_function(same, arg=sources)
-
-    def undo(self):
+    def undo_to(self, before):
         self.page.locator(".jp-Notebook .jp-Cell .jp-InputPrompt").first.click()
         self.page.keyboard.press("z")
+        same = "before => { const { cells } = harness.panel().content.model; return cells.length === before.length"
+        same += " && before.every((source, index) => cells.get(index).sharedModel.getSource() === source) }"
+        self.page.wait_for_function(same, arg=before)
 
     def told(self):
         """Ask again, and return what became of the proposals, as the agent knows it."""
@@ -77,7 +74,6 @@ class Staging:
         return self.notebook.run(len(sources) - 1)
 
 
-@EVERYWHERE
 def test_new_cells_stand_in_the_notebook_in_order_and_join_it_when_they_are_kept(open_notebook):
     staging = Staging(open_notebook, INSERT, LATER)
     before = staging.sources()
@@ -98,7 +94,6 @@ def test_new_cells_stand_in_the_notebook_in_order_and_join_it_when_they_are_kept
     assert "late = 20" in told
 
 
-@EVERYWHERE
 def test_a_change_is_a_diff_and_a_removal_is_marked_and_all_are_kept_in_one_step_of_undo(open_notebook):
     staging = Staging(open_notebook, CHANGE, REMOVE, INSERT)
     before = staging.sources()
@@ -110,8 +105,7 @@ def test_a_change_is_a_diff_and_a_removal_is_marked_and_all_are_kept_in_one_step
     expect(staging.cards).to_have_count(0)
     changed = "total = sum(range(10))\nprint(total)"
     assert staging.sources() == [*before[:3], "kept = 1", changed, before[5]]
-    staging.undo()
-    staging.wait_for_sources(before)
+    staging.undo_to(before)
     assert "['kept', 'kept', 'kept']" in staging.told()
 
 
@@ -134,8 +128,7 @@ def test_a_proposal_for_a_cell_that_has_changed_or_is_gone_is_refused_and_says_s
     assert "['kept', 'discarded', 'discarded']" in staging.told()
 
 
-@EVERYWHERE
-def test_staged_cells_are_back_after_a_reload_and_none_of_them_is_saved_or_run(open_notebook, lab):
+def test_staged_cells_are_back_after_a_reload_neither_saved_nor_run_and_are_kept_by_keys_alone(open_notebook, lab):
     staging = Staging(open_notebook, INSERT, REMOVE)
     notebook = staging.notebook
     notebook.run_all()
@@ -145,16 +138,11 @@ def test_staged_cells_are_back_after_a_reload_and_none_of_them_is_saved_or_run(o
     again = lab.open(notebook.path)
     expect(staging.cards).to_have_count(2)
     assert again.page.evaluate("() => harness.panel().content.model.cells.length") == len(CELLS) + 2
+    staging.cards.first.get_by_role("button", name="Keep", exact=True).press("Enter")
+    expect(staging.cards).to_have_count(1)
+    assert staging.sources().count("kept = 1") == 1
     staging.press_all("Discard all")
     expect(staging.cards).to_have_count(0)
-
-
-def test_keys_alone_keep_a_proposal(open_notebook):
-    staging = Staging(open_notebook, INSERT)
-    staging.cards.first.get_by_role("button", name="Keep", exact=True).focus()
-    staging.page.keyboard.press("Enter")
-    expect(staging.cards).to_have_count(0)
-    assert staging.sources().count("kept = 1") == 1
 
 
 def test_sixty_proposals_in_five_hundred_cells_are_kept_in_under_a_second_and_undone_in_one_step(
@@ -176,6 +164,5 @@ def test_sixty_proposals_in_five_hundred_cells_are_kept_in_under_a_second_and_un
     lab.page.set_default_timeout(TIMEOUT * 1000)
     record_property("60 proposals kept in 500 cells", f"{kept:.0f} ms, drawn {drawn:.0f} ms")
     assert len(staging.sources()) == len(before) + 30
-    staging.undo()
-    staging.wait_for_sources(before)
+    staging.undo_to(before)
     assert kept < 1000

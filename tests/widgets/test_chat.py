@@ -164,23 +164,6 @@ def test_a_panel_that_opens_in_the_middle_of_a_turn_shows_all_of_it_once():
     assert turn.wait().stop_reason == "cancelled"
 
 
-def test_the_log_is_read_where_no_event_can_come_before_it_is_shown():
-    threads = []
-
-    class Watched(Chat):
-        def _log(self):
-            threads.append(threading.current_thread())
-            return super()._log()
-
-    session = session_of("one")
-    chat = Watched(session, Desk())
-    run(session, "first")
-    session.clear()
-    settled()
-    assert threads == [engine().thread] * 2
-    assert not chat.view.transcript.blocks
-
-
 @pytest.mark.parametrize("forget", [Session.undo, Session.clear], ids=["undo", "clear"])
 def test_what_code_forgets_leaves_the_panel(forget):
     session = session_of("one")
@@ -216,43 +199,27 @@ def test_a_prompt_is_prepared_by_the_notebook_and_its_turn_runs():
     assert [one.done for one in desk.begun_runs] == [True]
 
 
-def opened_in_a_turn():
-    """A page, its session, and the turn that a cell has begun and that does not end by itself."""
+def test_messages_wait_for_the_turn_under_way_and_are_taken_back_or_sent_in_order():
     model = Stalled()
     session = Session(Agent(model))
     turn = session.start("from a cell")
     assert model.stalled.wait(PATIENCE)
     page, _, _ = opened(session)
-    return page, session, turn
-
-
-def test_messages_wait_for_the_turn_under_way_and_are_sent_in_order():
-    page, session, turn = opened_in_a_turn()
     page.act("send", text="second")
     page.until(lambda: page.state.get("note") == "“second” waits for the turn under way.")
     page.act("send", text="third")
     page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
+    page.act("withdraw")
+    page.until(lambda: page.given_back == ["second\n\nthird"] and page.state["note"] == "")
+    page.act("send", text="fourth")
+    page.act("send", text="fifth")
+    page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
     session.agent = Agent(ScriptedModel(["two", "three"]))
     turn.cancel()
     page.turns(3)
-    assert page.texts("prompt") == ["from a cell", "second", "third"]
+    assert page.texts("prompt") == ["from a cell", "fourth", "fifth"]
     assert page.texts("text") == ["two", "three"]
     page.until(lambda: page.state["note"] == "")
-
-
-def test_messages_that_wait_are_taken_back_with_their_words():
-    page, session, turn = opened_in_a_turn()
-    page.act("send", text="second")
-    page.act("send", text="third")
-    page.until(lambda: page.state.get("note") == "2 messages wait for the turn under way.")
-    page.act("withdraw")
-    page.until(lambda: page.given_back == ["second\n\nthird"] and page.state["note"] == "")
-    session.agent = Agent(ScriptedModel(["four"]))
-    turn.cancel()
-    page.turns(1)
-    page.act("send", text="fourth")
-    page.turns(2)
-    assert page.texts("prompt") == ["from a cell", "fourth"]
 
 
 def attachment(name):
@@ -304,115 +271,82 @@ def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():
     assert page.said[-1] == ""
 
 
-def test_an_output_that_cannot_be_attached_is_told():
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (UsageError("the figure is gone"), "the figure is gone"),
+        (asyncio.CancelledError(), "the kernel was interrupted."),
+    ],
+)
+def test_an_output_that_cannot_be_attached_is_told(error, why):
     page, _, chat = opened(session_of("one"))
 
     def fail():
-        raise UsageError("the figure is gone")
+        raise error
 
     chat.attach(fail, "Explain it.")
-    page.until(lambda: page.problems == [("The output is not attached: the figure is gone", "")])
+    page.until(lambda: page.problems == [(f"The output is not attached: {why}", "")])
     assert page.texts("prompt") == []
 
 
-def test_it_is_told_that_an_output_is_not_attached_because_the_kernel_was_interrupted():
+def test_a_message_takes_twenty_attachments_and_the_panel_refuses_one_more():
     page, _, chat = opened(session_of("one"))
+    chat.attach(lambda: [attachment(f"@out[{number}]") for number in range(20)])
+    page.until(lambda: len(page.state.get("attached", ())) == 20)
+    chat.attach(lambda: [attachment("@out[20]")])
+    page.until(lambda: page.problems == [("A message takes 20 attachments at most. Remove some of them.", "")])
+    assert len(page.state["attached"]) == 20
 
-    def interrupted():
-        raise asyncio.CancelledError
 
-    chat.attach(interrupted, "Explain it.")
-    page.until(lambda: page.problems == [("The output is not attached: the kernel was interrupted.", "")])
-
-
-def test_another_conversation_is_not_opened_while_a_prompt_is_being_sent():
+def test_a_prompt_that_waits_for_a_cell_says_so_is_not_taken_back_and_its_conversation_not_left():
     desk = Desk()
     desk.go.clear()
     session = session_of("fine")
     page, _, chat = opened(session, desk)
     page.act("send", text="hello")
+    page.until(lambda: page.state.get("note") == "“hello” waits for the cell that runs.")
     page.act("new")
     page.until(lambda: page.problems)
-    desk.go.set()
-    page.turns(1)
-    assert page.problems[0][0].startswith("A turn of this conversation is under way.")
-    assert chat.session is session
-
-
-def test_a_message_that_is_being_sent_is_not_taken_back():
-    desk = Desk()
-    desk.go.clear()
-    page, _, _ = opened(session_of("fine"), desk)
-    page.act("send", text="hello")
-    page.until(lambda: page.state.get("note") == "“hello” waits for the cell that runs.")
     page.act("withdraw")
     page.until(lambda: page.given_back == [""])
     desk.go.set()
     page.turns(1)
+    assert page.problems[0][0].startswith("A turn of this conversation is under way.")
+    assert chat.session is session
     assert page.texts("prompt") == ["hello"]
+    assert page.state["note"] == ""
 
 
-def test_a_prompt_says_that_it_waits_for_a_cell_that_keeps_the_main_thread():
-    desk = Desk()
-    desk.go.clear()
-    page, _, _ = opened(session_of("fine"), desk)
-    page.act("send", text="hello")
-    page.until(lambda: page.state.get("note") == "“hello” waits for the cell that runs.")
-    desk.go.set()
-    page.turns(1)
-    assert page.state.get("note", "") == ""
-
-
-def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason():
-    session = Session(Agent())
-    page, _, _ = opened(session)
-    page.act("send", text="hello")
-    page.until(lambda: page.problems)
-    ((problem, unsent),) = page.problems
-    assert problem.startswith("No model is chosen and no key is set.")
-    assert unsent == "hello"
-    assert page.blocks("prompt") == []
-    assert page.state.get("note", "") == ""
-
-
-def test_what_nobody_foresaw_is_said_and_the_next_prompt_is_taken():
+def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason_and_the_next_one_is_taken():
     class Broken(Desk):
         def prepare(self, session, written):
             if written == "first":
                 raise ZeroDivisionError("division by zero")
             return written, {}
 
-    page, _, _ = opened(session_of("fine"), Broken())
+    session = Session(Agent())
+    page, _, _ = opened(session, Broken())
     page.act("send", text="first")
     page.until(lambda: page.problems == [("division by zero", "first")])
-    page.act("send", text="second")
-    page.turns(1)
-
-
-def test_a_turn_is_stopped_in_the_middle():
-    model = Stalled("half")
-    page, _, _ = opened(Session(Agent(model)))
     page.act("send", text="hello")
-    assert model.stalled.wait(PATIENCE)
-    page.act("stop")
+    page.until(lambda: len(page.problems) == 2)
+    problem, unsent = page.problems[1]
+    assert problem.startswith("No model is chosen and no key is set.")
+    assert unsent == "hello"
+    assert page.blocks("prompt") == []
+    session.agent = Agent(ScriptedModel(["fine"]))
+    page.act("send", text="hello")
     page.turns(1)
-    assert "interrupted" in page.blocks("footer")[0]["figures"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "state", "result"),
-    [
-        ({"kind": "approve"}, "done", "ordered tea"),
-        ({"kind": "edit", "arguments": '{"what": "coffee"}'}, "done", "ordered coffee"),
-        ({"kind": "deny", "reason": "not today"}, "denied", "not today"),
-    ],
-    ids=["approve", "edit", "deny"],
-)
-def test_a_call_is_answered_by_its_buttons(answer, state, result):
-    page, _, _ = opened(session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order]))
+def test_a_call_is_answered_by_its_buttons():
+    tea = {"what": "tea"}
+    page, _, _ = opened(session_of(calls(("order", tea)), calls(("order", tea)), "Done.", tools=[order]))
     page.act("send", text="tea please")
-    page.act(answer.pop("kind"), id=page.card("waiting")["ask"], **answer)
-    assert result in json.dumps(page.card(state))
+    page.act("edit", id=page.card("waiting")["ask"], arguments='{"what": "coffee"}')
+    assert "ordered coffee" in json.dumps(page.card("done"))
+    page.act("deny", id=page.card("waiting")["ask"], reason="not today")
+    assert "not today" in json.dumps(page.card("denied"))
     page.turns(1)
 
 

@@ -32,16 +32,10 @@ GOOD = [
     ({"type": "deny", "id": "a1", "reason": "no"}, Deny("a1", "no")),
     ({"type": "reply", "id": "q", "text": "yes"}, Reply("q", "yes")),
     ({"type": "stop"}, Stop()),
-    ({"type": "send", "text": "hello"}, page.SendPrompt(text="hello")),
-    ({"type": "retry", "turn": 3}, page.RetryTurn(turn=3)),
+    ({"type": "send", "text": "a\ud800"}, page.SendPrompt(text="a\ud800")),
     ({"type": "rewrite", "turn": 0, "text": "again"}, page.RewriteTurn(turn=0, text="again")),
-    ({"type": "fork", "turn": 1}, page.ForkSession(turn=1)),
-    ({"type": "clear"}, page.ClearSession()),
     ({"type": "undo"}, page.UndoClear()),
     ({"type": "export", "form": "json"}, page.ExportSession(form="json")),
-    ({"type": "model", "name": "openai:x"}, page.ChooseModel(name="openai:x")),
-    ({"type": "connect", "server": "s"}, page.ConnectServer(server="s")),
-    ({"type": "disconnect", "server": "s"}, page.DisconnectServer(server="s")),
     (
         {"type": "tool", "server": "s", "name": "t", "enabled": False},
         page.EnableTool(server="s", name="t", enabled=False),
@@ -49,29 +43,23 @@ GOOD = [
 ]
 BAD = [
     None,
-    [],
     "stop",
     {},
-    {"type": None},
     {"type": ["stop"]},
     {"type": "quit"},
-    {"type": "__class__"},
     {"type": "stop", "extra": 1},
     {"type": "approve"},
     {"type": "approve", "id": 1},
     {"type": "approve", "id": "a1", "always": 1},
     {"type": "approve", "id": "x" * 1001},
-    {"type": "approve", "id": "a1", "arguments": "{}"},
     {"type": "approve", "id": "a1", "arguments": {}},
     {"type": "retry", "turn": -1},
     {"type": "retry", "turn": True},
-    {"type": "retry", "turn": 1.5},
     {"type": "send", "text": "x" * 2_000_001},
     {"type": "export", "form": "../../x"},
     {"type": "tool", "server": "s", "name": "t", "enabled": "no"},
     {"type": "edit", "id": "a1"},
     {"type": "edit", "id": "other", "arguments": "{}"},
-    {"type": "edit", "id": "a1", "arguments": {}},
     {"type": "edit", "id": "a1", "arguments": "{"},
     {"type": "edit", "id": "a1", "arguments": "[]"},
     {"type": "edit", "id": "a1", "arguments": "[" * 100_000},
@@ -89,10 +77,6 @@ def test_what_is_no_action_is_refused(message):
         read(message, asked)
 
 
-def test_half_a_character_is_taken_as_it_was_typed():
-    assert read({"type": "send", "text": "a\ud800"}, asked) == page.SendPrompt(text="a\ud800")
-
-
 def test_a_refusal_repeats_little_of_what_the_page_sent():
     with pytest.raises(UsageError) as error:
         read({"type": "send", "text": "x", "\x1b[31mred" * 100: 1}, asked)
@@ -107,9 +91,13 @@ def test_whatever_a_page_sends_is_an_action_or_refused(message):
 
 
 def test_edited_arguments_keep_the_secrets_that_the_page_did_not_see():
-    edited = f'{{"user": "bob", "keys": ["{secrets.BLANK}", 2], "deep": {{"key": "{secrets.BLANK}"}}, "more": 1}}'
+    edited = f'{{"user": "bob", "keys": ["{secrets.BLANK}", true], "deep": {{"key": "{secrets.BLANK}"}}, "more": 1}}'
     action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
-    assert action == Approve("a1", arguments={"user": "bob", "keys": [SECRET, 2], "deep": {"key": SECRET}, "more": 1})
+    assert action == Approve(
+        "a1", arguments={"user": "bob", "keys": [SECRET, True], "deep": {"key": SECRET}, "more": 1}
+    )
+    assert action.arguments is not None
+    assert action.arguments["keys"][1] is True  # 1 would be equal
 
 
 def test_line_ends_that_a_box_does_not_keep_are_no_edit():
@@ -118,30 +106,15 @@ def test_line_ends_that_a_box_does_not_keep_are_no_edit():
     assert action == Approve("a1", arguments={"text": "one\r\ntwo", "lines": 3})
 
 
-def test_an_edited_number_may_become_a_truth_value():
-    edited = f'{{"user": "ann", "keys": ["{secrets.BLANK}", true], "deep": {{"key": "{secrets.BLANK}"}}}}'
-    action = read({"type": "edit", "id": "a1", "arguments": edited}, asked)
-    assert action.arguments is not None
-    assert action.arguments["keys"] == [SECRET, True]
-    assert action.arguments["keys"][1] is True
-
-
 def nested(depth, inner):
     for _ in range(depth):
         inner = [inner]
     return inner
 
 
-@pytest.mark.parametrize("depth", [DEEPEST - 1, DEEPEST, DEEPEST + 1, 400])
+@pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1, 400])
 def test_an_edit_keeps_what_is_nested_too_deep_to_be_shown(depth):
     question = ApprovalAsked("a1", ToolCall("c1", "write", {"tree": nested(depth, "leaf"), "lines": 2}), "shop")
     edited = json.dumps(in_json(question.call.arguments, exact) | {"lines": 3})
     action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
     assert action == Approve("a1", arguments={"tree": nested(depth, "leaf"), "lines": 3})
-
-
-def test_an_edit_may_be_nested_as_deep_as_json_can_be_read():
-    question = ApprovalAsked("a1", ToolCall("c1", "write", {"tree": nested(400, "leaf")}), "shop")
-    edited = json.dumps({"tree": nested(400, "other")})
-    action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
-    assert action == Approve("a1", arguments={"tree": nested(400, "other")})

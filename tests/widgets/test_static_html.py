@@ -60,20 +60,12 @@ def requested(updates):
     engine().submit(call()).result(PATIENCE)
 
 
-def test_other_sessions_do_not_wait_for_an_output():
-    held = Held()
-    requested(OutputUpdates(held.show))
-    assert held.begun.acquire(timeout=PATIENCE)
-    assert turn_of_another_session()
-    held.release.release()
-    assert len(held.calls) == 1
-
-
-def test_requests_during_an_update_are_answered_by_one_more():
+def test_requests_during_an_update_are_answered_by_one_more_and_other_sessions_do_not_wait():
     held = Held()
     updates = OutputUpdates(held.show)
     requested(updates)
     assert held.begun.acquire(timeout=PATIENCE)
+    assert turn_of_another_session()
     for _ in range(3):
         requested(updates)
     held.release.release(2)
@@ -134,26 +126,21 @@ def test_a_long_html_does_not_delay_the_events_of_other_sessions():
     assert min(shares) < 0.5
 
 
-def test_a_session_that_is_under_way_is_shown_up_to_its_last_finished_turn():
-    transcript = Transcript([*one_text("first"), *started(), PartStarted(0, "text"), PartDelta(0, "second")])
-    pages = []
-    html = SessionHtml(transcript, lambda page: page, lambda data, update: pages.append(data["text/html"]))
-    html.show()
-    assert "first" in pages[0]
-    assert "second" not in pages[0]
-
-
-def test_the_calls_of_early_turns_become_one_line_each_when_a_conversation_grows_long():
+def test_finished_turns_are_shown_and_the_calls_of_early_ones_become_a_line_when_a_conversation_grows_long():
     def page(turns):
         call = ToolCall("c1", "query", {"sql": "SELECT 1"})
         finished = ToolFinished(ToolResult("c1", "query", (Text("[1]"),)), 0.1)
         turn = [*started(), PartFinished(0, call), finished, *one_text("fine")[1:]]
+        under_way = [*started(), PartStarted(0, "text"), PartDelta(0, "half")]
         pages = []
-        html = SessionHtml(Transcript(turn * turns), lambda page: page, lambda data, update: pages.append(data))
+        html = SessionHtml(
+            Transcript(turn * turns + under_way), lambda page: page, lambda data, update: pages.append(data)
+        )
         html.show()
         return pages[0]["text/html"]
 
     assert page(WHOLE_TURNS).count("Arguments") == WHOLE_TURNS
+    assert "half" not in page(WHOLE_TURNS)
     longer = page(WHOLE_TURNS + 2)
     assert longer.count("Arguments") == WHOLE_TURNS
     assert longer.count("<samp>✓ query sql: SELECT 1 [100 ms] → [1]</samp>") == 2

@@ -52,17 +52,16 @@ def on_the_engine(function, *arguments):
     return engine().call(call())
 
 
-def test_nothing_is_sent_before_a_page_has_said_hello():
+def test_nothing_is_sent_before_a_page_has_said_hello_which_is_answered_with_all_there_is_and_then_frames_follow():
     view = Sent(Listener())
     for event in started():
         on_the_engine(view.feed, event)
     on_the_engine(view.flush)
     assert view.messages == []
+    for seen in (None, "1", -1.5, []):  # that is no hello
+        view.hear({**HELLO, "seen": seen})
+    assert [list(view.messages.pop()) for _ in range(4)] == [["problem"]] * 4
     assert not view.mounted.is_set()
-
-
-def test_a_hello_is_answered_with_all_there_is_and_then_frames_follow():
-    view = Sent(Listener(), events=started())
     view.hear(HELLO)
     assert view.mounted.is_set()
     for event in [PartStarted(0, "text"), PartDelta(0, "one "), PartDelta(0, "two ")]:
@@ -86,28 +85,18 @@ def test_a_hello_that_is_said_again_at_once_is_answered_once(monkeypatch):
     assert len(view.messages) == 2
 
 
-def test_an_action_is_handed_on_as_a_value():
-    listener = Listener()
-    Sent(listener).hear({"type": "stop"})
-    assert listener.actions == [Stop()]
-
-
 @pytest.mark.parametrize(
     ("listener", "message"),
     [(Listener(), {"type": "explode"}), (Listener(UsageError("A turn is running.")), {"type": "stop"})],
 )
-def test_what_is_refused_is_said_in_the_page(listener, message):
+def test_an_action_is_handed_on_as_a_value_and_what_is_refused_is_said_in_the_page(listener, message):
     view = Sent(listener)
     view.hear(message)
     assert [list(message) for message in view.messages] == [["problem"]]
     assert listener.actions == []
-
-
-@pytest.mark.parametrize("seen", [None, "1", -1.5, []])
-def test_a_hello_that_is_none_does_nothing(seen):
-    view = Sent(Listener())
-    view.hear({**HELLO, "seen": seen})
-    assert not view.mounted.is_set()
+    taken = Listener()
+    Sent(taken).hear({"type": "stop"})
+    assert taken.actions == [Stop()]
 
 
 def test_a_page_may_ask_for_the_whole_of_a_result():
@@ -118,13 +107,9 @@ def test_a_page_may_ask_for_the_whole_of_a_result():
     assert "z" * 30_000 in str(view.messages[-1]["ops"])
 
 
-def test_the_views_of_a_kernel_share_one_library():
+def test_the_views_of_a_kernel_share_one_library_which_alone_has_the_code_that_draws():
     one, other = View(Listener()), View(Listener(), home="panel")
-    assert one.library == other.library
-    assert one.library == widget._library().name
+    assert one.library == other.library == widget._library().name
     assert (one.home, other.home) == ("cell", "panel")
-
-
-def test_the_code_that_draws_is_in_the_library_and_not_in_every_view():
-    assert len(str(View(Listener())._esm)) < 500
+    assert len(str(one._esm)) < 500
     assert "initialize" in str(Library()._esm)

@@ -1,12 +1,12 @@
 """The view's test page in headless Chromium: no kernel, no server, and no way off the page."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from playwright.sync_api import Browser, Page, Route, ViewportSize
+from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize
 
+from agentmagic.events import Event
 from agentmagic.widgets import commands, page_messages
 from agentmagic.widgets.sync import Feed, State
 from tests.browser.axe import findings, violations
@@ -15,7 +15,7 @@ from tests.browser.lab import ROOT
 ADDRESS = "http://localhost/"
 PAGE = ROOT / "js" / "page"
 BUILT = ROOT / "agentmagic" / "widgets" / "static"
-TIMEOUT = 10_000
+TIMEOUT = 30_000
 POLL = 50
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 
@@ -64,6 +64,32 @@ class Stage:
         """Hand messages to a view, and wait until they are drawn."""
         self.page.evaluate("([home, messages]) => stage.models[home].play(messages)", [home, list(messages)])
 
+    def play_drawn(self, frames: list[Any], home: str = "panel") -> None:
+        """Hand frames to a view, each once the one before is drawn."""
+        script = """async ([home, frames]) => {
+          for (const frame of frames) { stage.models[home].receive(frame); await stage.drawn() }
+        }"""
+        self.page.evaluate(script, [home, [frame for frame in frames if frame]])
+
+    def play(self, feed: Feed, *events: Event, home: str = "panel", **state: Any) -> None:
+        """Show what some events change, and another state around the conversation."""
+        if state:
+            feed.tell(cast("State", state))
+        for event in events:
+            feed.feed(event)
+        self.receive(feed.frame(), home=home)
+
+    def button(self, name: str) -> Locator:
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def focused(self) -> str:
+        """Return what the element says that has the focus, its label or its words, or its name without any."""
+        return self.page.evaluate("() => (e => e.ariaLabel || e.innerText || e.localName)(document.activeElement)")
+
     def complaints(self) -> list[str]:
         """Return, once, what failed in the page, and the addresses that it tried to load and are not its own."""
         complaints, self._complaints = self._complaints, []
@@ -93,8 +119,3 @@ class Stage:
         else:
             self._complaints.append(f"loaded {url}")
             route.abort("blockedbyclient")
-
-
-def size(message: object) -> int:
-    """Return how many bytes a message takes on the wire, without its envelope."""
-    return len(json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode())

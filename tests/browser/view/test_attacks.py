@@ -11,8 +11,7 @@ from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import ROOT
-from tests.browser.view.attacks import PLACES, POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
-from tests.browser.view.stage import Stage
+from tests.browser.view.attacks import POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
 from tests.display.logs import one_call, one_text, started
 from tests.display.test_html_attacks import PAYLOADS
 
@@ -49,19 +48,6 @@ OPEN_ALL = """async () => {
   }
 }"""
 
-MERGE = """text => {
-  const merge = (to, from) => {
-    for (const key in from) {
-      if (typeof from[key] === 'object') merge(to[key] ??= {}, from[key])
-      else to[key] = from[key]
-    }
-  }
-  merge({}, JSON.parse(text))
-  const polluted = ({}).polluted
-  delete Object.prototype.polluted
-  return polluted
-}"""
-
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory, browser):
@@ -75,7 +61,7 @@ def bare(tmp_path_factory, browser):
     browser.built = built
 
 
-def opened(stage: Stage) -> Stage:
+def opened(stage):
     stage.open(motion=True).evaluate(TRAP)
     return stage
 
@@ -95,6 +81,17 @@ def show_everywhere(stage, payload):
     return at
 
 
+def write_slowly(stage, words, step=6):
+    """Show an answer as it is being written, a few letters at a time."""
+    feed = Feed([*started(), PartStarted(0, "text")])
+    stage.show(feed)
+    frames = []
+    for place in range(0, len(words), step):
+        feed.feed(PartDelta(0, words[place : place + step]))
+        frames.append(feed.frame())
+    stage.play_drawn(frames)
+
+
 def hits(stage):
     """What has run; a page that was led away, or is on its way, has lost count."""
     try:
@@ -103,81 +100,43 @@ def hits(stage):
         return []
 
 
-def outcome(stage):
-    """What has run, and what was loaded from elsewhere."""
-    loaded = [line for line in stage.complaints() if "evil.test" in line]
-    return hits(stage), loaded
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES)
-def test_no_technique_works_in_any_place(browser, technique):
+def test_no_attack_works_in_any_place_at_once_or_while_it_is_being_written(browser):
     stage = opened(browser)
-    show_everywhere(stage, TECHNIQUES[technique])
-    assert outcome(stage) == ([], [])
+    for technique in TECHNIQUES.values():
+        show_everywhere(stage, technique)
+        assert stage.page.evaluate(AUDIT) == [], technique
+    stage.show(Feed([event for payload in PAYLOADS for event in one_text(payload)]))
     assert stage.page.evaluate(AUDIT) == []
-    stage.page.close()
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES)
-def test_no_technique_works_while_it_is_being_written(browser, technique):
-    stage = opened(browser)
-    feed = Feed([*started(), PartStarted(0, "text")])
-    stage.show(feed)
-    frames = []
-    for letter in TECHNIQUES[technique] + " end":
-        feed.feed(PartDelta(0, letter))
-        frames.append(feed.frame())
-    stage.page.evaluate(
-        "async frames => { for (const frame of frames) { stage.models.panel.receive(frame); await stage.drawn() } }",
-        [frame for frame in frames if frame],
-    )
-    assert outcome(stage) == ([], [])
+    write_slowly(stage, "\n\n".join(TECHNIQUES.values()))
     assert stage.page.evaluate(AUDIT) == []
+    assert hits(stage) == []
+    assert [line for line in stage.complaints() if "evil.test" in line] == []
     stage.page.close()
 
 
-def test_the_corpus_of_the_static_output_does_no_harm_here(browser):
-    stage = opened(browser)
-    for payload in PAYLOADS:
-        show_everywhere(stage, payload)
-        assert stage.page.evaluate(AUDIT) == [], payload
-    assert outcome(stage) == ([], [])
-    stage.page.close()
-
-
-def test_names_of_prototypes_pollute_nothing(browser):
-    stage = opened(browser)
+def test_names_of_prototypes_are_shown_and_pollute_nothing(stage):
     call = ToolCall("c1", "f", {"__proto__": {"polluted": True}, "constructor": "x", "toString": "y"})
-    stage.show(Feed(one_call(call, Text(POLLUTION + " " * 60))))
     stage.show(Feed(one_call(call, Text(POLLUTION[:-1] + ', "more": "so that it is a tree of several lines"}'))))
     stage.page.evaluate(OPEN_ALL)
     stage.receive({"n": 2, "ops": [[1, {"__proto__": {"polluted": True}}]], "state": {"__proto__": {"polluted": True}}})
     assert stage.page.evaluate("() => ({}).polluted") is None
     assert "polluted" in stage.page.locator(".am-tree").inner_text()
-    assert stage.page.evaluate(MERGE, POLLUTION) is True
-    stage.page.close()
 
 
-# -- that the tests above could fail ---------------------------------------------------------------
-
-
-def test_without_the_walls_a_handler_runs_in_every_place(bare):
+def test_without_the_walls_every_technique_works_and_in_every_place(bare):
+    """The tests above could fail."""
     stage = opened(bare)
     at = show_everywhere(stage, "<img src=x onerror=fired(/PLACE/.source)>")
-    stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(PLACES))
-    assert set(outcome(stage)[0]) == PLACES == set(at)
-    stage.page.close()
-
-
-@pytest.mark.parametrize("technique", TECHNIQUES)
-def test_without_the_walls_every_technique_works(bare, technique):
-    stage = opened(bare)
-    payload = TECHNIQUES[technique]
-    with suppress(Error):  # a refresh takes the page away while it is drawn
-        stage.show(Feed(one_text(payload)))
-    if "press" in payload:
-        stage.page.locator(".am-text :text('press')").click(no_wait_after=True)
-    address = technique.replace(", ", "-").replace(" ", "-")
-    assert stage.wait_for(lambda: stage.has_loaded(address) or technique in hits(stage))
+    stage.page.wait_for_function("count => new Set(hits).size >= count", arg=len(at))
+    assert set(hits(stage)) == set(at)
+    for technique, payload in TECHNIQUES.items():
+        stage.page.close()
+        stage = opened(bare)
+        with suppress(Error):  # a refresh takes the page away while it is drawn
+            stage.show(Feed(one_text(payload)))
+        if "press" in payload:
+            stage.page.locator(".am-text :text('press')").click(no_wait_after=True)
+        address = technique.replace(", ", "-").replace(" ", "-")
+        assert stage.wait_for(lambda: stage.has_loaded(address) or technique in hits(stage)), technique  # noqa: B023
     stage.complaints()
     stage.page.close()

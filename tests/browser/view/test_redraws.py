@@ -27,22 +27,7 @@ OTHER = ToolCall("c2", "order", {"what": "milk", "cups": 1})
 RUNNING = [*started(), *asked_for(CALL), *step_over(), ToolStarted(CALL, "shop")]
 NESTED = '{"deep": {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8, "i": 9}, "why": "x"}'
 SHOP, WEB = scenes.SERVERS
-
-
-def button(stage, name):
-    return stage.page.get_by_role("button", name=name, exact=True)
-
-
-def play(stage, feed, *events):
-    for event in events:
-        feed.feed(event)
-    stage.receive(feed.frame())
-
-
-def tell(stage, feed, **state):
-    """Show another state around the conversation."""
-    feed.tell(state)
-    stage.receive(feed.frame())
+FEWER, ALL = sorted(ALL_ACTIONS - {"connect"}), sorted(ALL_ACTIONS)
 
 
 def tell_all(stage, feed):
@@ -62,56 +47,48 @@ def pressed(stage, target):
     stage.page.mouse.up()
 
 
-def test_an_open_menu_stays_open_when_the_turn_ends(stage):
-    feed = Feed(one_text("a"))
-    stage.show(feed, cost="", actions=["clear", "export"])
-    stage.page.locator("summary[aria-label=More]").press("Enter")
-    stage.page.keyboard.press("Tab")
-    tell(stage, feed, cost="$0.02", actions=["back", "clear", "export"])
-    expect(stage.page.get_by_text("$0.02", exact=True)).to_be_visible()
-    expect(stage.page.get_by_role("button", name="Undo", exact=True)).to_be_visible()
-    expect(stage.page.get_by_role("button", name="Export as Markdown")).to_be_focused()
-
-
-def test_an_open_list_of_conversations_keeps_its_focus_when_their_turns_are_counted_anew(stage):
+def test_open_menus_and_lists_keep_their_place_and_focus_when_what_is_around_them_changes(stage):
     feed = Feed(one_text("a"))
     chats = [{"name": "agent", "about": "1 turn", "saved": False}, {"name": "old", "about": "2 turns", "saved": True}]
-    stage.show(feed, chats=chats)
+    models = ["openai:x", "gemini:y"]
+    stage.show(feed, cost="", actions=sorted(ALL_ACTIONS - {"back"}), chats=chats, model=models[0], models=models)
+    stage.page.locator("summary[aria-label=More]").press("Enter")
+    stage.press("Tab")
+    choice = stage.page.get_by_label("Model", exact=True)
+    choice.evaluate("models => { models.lastElementChild.mark = 'open' }")
+    stage.play(feed, cost="$0.02", actions=ALL)
+    expect(stage.page.get_by_text("$0.02", exact=True)).to_be_visible()
+    expect(stage.button("Undo")).to_be_visible()
+    expect(stage.button("Export as Markdown")).to_be_focused()
+    assert choice.evaluate("models => models.lastElementChild.mark") == "open"
+    stage.press("Escape")
     stage.page.locator(".am-chats summary").press("Enter")
-    stage.page.keyboard.press("Tab")
-    tell(stage, feed, chats=[{**chats[0], "about": "2 turns"}, {**chats[0], "name": "fork"}, chats[1]])
-    stage.page.keyboard.press("Tab")
-    expect(button(stage, "fork 1 turn")).to_be_focused()
-    with pressed(stage, button(stage, "old 2 turns")):
-        tell(stage, feed, chats=[{**chats[1], "about": "3 turns"}, {**chats[0], "name": "fork"}, chats[0]])
+    stage.press("Tab")
+    stage.play(feed, chats=[{**chats[0], "about": "2 turns"}, {**chats[0], "name": "fork"}, chats[1]])
+    stage.press("Tab")
+    expect(stage.button("fork 1 turn")).to_be_focused()
+    with pressed(stage, stage.button("old 2 turns")):
+        stage.play(feed, chats=[{**chats[1], "about": "3 turns"}, {**chats[0], "name": "fork"}, chats[0]])
     assert stage.sent()[-1] == {"type": "open", "name": "old", "saved": True}
-
-
-def test_the_list_of_models_is_the_same_while_it_can_be_chosen_from(stage):
-    feed = Feed()
-    stage.show(feed, model="openai:x", models=["openai:x", "gemini:y"])
-    models = stage.page.get_by_label("Model", exact=True)
-    models.evaluate("models => { models.lastElementChild.mark = 'open' }")
-    tell(stage, feed, actions=sorted(ALL_ACTIONS - {"connect"}))
-    assert models.evaluate("models => models.lastElementChild.mark") == "open"
 
 
 @pytest.mark.parametrize(
     ("asked", "open_it", "label"),
     [(QuestionAsked("q1", "Which tea?"), None, "Your answer"), (ApprovalAsked("a1", CALL, "shop"), "Edit", "what")],
+    ids=["a question", "an edit"],
 )
 def test_an_answer_that_is_half_typed_outlasts_a_kernel_that_was_silent_for_a_while(stage, asked, open_it, label):
     feed = Feed([*started(), *asked_for(CALL), *step_over(), asked])
     stage.show(feed)
     if open_it:
-        button(stage, open_it).click()
+        stage.button(open_it).click()
     box = stage.page.get_by_label(label, exact=True)
     box.press("End")
     stage.page.keyboard.type(" Earl")
     typed = box.input_value()
-    tell(stage, feed, actions=[])
+    stage.play(feed, actions=[])
     expect(box).to_be_hidden()
-    tell(stage, feed, actions=sorted(ALL_ACTIONS))
+    stage.play(feed, actions=ALL)
     tell_all(stage, feed)
     expect(box).to_have_value(typed)
     box.press("End")
@@ -122,13 +99,14 @@ def test_an_answer_that_is_half_typed_outlasts_a_kernel_that_was_silent_for_a_wh
 def test_the_focus_stays_in_the_view_when_what_held_it_can_no_longer_be_answered(stage):
     feed = Feed([*RUNNING[:-1], ApprovalAsked("a1", CALL, "shop")])
     stage.show(feed)
-    button(stage, "Approve").focus()
-    feed.tell({"actions": []})
-    play(stage, feed, ApprovalGiven("a1", approved=True), ToolStarted(CALL, "shop"), QuestionAsked("q1", "Which tea?"))
+    stage.button("Approve").focus()
+    given = ApprovalGiven("a1", approved=True), ToolStarted(CALL, "shop"), QuestionAsked("q1", "Which tea?")
+    stage.play(feed, *given, actions=[])
     expect(stage.page.locator(".am-card summary")).to_be_focused()
-    tell(stage, feed, actions=sorted(ALL_ACTIONS))
+    assert not stage.page.locator(".am-card details").first.evaluate("details => details.open")
+    stage.play(feed, actions=ALL)
     stage.page.get_by_label("Your answer").focus()
-    tell(stage, feed, actions=[])
+    stage.play(feed, actions=[])
     expect(stage.page.get_by_role("group", name="Question")).to_be_focused()
 
 
@@ -139,40 +117,40 @@ def test_what_is_open_in_a_result_stays_open_when_the_turn_ends_or_all_is_told_a
     stage.page.locator(".am-tree summary").last.press("Enter")
     leaf = stage.page.locator(".am-leaf", has_text="9")
     expect(leaf).to_be_visible()
-    tell(stage, feed, actions=[])
+    stage.play(feed, actions=[])
     expect(leaf).to_be_visible()
     tell_all(stage, feed)
     expect(leaf).to_be_visible()
     expect(stage.page.locator(".am-tree summary").last).to_be_focused()
 
 
-def test_the_buttons_of_a_prompt_stay_under_the_pointer(stage):
+def test_buttons_are_pressed_during_a_click_in_which_what_is_around_them_changes(stage):
     feed = Feed(one_text("a"))
-    stage.show(feed)
+    stage.show(feed, note="“hello” waits for the turn under way.")
     stage.page.locator(".am-prompt").hover()
-    with pressed(stage, button(stage, "Run again")):
-        tell(stage, feed, actions=sorted(ALL_ACTIONS - {"connect"}))
+    with pressed(stage, stage.button("Run again")):
+        stage.play(feed, actions=FEWER)
         tell_all(stage, feed)
-    assert stage.sent() == [{"type": "retry", "turn": 0}]
-    tell(stage, feed, actions=sorted(ALL_ACTIONS - {"fork"}))
-    expect(button(stage, "Run again")).to_be_visible()
-    expect(button(stage, "Fork from here")).to_have_count(0)
+    with pressed(stage, stage.button("Take back")):
+        stage.play(feed, note="2 prompts wait for the turn under way.")
+    assert stage.sent() == [{"type": "retry", "turn": 0}, {"type": "withdraw"}]
+    stage.page.locator(".am-prompt").hover()
+    stage.play(feed, actions=sorted(ALL_ACTIONS - {"fork"}))
+    expect(stage.button("Run again")).to_be_visible()
+    expect(stage.button("Fork from here")).to_have_count(0)
 
 
-def test_a_card_opens_by_a_click_during_which_its_call_ends(stage):
+def test_a_card_opens_by_a_click_during_which_its_call_ends_or_an_answer_below_it_grows(stage):
     feed = Feed(RUNNING)
     stage.show(feed)
     with pressed(stage, stage.page.locator(".am-card .am-state")):
-        play(stage, feed, ToolFinished(ToolResult("c1", "order", (Text("a cup of tea"),)), 0.5))
+        stage.play(feed, ToolFinished(ToolResult("c1", "order", (Text("a cup of tea"),)), 0.5))
     expect(stage.page.get_by_text("a cup of tea")).to_be_visible()
-
-
-def test_a_card_is_not_scrolled_away_during_a_click_while_an_answer_grows(stage):
     feed = Feed([*one_call(CALL, Text("a cup of tea")), *text("word\n\n" * 40), *started("On")])
     stage.show(feed)
-    play(stage, feed, *asked_for(OTHER), *step_over(), ToolStarted(OTHER, "shop"), PartStarted(0, "text"))
+    stage.play(feed, *asked_for(OTHER), *step_over(), ToolStarted(OTHER, "shop"), PartStarted(0, "text"))
     with pressed(stage, stage.page.locator(".am-card").last.locator("summary")):
-        play(stage, feed, PartDelta(0, "word\n\n" * 4))
+        stage.play(feed, PartDelta(0, "word\n\n" * 4))
     expect(stage.page.locator(".am-card").last.get_by_text("milk", exact=True)).to_be_visible()
     stage.page.wait_for_function(
         "() => (log => log.scrollHeight - log.scrollTop - log.clientHeight < 2)(document.querySelector('.am-scroller'))"
@@ -184,13 +162,13 @@ def test_a_click_that_began_on_another_call_approves_nothing(stage):
     stage.show(feed, "panel")
     stage.page.locator(".am-scroller").hover()
     stage.page.mouse.wheel(0, -100_000)
-    button(stage, "Go to the end").wait_for()
-    play(stage, feed, *asked_for(CALL, 1), *asked_for(OTHER, 2), *step_over(), ApprovalAsked("a1", CALL, "shop"))
-    with pressed(stage, button(stage, "Approve order")):
-        play(stage, feed, ApprovalGiven("a1", approved=True), ApprovalAsked("a2", OTHER, "shop"))
+    stage.button("Go to the end").wait_for()
+    stage.play(feed, *asked_for(CALL, 1), *asked_for(OTHER, 2), *step_over(), ApprovalAsked("a1", CALL, "shop"))
+    with pressed(stage, stage.button("Approve order")):
+        stage.play(feed, ApprovalGiven("a1", approved=True), ApprovalAsked("a2", OTHER, "shop"))
         expect(stage.page.get_by_text("what: milk, cups: 1").filter(visible=True)).to_be_visible()
     assert stage.sent() == []
-    button(stage, "Approve order").click()
+    stage.button("Approve order").click()
     assert stage.sent() == [{"type": "approve", "id": "a2"}]
 
 
@@ -200,27 +178,21 @@ def test_what_is_typed_focused_or_half_clicked_among_the_servers_stays_when_one_
     stage.page.get_by_role("tab", name="Servers").click()
     stage.page.get_by_text("3 tools").click()
     stage.page.get_by_label("run_query", exact=True).focus()
-    stage.page.keyboard.press("Space")
-    tell(stage, feed, servers=[{**SHOP, "tools": [("run_query", False)]}, WEB])
+    stage.press("Space")
+    stage.play(feed, servers=[{**SHOP, "tools": [("run_query", False)]}, WEB])
     expect(stage.page.get_by_label("run_query", exact=True)).to_be_focused()
     expect(stage.page.get_by_text("0 of 1 tool")).to_be_visible()
-    with pressed(stage, button(stage, "Always allow run_query")):
-        tell(stage, feed, servers=[SHOP, {**WEB, "state": "starting"}])
+    with pressed(stage, stage.button("Always allow run_query")):
+        stage.play(feed, servers=[SHOP, {**WEB, "state": "starting"}])
     assert stage.sent()[-1] == {"type": "allow", "server": "shop", "name": "run_query"}
     stage.page.get_by_label("Name of the server").focus()
     stage.page.keyboard.type("clo")
-    tell(stage, feed, servers=[{**SHOP, "stderr": "one more line"}, WEB])
+    stage.play(feed, servers=[{**SHOP, "stderr": "one more line"}, WEB])
     stage.page.keyboard.type("ck")
     expect(stage.page.get_by_label("Name of the server")).to_have_value("clock")
-
-
-def test_a_button_that_changes_with_its_server_keeps_the_focus(stage):
-    feed = Feed()
-    stage.show(feed, servers=scenes.SERVERS)
-    stage.page.get_by_role("tab", name="Servers").click()
-    button(stage, "Disconnect shop").press("Enter")
-    tell(stage, feed, servers=[{**SHOP, "state": "disconnected"}, WEB])
-    expect(button(stage, "Connect shop")).to_be_focused()
+    stage.button("Disconnect shop").press("Enter")
+    stage.play(feed, servers=[{**SHOP, "state": "disconnected"}, WEB])
+    expect(stage.button("Connect shop")).to_be_focused()
 
 
 def test_a_request_that_is_read_in_the_inspector_stays_when_another_turn_ends(stage):
@@ -230,12 +202,12 @@ def test_a_request_that_is_read_in_the_inspector_stays_when_another_turn_ends(st
     stage.receive({"inspection": scenes.INSPECTION})
     step = stage.page.locator(".am-exchange > summary", has_text="Step 1")
     step.press("Enter")
-    play(stage, feed, *one_text("b"))
+    stage.play(feed, *one_text("b"))
     assert stage.sent()[-1] == {"type": "inspect", "turn": 2}
     stage.receive({"inspection": {**scenes.INSPECTION, "turns": 3}})
     expect(step).to_be_focused()
     expect(stage.page.locator(".am-exchange[open]")).to_have_count(1)
-    button(stage, "Later turn").click()
+    stage.button("Later turn").click()
     assert stage.sent()[-1] == {"type": "inspect", "turn": 3}
 
 
@@ -243,16 +215,8 @@ def test_a_chip_keeps_its_focus_when_another_comes(stage):
     feed = Feed()
     first, second = ("@out[3]", "DataFrame 3 x 2"), ("figure [3]", "image/png, 18,211 bytes")
     stage.show(feed, attached=[first])
-    button(stage, "Remove @out[3]").focus()
-    tell(stage, feed, attached=[first, second])
-    expect(button(stage, "Remove @out[3]")).to_be_focused()
-    tell(stage, feed, attached=[second])
+    stage.button("Remove @out[3]").focus()
+    stage.play(feed, attached=[first, second])
+    expect(stage.button("Remove @out[3]")).to_be_focused()
+    stage.play(feed, attached=[second])
     expect(stage.page.get_by_label("Message", exact=True)).to_be_focused()
-
-
-def test_waiting_prompts_are_taken_back_by_a_click_during_which_another_comes(stage):
-    feed = Feed()
-    stage.show(feed, note="“hello” waits for the turn under way.")
-    with pressed(stage, button(stage, "Take back")):
-        tell(stage, feed, note="2 prompts wait for the turn under way.")
-    assert stage.sent() == [{"type": "withdraw"}]
