@@ -40,16 +40,12 @@ BEGIN, END = "<!-- the event table begins -->\n", "<!-- the event table ends -->
 
 def table():
     """The events of `agentmagic.events` as a Markdown table."""
-    rows = [f"| `{kind.__name__}` | {_fields(kind)} | {_about(kind)} |" for kind in get_args(Event)]
+    rows = [
+        f"| `{kind.__name__}` | {', '.join(f'`{field.name}`' for field in fields(kind))} "
+        f"| {' '.join(inspect.getdoc(kind).split())} |"
+        for kind in get_args(Event)
+    ]
     return "\n".join(["| event | fields | what happened |", "|---|---|---|", *rows]) + "\n"
-
-
-def _fields(kind):
-    return ", ".join(f"`{field.name}`" for field in fields(kind))
-
-
-def _about(kind):
-    return " ".join(inspect.getdoc(kind).split())
 
 
 def test_the_table_in_the_documentation_is_that_of_the_code():
@@ -57,12 +53,8 @@ def test_the_table_in_the_documentation_is_that_of_the_code():
     assert page.split(BEGIN)[1].split(END)[0] == table()
 
 
-def test_every_event_is_a_frozen_value_with_a_type_of_its_own():
-    assert [kind for kind in get_args(Event) if not kind.__dataclass_params__.frozen] == []
+def test_every_value_of_the_module_is_an_event_of_its_own_type_an_intent_or_a_result():
     assert len({kind.type for kind in get_args(Event)}) == len(get_args(Event))
-
-
-def test_every_value_of_the_module_is_an_event_an_intent_or_a_result():
     values = {value for value in vars(events).values() if is_dataclass(value) and value.__module__ == events.__name__}
     others = {events.RunResult, events.HistoryCut, events.Task, events.PromptValue, events.VariableChange}
     assert values == {*get_args(Event), *get_args(Intent), *others}

@@ -1,6 +1,5 @@
 import enum
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, NotRequired, Optional, Required, TypedDict, TypeVar
 
@@ -17,6 +16,22 @@ def read(function):
     return json_schema.read_signature(function, ToolContext)
 
 
+def taking(hint, *default, about=""):
+    """What is read of a function of one parameter, a."""
+
+    def function(a): ...
+
+    function.__annotations__, function.__defaults__, function.__doc__ = {"a": hint}, default, about
+    return read(function)
+
+
+def even(value):
+    if value % 2:
+        message = "it is odd"
+        raise ValueError(message)
+    return value
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -25,14 +40,7 @@ class Colour(enum.Enum):
 class Person(BaseModel):
     title: str
     age: int
-
-    @field_validator("age")
-    @classmethod
-    def check(cls, age):
-        if age > 150:
-            message = "nobody is that old"
-            raise ValueError(message)
-        return age
+    check = field_validator("age")(even)
 
 
 @dataclass
@@ -68,201 +76,8 @@ def test_hints_and_docstring_make_the_schema():
         "additionalProperties": False,
     }
     assert told.examples == (("notes on cats", {"query": "cats"}),)
-
-
-@pytest.mark.parametrize(
-    ("hint", "written", "value"),
-    [
-        (Literal["a", "b"], "b", "b"),
-        (Colour, "red", Colour.RED),
-        (Point, {"x": 1.5}, Point(1.5)),
-        (Person, {"title": "Dr", "age": 40}, Person(title="Dr", age=40)),
-        (Optional[int], None, None),  # noqa: UP045  (people write it)
-        (Any, {"what": "ever"}, {"what": "ever"}),
-    ],
-)
-def test_arguments_become_what_the_hints_ask_for(hint, written, value):
-    def function(given): ...
-
-    function.__annotations__ = {"given": hint}
-    told = read(function)
-    assert json_schema.problem("function", told.parameters, {"given": written}) is None
-    assert json_schema.arguments_for(told, {"given": written}) == {"given": value}
-
-
-def test_a_property_may_have_the_name_of_a_keyword_and_made_up_titles_are_dropped():
-    def greet(title: str, properties: dict, person: Person): ...
-
-    told = read(greet).parameters
-    assert set(told["properties"]) == {"title", "properties", "person"}
-    assert told["properties"]["title"] == {"type": "string"}
-    assert told["$defs"]["Person"]["properties"]["title"] == {"type": "string"}
-
-
-@pytest.mark.parametrize("name", ["model_config", "_hidden", "json", "self"])
-def test_names_that_pydantic_reserves_can_be_parameters(name):
-    namespace = {}
-    exec(f"def function({name}: int): ...", namespace)  # noqa: S102  (the name is the parameter of the test)
-    told = read(namespace["function"])
-    assert list(told.parameters["properties"]) == [name]
-    assert json_schema.arguments_for(told, {name: 1}) == {name: 1}
-
-
-def test_the_context_is_no_parameter_of_the_model_and_defaults_are_left_to_the_function():
-    def function(a: int, ctx: ToolContext, b: int = 2): ...
-
-    told = read(function)
-    assert told.context == "ctx"
-    assert list(told.parameters["properties"]) == ["a", "b"]
-    assert json_schema.arguments_for(told, {"a": 1}) == {"a": 1}
-
-
-def starred(*numbers: int): ...
-def keyed(**options: int): ...
-def positional(a: int, /): ...
-def unheard_of(a): ...
-def strange(a): ...
-
-
-unheard_of.__annotations__ = {"a": "NoSuchType"}
-strange.__annotations__ = {"a": type("Odd", (), {})}
-
-
-@pytest.mark.parametrize("function", [starred, keyed, positional, unheard_of, strange])
-def test_a_parameter_no_model_can_fill_in_is_refused_with_the_function_s_name(function):
-    with pytest.raises(UsageError, match=f"^{function.__name__} cannot be a tool: "):
-        read(function)
-
-
-class Table:
-    pass
-
-
-@pytest.mark.parametrize(
-    ("hint", "written"),
-    [
-        (Table, "tests.test_json_schema.Table"),
-        (io.BytesIO | None, "_io.BytesIO | None"),
-        (Callable[[int], int], "collections.abc.Callable[[int], int]"),
-    ],
-)
-def test_a_parameter_that_json_cannot_carry_is_named_with_what_to_do(hint, written):
-    def load(rows: int, table): ...
-
-    load.__annotations__["table"] = hint
-    with pytest.raises(UsageError) as refused:
-        read(load)
-    assert str(refused.value) == (
-        "load cannot be a tool: a model writes its arguments as JSON, which cannot carry "
-        f"table: {written}. Let the model name what is meant, as in table: str, and look it up in the function, in a "
-        "variable of the notebook or in ToolContext.deps; or take str, int, float, bool, list, dict, a dataclass or a "
-        "pydantic model."
-    )
-
-
-def property_of(function, name):
-    return read(function).parameters["properties"][name]
-
-
-def words_alone(a: Annotated[int, "how many"]): ...
-def words_of_a_doc(a: Annotated[int, Doc("how many")]): ...
-def words_beside_a_check(a: Annotated[int, "how", "many", Field(gt=0)]): ...
-
-
-def words_above_those_of_the_docstring(a: Annotated[int, Field(description="how many")]):
-    """Do it.
-
-    Args:
-        a: from the docstring
-    """
-
-
-def words_of_the_docstring(a: Annotated[int, Field(ge=1)] = Field(2)):
-    """Do it.
-
-    Args:
-        a: how many
-    """
-
-
-@pytest.mark.parametrize(
-    ("function", "more"),
-    [
-        (words_alone, {}),
-        (words_of_a_doc, {}),
-        (words_beside_a_check, {"exclusiveMinimum": 0}),
-        (words_above_those_of_the_docstring, {}),
-        (words_of_the_docstring, {"minimum": 1, "default": 2}),
-    ],
-)
-def test_words_reach_the_schema_wherever_they_stand(function, more):
-    words = "how many"
-    assert property_of(function, "a") == {"type": "integer", "description": words, **more}
-
-
-def test_words_inside_a_type_stay_where_they_stand_and_those_of_a_default_count_more():
-    def function(
-        a: list[Annotated[str, "a city"]],
-        b: Annotated[int, "a year"] | None = None,
-        c: Annotated[int, Field(description="far")] = Field(description="near", title="A year"),
-    ): ...
-
-    assert property_of(function, "a") == {"type": "array", "items": {"type": "string", "description": "a city"}}
-    assert {"type": "integer", "description": "a year"} in property_of(function, "b")["anyOf"]
-    assert property_of(function, "c") == {"type": "integer", "description": "near", "title": "A year"}
-
-
-def even(value):
-    if value % 2:
-        message = "it is odd"
-        raise ValueError(message)
-    return value
-
-
-def aliased(a: int = Field(alias="count")): ...
-def renamed(a: int = Field(validation_alias=AliasChoices("count", "number"))): ...
-def required(a: int = Field(...)): ...
-def checked(a: Annotated[int, AfterValidator(even)]): ...
-def named_only(*, a: int = Field(le=9)): ...
-
-
-@pytest.mark.parametrize("function", [aliased, renamed, required, checked, named_only])
-def test_what_a_field_asks_for_is_asked_of_the_model(function):
-    told = read(function)
-    (name,) = told.parameters["required"]
-    assert name == ("count" if function in (aliased, renamed) else "a")
-    assert json_schema.arguments_for(told, {name: 8}) == {"a": 8}
-    with pytest.raises(
-        ToolError, match=r"checked do not fit at a: .*it is odd" if function is checked else "do not fit"
-    ):
-        json_schema.arguments_for(told, {"a": 3} if function is checked else {"other": 8})
-
-
-def a_default(a: int = Field(3)): ...
-def a_default_of_the_hint(a: Annotated[int, Field(default=3)]): ...
-def a_factory(a: int = Field(default_factory=lambda: 3)): ...
-def a_default_by_another_name(a: int = Field(3, alias="count")): ...
-def a_field_of_a_dataclass(a: int = field(default=3)): ...
-
-
-@pytest.mark.parametrize(
-    "function",
-    [a_default, a_default_of_the_hint, a_factory, a_default_by_another_name, a_field_of_a_dataclass],
-)
-def test_the_function_gets_the_value_of_a_field_and_not_the_field(function):
-    told = read(function)
-    assert "required" not in told.parameters
-    assert json_schema.arguments_for(told, {}) == {"a": 3}
-
-
-def test_a_default_factory_makes_a_fresh_value_for_each_call():
-    def function(a: list[int] = Field(default_factory=list), b: list[int] = Field([], max_length=2)): ...
-
-    told = read(function)
-    first, second = (json_schema.arguments_for(told, {}) for _ in range(2))
-    assert first == second == {"a": [], "b": []}
-    assert first["a"] is not second["a"]
-    assert first["b"] is not second["b"]
+    with pytest.raises(UsageError, match="Example line of function does not end in JSON"):
+        taking(int, about="Example: do it -> {a: 1}")
 
 
 class Entry(TypedDict):
@@ -287,49 +102,156 @@ class Page(TypedDict, Generic[T]):
 
 
 @pytest.mark.parametrize(
-    ("hint", "fits", "misfits"),
+    ("hint", "written", "value", "misfit"),
     [
-        (list[Entry], [{"name": "a"}], [{"name": 7}]),
-        (dict[str, Entry] | None, {"x": {"name": "a"}}, {"x": {}}),
-        (Sized, {"name": "a", "unit": "m"}, {"name": "a", "size": 1}),
-        (Tree, {"children": [{"leaf": {"name": "a", "unit": "m"}, "children": []}]}, {"children": [{}]}),
-        (Page[int], {"items": [1]}, {"items": ["a"]}),
+        (Literal["a", "b"], "b", "b", "c"),
+        (Colour, "red", Colour.RED, "green"),
+        (Point, {"x": 1.5}, Point(1.5), {"y": 1}),
+        (Person, {"title": "Dr", "age": 40}, Person(title="Dr", age=40), {"age": 40}),
+        (Optional[int], None, None, "1"),  # noqa: UP045  (people write it)
+        (list[Entry], [{"name": "a"}], [{"name": "a"}], [{"name": 7}]),
+        (dict[str, Entry] | None, {"x": {"name": "a"}}, {"x": {"name": "a"}}, {"x": {}}),
+        (Sized, {"name": "a", "unit": "m"}, {"name": "a", "unit": "m"}, {"name": "a", "size": 1}),
+        (Tree, *[{"children": [{"leaf": {"name": "a", "unit": "m"}, "children": []}]}] * 2, {"children": [{}]}),
+        (Page[int], {"items": [1]}, {"items": [1]}, {"items": ["a"]}),
     ],
     ids=str,
 )
-def test_a_typed_dict_of_any_python_is_taken(hint, fits, misfits):
-    def load(entry): ...
-
-    load.__annotations__ = {"entry": hint}
-    told = read(load)
-    assert json_schema.problem("load", told.parameters, {"entry": fits}) is None
-    assert json_schema.arguments_for(told, {"entry": fits}) == {"entry": fits}
-    assert json_schema.problem("load", told.parameters, {"entry": misfits})
+def test_arguments_become_what_the_hints_ask_for_also_a_typed_dict_of_any_python(hint, written, value, misfit):
+    told = taking(hint)
+    assert json_schema.problem("function", told.parameters, {"a": written}) is None
+    assert json_schema.arguments_for(told, {"a": written}) == {"a": value}
+    assert json_schema.problem("function", told.parameters, {"a": misfit})
     if hint == list[Entry]:
         name = told.parameters["$defs"]["Entry"]["properties"]["name"]
         assert name == {"type": "string", "description": "what it is called"}
 
 
-@pytest.mark.parametrize("default", [float("nan"), object(), b"\xff"])
-def test_a_default_that_json_cannot_hold_is_left_to_the_function(default):
-    def function(a: Any = default): ...
+def test_a_property_may_have_the_name_of_a_keyword_and_made_up_titles_are_dropped():
+    def greet(title: str, properties: dict, person: Person): ...
 
-    assert "default" not in read(function).parameters["properties"]["a"]
+    told = read(greet).parameters
+    assert set(told["properties"]) == {"title", "properties", "person"}
+    assert told["properties"]["title"] == {"type": "string"}
+    assert told["$defs"]["Person"]["properties"]["title"] == {"type": "string"}
 
 
-def test_an_example_that_is_no_json_is_refused():
-    def function(a: int):
-        """Example: do it -> {a: 1}"""
+def test_names_that_pydantic_reserves_can_be_parameters():
+    def function(model_config: int, _hidden: int, json: int, self: int): ...
 
-    with pytest.raises(UsageError, match="Example line of function does not end in JSON"):
+    names = ["model_config", "_hidden", "json", "self"]
+    assert list(read(function).parameters["properties"]) == names
+    assert json_schema.arguments_for(read(function), dict.fromkeys(names, 1)) == dict.fromkeys(names, 1)
+
+
+def test_the_context_is_no_parameter_of_the_model_and_defaults_are_left_to_the_function():
+    def function(a: int, ctx: ToolContext, b: int = 2): ...
+
+    told = read(function)
+    assert told.context == "ctx"
+    assert list(told.parameters["properties"]) == ["a", "b"]
+    assert json_schema.arguments_for(told, {"a": 1}) == {"a": 1}
+    for default in (float("nan"), object(), b"\xff"):  # which JSON cannot hold
+        assert "default" not in taking(Any, default).parameters["properties"]["a"]
+
+
+def starred(*numbers: int): ...
+def keyed(**options: int): ...
+def positional(a: int, /): ...
+def unheard_of(a: "NoSuchType"): ...  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+
+@pytest.mark.parametrize("function", [starred, keyed, positional, unheard_of])
+def test_a_parameter_no_model_can_fill_in_is_refused_with_the_function_s_name(function):
+    with pytest.raises(UsageError, match=f"^{function.__name__} cannot be a tool: "):
         read(function)
 
 
-def test_what_only_pydantic_can_see_is_said_in_one_sentence():
-    def greet(person: Person): ...
+def test_a_parameter_that_json_cannot_carry_is_named_with_what_to_do():
+    with pytest.raises(UsageError) as refused:
+        taking(io.BytesIO | None)
+    assert str(refused.value) == (
+        "function cannot be a tool: a model writes its arguments as JSON, which cannot carry a: _io.BytesIO | None. "
+        "Let the model name what is meant, as in a: str, and look it up in the function, in a variable of the notebook "
+        "or in ToolContext.deps; or take str, int, float, bool, list, dict, a dataclass or a pydantic model."
+    )
 
-    with pytest.raises(ToolError, match=r"^The arguments of greet do not fit at person.age: Value error, nobody .*\.$"):
-        json_schema.arguments_for(read(greet), {"person": {"title": "Dr", "age": 200}})
+
+SAID = "Do it.\n\nArgs:\n    a: from the docstring\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [
+        (taking(Annotated[int, "how many"]), {"description": "how many"}),
+        (taking(Annotated[int, Doc("how many")]), {"description": "how many"}),
+        (taking(Annotated[int, "how", "many", Field(gt=0)]), {"description": "how many", "exclusiveMinimum": 0}),
+        (taking(Annotated[int, Field(description="how many")], about=SAID), {"description": "how many"}),
+        (
+            taking(Annotated[int, Field(ge=1)], Field(2), about=SAID),
+            {"description": "from the docstring", "minimum": 1, "default": 2},
+        ),
+        (
+            taking(Annotated[int, Field(description="far")], Field(description="near", title="A year")),
+            {"description": "near", "title": "A year"},
+        ),
+    ],
+)
+def test_words_reach_the_schema_wherever_they_stand(told, written):
+    assert told.parameters["properties"]["a"] == {"type": "integer", **written}
+
+
+def test_words_inside_a_type_stay_where_they_stand():
+    (cities,) = taking(list[Annotated[str, "a city"]]).parameters["properties"].values()
+    assert cities == {"type": "array", "items": {"type": "string", "description": "a city"}}
+    (year,) = taking(Annotated[int, "a year"] | None).parameters["properties"].values()
+    assert {"type": "integer", "description": "a year"} in year["anyOf"]
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        (taking(int, Field(alias="count")), "count"),
+        (taking(int, Field(validation_alias=AliasChoices("count", "number"))), "count"),
+        (taking(int, Field(..., le=9)), "a"),
+        (taking(Annotated[int, AfterValidator(even)]), "a"),
+    ],
+    ids=["aliased", "renamed", "required", "checked"],
+)
+def test_what_a_field_asks_for_is_asked_of_the_model(told, name):
+    assert told.parameters["required"] == [name]
+    assert json_schema.arguments_for(told, {name: 8}) == {"a": 8}
+    with pytest.raises(ToolError, match="do not fit"):
+        json_schema.arguments_for(told, {name: 11} if name == "a" else {"other": 8})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        taking(int, Field(3)),
+        taking(Annotated[int, Field(default=3)]),
+        taking(int, Field(default_factory=lambda: 3)),
+        taking(int, Field(3, alias="count")),
+        taking(int, field(default=3)),
+    ],
+    ids=["a default", "of the hint", "a factory", "by another name", "of a dataclass"],
+)
+def test_the_function_gets_the_value_of_a_field_and_not_the_field(told):
+    assert "required" not in told.parameters
+    assert json_schema.arguments_for(told, {}) == {"a": 3}
+
+
+def test_a_default_factory_makes_a_fresh_value_for_each_call():
+    for default in (Field(default_factory=list), Field([], max_length=2)):
+        told = taking(list[int], default)
+        first, second = (json_schema.arguments_for(told, {})["a"] for _ in range(2))
+        assert first == second == []
+        assert first is not second
+
+
+def test_what_only_pydantic_can_see_is_said_in_one_sentence():
+    with pytest.raises(ToolError, match=r"^The arguments of function do not fit at a.age: Value error, it is odd.*\.$"):
+        json_schema.arguments_for(taking(Person), {"a": {"title": "Dr", "age": 201}})
 
 
 @pytest.mark.parametrize(
@@ -342,9 +264,7 @@ def test_what_only_pydantic_can_see_is_said_in_one_sentence():
     ],
 )
 def test_arguments_that_do_not_fit_are_described_in_a_sentence(arguments, words):
-    def function(a: int): ...
-
-    said = json_schema.problem("function", read(function).parameters, arguments)
+    said = json_schema.problem("function", taking(int).parameters, arguments)
     assert said is not None
     assert words in said
     assert "\n" not in said

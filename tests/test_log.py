@@ -143,13 +143,6 @@ def test_a_level_that_the_user_sets_counts_whenever_it_is_set(heard, name):
     assert heard.lines == ["wanted", "wanted again"]
 
 
-def test_a_logger_is_left_as_it_was_found():
-    found = [(log.level, log.propagate, list(log.handlers)) for log in map(logging.getLogger, log.SDKS)]
-    log.keep(detailed=True)
-    log.stop()
-    assert [(log.level, log.propagate, list(log.handlers)) for log in map(logging.getLogger, log.SDKS)] == found
-
-
 def test_a_turn_is_a_line_an_event_and_the_outline_its_beginning_and_end():
     log.keep(detailed=True)
     for happened in ADDED:

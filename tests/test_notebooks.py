@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -45,29 +45,9 @@ print(json.dumps({
 """
 
 
-class _Words(HTMLParser):
-    """Collects what a page says with its scripts and styles removed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in ("script", "style")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in ("script", "style")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.words.append(data)
-
-
 def read(page: str) -> str:
-    parser = _Words()
-    parser.feed(page)
-    return " ".join("".join(parser.words).split())
+    """What a page says with its scripts and styles removed."""
+    return " ".join(unescape(re.sub(r"<(script|style)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)).split())
 
 
 def script_of(notebook: Path) -> Path:

@@ -37,32 +37,6 @@ def test_a_model_is_asked_for_as_its_schema_and_in_words_and_read_as_an_instance
     assert schema.read('{"name": "Delft", "people": 106000}') == City(name="Delft", people=106000)
 
 
-DELFT = {"name": "Delft", "people": 1}
-
-
-@pytest.mark.parametrize(
-    ("kind", "written", "read"),
-    [
-        (Visit, {"city": DELFT, "on": "2026-11-22"}, Visit(City(**DELFT), date(2026, 11, 22))),
-        (list[City], {"value": [DELFT]}, [City(**DELFT)]),
-        (Literal["yes", "no"], {"value": "yes"}, "yes"),
-        (dict[str, int], {"a": 1}, {"a": 1}),
-        (
-            {"title": "a city", "type": "object", "properties": {"name": {"type": "string"}}},
-            {"name": "x"},
-            {"name": "x"},
-        ),
-        (Node, {"v": 1, "children": [{"v": 2}]}, Node(v=1, children=[Node(v=2)])),
-    ],
-    ids=str,
-)
-def test_every_form_is_asked_for_as_an_object_and_read_as_what_it_is(kind, written, read):
-    form = output_schema(kind)
-    assert form.schema["type"] == "object"
-    assert form.read(json.dumps(written)) == read
-    assert re.fullmatch(r"\w+", form.name)
-
-
 class Base(TypedDict):
     name: Annotated[str, "as its people call it"]
 
@@ -72,13 +46,27 @@ class Place(Base, total=False):
     people: int
 
 
-def test_a_typed_dict_of_any_python_is_asked_for_and_read():
-    form = output_schema(list[Place])
-    assert "as its people call it" in form.instructions
-    place = {"name": "Delft", "country": "NL"}
-    assert form.read(json.dumps({"value": [place]})) == [place]
-    with pytest.raises(ValueError, match="country"):
-        form.read('{"value": [{"name": "Delft"}]}')
+DELFT = {"name": "Delft", "people": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        (Visit, {"city": DELFT, "on": "2026-11-22"}, Visit(City(**DELFT), date(2026, 11, 22))),
+        (list[City], {"value": [DELFT]}, [City(**DELFT)]),
+        (list[Place], {"value": [{"name": "Delft", "country": "NL"}]}, [{"name": "Delft", "country": "NL"}]),
+        (Literal["yes", "no"], {"value": "yes"}, "yes"),
+        (dict[str, int], {"a": 1}, {"a": 1}),
+        ({"title": "a city", "type": "object", "properties": {"name": {}}}, {"name": "x"}, {"name": "x"}),
+        (Node, {"v": 1, "children": [{"v": 2}]}, Node(v=1, children=[Node(v=2)])),
+    ],
+    ids=str,
+)
+def test_every_form_is_asked_for_as_an_object_and_read_as_what_it_is(kind, written, read):
+    form = output_schema(kind)
+    assert form.schema["type"] == "object"
+    assert form.read(json.dumps(written)) == read
+    assert re.fullmatch(r"\w+", form.name)
 
 
 def test_a_typed_dict_that_names_what_is_not_defined_is_refused():
@@ -112,9 +100,7 @@ def test_a_validator_of_the_model_has_the_last_word():
         number: int
 
         def model_post_init(self, context):
-            if self.number % 2:
-                message = "it is odd"
-                raise ValueError(message)
+            assert self.number % 2 == 0, "it is odd"
 
     with pytest.raises(ValueError, match="odd"):
         output_schema(Even).read('{"number": 3}')
@@ -131,10 +117,7 @@ def test_what_has_no_schema_is_refused(output):
     [
         ({"type": "array", "items": {"$ref": "#/definitions/P"}, "definitions": {"P": {"type": "integer"}}}, [1, 2]),
         ({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}, [1, [2, [3]]]),
-        (
-            {"$id": "urn:list", "type": "array", "items": {"$ref": "#/$defs/P"}, "$defs": {"P": {"type": "null"}}},
-            [None],
-        ),
+        ({"$id": "urn:a", "type": "array", "items": {"$ref": "#/$defs/P"}, "$defs": {"P": {"type": "null"}}}, [None]),
     ],
     ids=["definitions", "root", "id"],
 )

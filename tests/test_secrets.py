@@ -63,11 +63,6 @@ def test_a_token_and_a_password_are_blanked_and_what_stands_before_them_stays(te
     assert secrets.redact(text) == text.replace(secret, secrets.BLANK)
 
 
-def test_english_is_looked_through_without_trying_the_shapes():
-    tried = [start for start, _ in secrets._PATTERNS if start in "a higher right, through clearer and nearer air"]
-    assert tried == []
-
-
 def test_a_registered_secret_is_blanked_wherever_it_stands_and_leaves_no_tail_of_a_longer_one():
     secrets.register_secret("correct-horse")
     secrets.register_secret("correct-horse-and-more")

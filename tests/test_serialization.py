@@ -72,14 +72,7 @@ def test_somebody_else_s_json_is_never_read_as_values(foreign):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "not json",
-        '{"type":"no_such_type"}',
-        '{"text":"no type"}',
-        '{"type":"text","wrong":1}',
-        "[" * 100_000,
-    ],
+    "line", ["not json", '{"type":"no_such_type"}', '{"text":"x"}', '{"type":"text","wrong":1}', "[" * 100_000]
 )
 def test_a_line_of_somebody_else_is_refused_in_a_sentence(line):
     with pytest.raises(UsageError, match=r"^This line was not written by agentmagic: "):
@@ -90,20 +83,6 @@ def test_a_line_of_somebody_else_is_refused_in_a_sentence(line):
 class City:
     name: str
     people: int
-
-
-@pytest.mark.parametrize(
-    ("value", "read"),
-    [
-        ({"a": [1, 2.5, None, True]}, {"a": [1, 2.5, None, True]}),
-        (City("Delft", 106_000), {"name": "Delft", "people": 106_000}),
-        (object(), None),
-        ("x" * 2**20, None),
-    ],
-)
-def test_the_value_of_a_result_is_written_as_json(value, read):
-    result = RunResult("{}", (), (), 1, False, "answer", Usage(), value=value)
-    assert serialization.decode(serialization.encode(result)).value == read
 
 
 # -- the lines of a journal ------------------------------------------------------------------------
@@ -119,8 +98,10 @@ def deep(levels):
     return value
 
 
-def ended(value=None):
-    return TurnFinished(RunResult("It is 3.", (), (), 2, False, "answer", Usage(), value=value))
+def a_ring():
+    ring = []
+    ring.append(ring)
+    return ring
 
 
 @given(some_events)
@@ -135,12 +116,6 @@ def test_doubts_and_a_lone_surrogate_are_written_and_read_back():
         assert decode_record(encode_record(record)) == record
 
 
-def test_the_validated_value_does_not_take_its_record_along():
-    assert decode_record(encode_record(ended(object()))) == ended()
-    assert decode_record(encode_record(ended(a_ring()))) == ended()
-    assert decode_record(encode_record(ended({"a": KEY}))) == ended({"a": BLANK})
-
-
 def test_secrets_are_blanked_wherever_they_stand_keys_too():
     call = ToolCall("1", "get", {"url": f"https://host/?key={KEY}", KEY: 1, f"{KEY}0": 2, "more": [{KEY: f"a\n{KEY}"}]})
     result = ToolResult("1", "get", (Text(KEY),), structured={"$bytes": KEY, KEY: 1})
@@ -153,10 +128,23 @@ def test_secrets_are_blanked_wherever_they_stand_keys_too():
     assert decode_record(encode_record(prompt)) == prompt
 
 
-def a_ring():
-    ring = []
-    ring.append(ring)
-    return ring
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ({"a": [1, 2.5, None, True]}, {"a": [1, 2.5, None, True]}),
+        (City("Delft", 106_000), {"name": "Delft", "people": 106_000}),
+        ({"a": KEY}, {"a": BLANK}),
+        (object(), None),
+        (a_ring(), None),
+        ("x" * 2**20, None),
+    ],
+    ids=["json", "dataclass", "secret", "object", "ring", "large"],
+)
+def test_the_value_of_a_result_is_written_as_json_or_left_out_of_its_record(value, read):
+    record = TurnFinished(RunResult("{}", (), (), 1, False, "answer", Usage(), value=value))
+    assert decode_record(encode_record(record)).result.value == read
+    if read == value:
+        assert serialization.decode(encode(record)) == record
 
 
 @pytest.mark.parametrize(
@@ -185,14 +173,14 @@ def test_words_and_media_that_are_too_large_are_cut_and_named():
     assert fit.result.content[2] == contents[2]
     assert fit.result.done == "\n[20 more characters were too many to be saved]"
     assert lost == ("a text of 1,000 characters", "a text of 20 characters")
-    large, small = Media("image/png", b"x" * LARGEST_MEDIA, "plot"), Media("image/png", b"x")
-    small_event = TurnStarted(user("Look.", large), "m")
-    assert fitting(small_event) == (small_event, ())
+    large, small = Media("image/png", b"x" * LARGEST_MEDIA), Media("image/png", b"x")
+    assert fitting(TurnStarted(user("Look.", large), "m")) == (TurnStarted(user("Look.", large), "m"), ())
     fit, lost = fitting(TurnStarted(user("Look.", large, small), "m"))
     assert fit.prompt == user("Look.", large, "[image/png, 1 bytes, too large to be saved]")
     assert lost == ("image/png, 1 bytes",)
-    record = TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
-    fit, _ = fitting(record)
+    fit, _ = fitting(
+        TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
+    )
     assert fit.result.final_text.endswith("[1 more characters were too many to be saved]")
     assert (fit.result.error, fit.result.usage) == ("hm", Usage(1))
 
@@ -223,43 +211,32 @@ RESULT = '"type":"run_result","final_text":"","iterations_used":0,"timed_out":fa
 @pytest.mark.parametrize(
     "line",
     [
-        b"",
+        "",
         b"\xff\xfe" + NOTICE.encode("utf-16"),
-        b'"text"',
-        b"[" * 100_000,
-        encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))).encode(),
-        NOTICE[:-1].encode(),
-        *(
-            line.encode()
-            for line in (
-                '{"type":"notice","level":"loud","text":"x"}',
-                '{"type":"notice","level":"info","text":5}',
-                '{"type":"notice","level":"info"}',
-                '{"type":"journal","version":1}',
-                '{"type":"text","text":"a part, no event"}',
-                '{"type":"stop"}',
-                '{"type":"part_delta","index":0,"text":"x"}',
-                '{"type":"history_cut","turns":-1}',
-                '{"type":"history_cut","turns":true}',
-                '{"type":"history_cut","turns":1' + "0" * 400 + "}",
-                '{"type":"in_doubt","tools":[["bank"]]}',
-                '{"type":"in_doubt","tools":["ab",5]}',
-                '{"type":"step_started","step":"1","model":"m"}',
-                '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":NaN}}',
-                '{"type":"step_finished","step":1,"usage":{"type":"usage","input_tokens":-5}}',
-                '{"type":"part_finished","index":0,"part":{"type":"usage"}}',
-                '{"type":"part_finished","index":0,"part":{"type":"tool_call","id":"1","name":"x","arguments":[]}}',
-                '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":{"$bytes":7}}}',
-                '{"type":"tool_finished","result":{"type":"tool_result","call_id":"1","name":"x","content":"abc"}}',
-                '{"type":"turn_started","prompt":{"type":"message","role":"tool","parts":[]},"model":"m"}',
-                '{"type":"turn_started","prompt":' * 300 + "1" + "}" * 300,
-                f'{{"type":"turn_finished","result":{{{RESULT},"usage":{{"type":"text","text":""}}}}}}',
-            )
-        ),
+        "[" * 100_000,
+        encode(ToolFinished(ToolResult("1", "x", (), structured=deep(DEEPEST)))),
+        '{"type":"notice","level":"loud","text":"x"}',
+        '{"type":"notice","level":"info","text":5}',
+        '{"type":"notice","level":"info"}',
+        '{"type":"journal","version":1}',
+        '{"type":"text","text":"a part, no event"}',
+        '{"type":"part_delta","index":0,"text":"x"}',
+        '{"type":"history_cut","turns":-1}',
+        '{"type":"history_cut","turns":true}',
+        '{"type":"history_cut","turns":1' + "0" * 400 + "}",
+        '{"type":"in_doubt","tools":[["bank"]]}',
+        '{"type":"in_doubt","tools":["ab",5]}',
+        '{"type":"step_finished","step":1,"usage":{"type":"usage","cost":NaN}}',
+        '{"type":"part_finished","index":0,"part":{"type":"usage"}}',
+        '{"type":"part_finished","index":0,"part":{"type":"tool_call","id":"1","name":"x","arguments":[]}}',
+        '{"type":"part_finished","index":0,"part":{"type":"media","media_type":"a/b","data":{"$bytes":7}}}',
+        '{"type":"tool_finished","result":{"type":"tool_result","call_id":"1","name":"x","content":"abc"}}',
+        '{"type":"turn_started","prompt":{"type":"message","role":"tool","parts":[]},"model":"m"}',
+        '{"type":"turn_started","prompt":' * 300 + "1" + "}" * 300,
     ],
 )
 def test_a_line_of_the_wrong_shape_is_no_record(line):
-    assert decode_record(line) is None
+    assert decode_record(line if isinstance(line, bytes) else line.encode()) is None
 
 
 def test_a_line_of_the_right_shape_is_one_also_with_a_field_that_this_version_does_not_know():
@@ -282,27 +259,13 @@ def test_a_journal_begins_with_its_format_and_with_nothing_less(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"# Notes\n",
-        b'{"type":"journal"}\n',
-        b'{"type":"journal","version":"1"}\n',
-        b'{"type":"journal","version":true}\n',
-        b'{"type":"journal","version":0}\n',
-        NOTICE.encode() + b"\n",
-    ],
+    "line", [b"# Notes", b'{"type":"journal"}', b'{"type":"journal","version":true}', NOTICE.encode()]
 )
 def test_a_file_of_somebody_else_is_refused(tmp_path, line):
     with pytest.raises(JournalError, match=r"notes.txt is no conversation of agentmagic, and was left as it is"):
-        begins_journal(tmp_path / "notes.txt", line)
+        begins_journal(tmp_path / "notes.txt", line + b"\n")
 
 
 def test_a_newer_format_is_refused_with_what_to_do(tmp_path):
     with pytest.raises(JournalError, match=r"the format 2 of a newer agentmagic.*this one reads format 1.*git pull"):
         begins_journal(tmp_path / "agent.jsonl", b'{"type":"journal","version":2,"agentmagic":"9.0"}\n')
-
-
-def test_prompts_are_the_users():
-    line = encode(PromptAdded(Message("assistant", (Text("me"),))))
-    assert decode_record(line.encode()) is None
-    assert decode_record(encode_record(PromptAdded(user("And?")))) == PromptAdded(user("And?"))

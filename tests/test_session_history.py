@@ -18,7 +18,7 @@ from agentmagic.history.journal_reader import Saved
 from agentmagic.messages import Message, Text, ToolCall, Usage
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.session import TurnOptions
-from agentmagic.testing import Stalled, invalid_history
+from agentmagic.testing import invalid_history
 from tests.turns import calls, notices, scripted
 
 DEAD = 10
@@ -78,19 +78,15 @@ def test_a_conversation_is_taken_up_where_it_stood_with_the_same_log(tmp_path):
     @tool
     async def count(ctx: ToolContext) -> str:
         """Count."""
-        for number in range(3):
-            ctx.progress(number, total=3)
+        ctx.progress(1, total=3)
         return "counted"
 
     path = tmp_path / "talk.jsonl"
     script = ScriptedModel([{"text": "Let me see.", **calls("count")}, "It counted.", '{"value": [1, 2]}'])
     first = Session(Agent(script, tools=[count]), path=path)
-    heard = []
-    first.listen(heard.append)
     first.ask("Count.")
     assert first.ask("Which?", output=list[int]).value == [1, 2]
     first.close()
-    assert {"part_started", "part_delta", "tool_progress"} <= {event.type for event in heard}
     assert not any(is_delta(event) for event in first.events)
     agent = recipe("As I said.")
     second = Session.load(path, agent)
@@ -100,9 +96,7 @@ def test_a_conversation_is_taken_up_where_it_stood_with_the_same_log(tmp_path):
     second.ask("Again?")
     assert agent.model.requests[0].messages[:-1] == first.messages
     second.close()
-    third = Session.load(path)
-    assert len(third.turns) == 3
-    third.close()
+    assert len(Session.load(path).turns) == 3
 
 
 def test_undo_clear_and_edit_are_saved_too(tmp_path):
@@ -125,10 +119,7 @@ def test_the_second_session_on_a_file_is_told_and_goes_on_in_memory(tmp_path):
     first = Session(recipe("first"), path=path)
     first.ask("a prompt")
     before = path.read_bytes()
-    second = Session(recipe("second"), path=path)
-    result = second.ask("a prompt")
-    assert result.final_text == "second"
-    (words,) = notices(result)
+    (words,) = notices(Session(recipe("second"), path=path).ask("a prompt"))
     assert "memory" in words
     assert path.read_bytes() == before
     first.close()
@@ -165,13 +156,13 @@ def test_loading_what_is_no_conversation_or_over_one_that_is_saved_nowhere_says_
 
 def test_a_turn_that_was_cut_off_is_ended_and_its_tool_is_in_doubt(tmp_path):
     path = tmp_path / "talk.jsonl"
-    session = Session(recipe(calls(("add", {"a": 1, "b": 2})), "It is 3."), path=path)
+    steps = (calls(("add", {"a": 1, "b": 2})), "It is 3.")
+    session = Session(recipe(*steps), path=path)
     session.ask("What is 1 plus 2?")
     session.close()
-    lines = path.read_text().splitlines(keepends=True)
-    begun = next(number for number, line in enumerate(lines) if '"tool_started"' in line)
-    path.write_text("".join(lines[: begun + 1]))
-    loaded = Session.load(path, recipe(calls(("add", {"a": 1, "b": 2})), "Not sure."))
+    before, begun, rest = path.read_text().partition('{"type":"tool_started"')
+    path.write_text(before + begun + rest.partition("\n")[0] + "\n")
+    loaded = Session.load(path, recipe(*steps))
     assert loaded.in_doubt == {("notebook", "add")}
     assert invalid_history(loaded.messages) is None
     assert isinstance(loaded.events[-1], TurnFinished)
@@ -184,14 +175,15 @@ def test_a_turn_that_was_cut_off_is_ended_and_its_tool_is_in_doubt(tmp_path):
 # -- messages from elsewhere -----------------------------------------------------------------------
 
 
-def test_messages_from_elsewhere_are_mended_and_gone_on_from():
+def test_messages_from_elsewhere_are_mended_and_gone_on_from_those_of_a_strange_role_excepted():
     agent = recipe("Go on.")
-    session = Session(
-        agent, messages=[Message("assistant", (Text("Hi."), ToolCall("c1", "add", {}))), Message("tool", ())]
-    )
+    past = [Message("assistant", (Text("Hi."), ToolCall("c1", "add", {}))), Message("tool", ())]
+    session = Session(agent, messages=past)
     assert invalid_history(session.messages) is None
     session.ask("And now?")
     assert invalid_history(agent.model.requests[0].messages) is None
+    with pytest.raises(UsageError, match="instructions"):
+        Session(agent, messages=[Message("system", (Text("Be brief."),))])
 
 
 # -- forks and edits -------------------------------------------------------------------------------
@@ -217,15 +209,13 @@ def test_a_turn_is_run_again_with_another_prompt_or_as_it_was_and_what_came_afte
     session = spoken("a", "b", "c")
     session.agent = recipe("B", "better")
     assert session.edit(1, "prompt 1, better").wait().final_text == "B"
-    assert [turn.prompt.text for turn in session.turns] == ["prompt 0", "prompt 1, better"]
     (request,) = session.agent.model.requests
     assert [message.text for message in request.messages] == ["prompt 0", "a", "prompt 1, better"]
     session.edit(-1).wait()
-    told = [("prompt 0", "a"), ("prompt 1, better", "better")]
-    assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
     for turn in (2, -3):
         with pytest.raises(UsageError, match="There is no turn"):
             session.edit(turn, "x")
+    told = [("prompt 0", "a"), ("prompt 1, better", "better")]
     assert [(turn.prompt.text, turn.answer) for turn in session.turns] == told
 
 
@@ -234,16 +224,6 @@ def test_an_edit_that_cannot_begin_forgets_nothing():
     with pytest.raises(UsageError, match="empty"):
         session.edit(0, "   ")
     assert len(session.turns) == 2
-    model = Stalled("Half")
-    session.agent = Agent(model)
-    run = session.start("wait")
-    assert model.stalled.wait(DEAD)
-    for change in (lambda: session.edit(0, "x"), session.undo, session.clear, lambda: session.restore("x")):
-        with pytest.raises(SessionBusy):
-            change()
-    run.cancel()
-    run.wait()
-    assert len(session.turns) == 3
 
 
 # -- caps that outlast a turn ----------------------------------------------------------------------
@@ -308,15 +288,8 @@ def test_a_call_by_hand_that_the_policy_denies_is_not_run(monkeypatch, permissio
 
 
 def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
-    options = {
-        method: [
-            parameter.name
-            for parameter in inspect.signature(getattr(Session, method)).parameters.values()
-            if parameter.kind is parameter.KEYWORD_ONLY
-        ]
-        for method in ("start", "ask", "edit")
-    }
-    assert options == {method: list(TurnOptions.__annotations__) for method in options}
+    for method in (Session.start, Session.ask, Session.edit):
+        assert set(TurnOptions.__annotations__) <= set(inspect.signature(method).parameters)
 
 
 def test_a_preview_tells_what_would_be_sent_and_sends_nothing():
@@ -377,11 +350,3 @@ def test_what_a_cell_shows_of_a_huge_result_is_short():
         data, _ = DisplayFormatter().format(value)
         assert sum(len(str(text)) for text in data.values()) < 5_000
     assert repr(result) == "<RunResult answer: 'Done.', 2 steps, 1 calls>"
-
-
-def test_a_short_value_is_shown_whole():
-    call = ToolCall("1", "add", {"a": [1, 2.5], "b": None})
-    assert repr(Message("assistant", (Text("It's"), call), interrupted=True)) == (
-        "Message(role='assistant', parts=(Text(text=\"It's\", provider_data=None), ToolCall(id='1', name='add', "
-        "arguments={'a': [1, 2.5], 'b': None}, provider_data=None)), interrupted=True)"
-    )

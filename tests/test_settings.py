@@ -21,12 +21,6 @@ def test_an_empty_variable_counts_as_unset_and_off_is_read_in_any_case(monkeypat
     assert (settings.hints(), settings.shows_runs(), settings.schema_only()) == (False, False, False)
 
 
-def test_an_unknown_permission_says_which_there_are(monkeypatch):
-    monkeypatch.setenv("AGENTMAGIC_PERMISSION", "yes")
-    with pytest.raises(UsageError, match=r"'yes'. Set it to allow, ask or deny"):
-        settings.permission_override()
-
-
 def test_what_the_environment_overrides_is_said(monkeypatch):
     assert settings.overrides("local:small") == []
     monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
@@ -39,31 +33,19 @@ def test_what_the_environment_overrides_is_said(monkeypatch):
     ]
 
 
-def test_a_key_is_looked_for_in_the_environment_then_typed_then_in_the_file(monkeypatch, tmp_path):
+def test_a_key_is_looked_for_in_the_environment_then_typed_then_in_the_file_and_never_written_again(
+    monkeypatch, tmp_path
+):
+    assert settings.find_key(["THE_KEY"]) is None
+    (tmp_path / ".env").write_bytes(b"THE_KEY=\xff\xfe")
     assert settings.find_key(["THE_KEY"]) is None
     (tmp_path / ".env").write_text("THE_KEY=from-the-file\n")
     assert settings.find_key(["THE_KEY"]) == "from-the-file"
-    settings.type_key("THE_KEY", " typed-by-hand\n")
-    assert settings.find_key(["THE_KEY"]) == "typed-by-hand"
+    settings.type_key("OTHER_KEY", " typed-by-hand\n")
+    assert settings.find_key(["THE_KEY", "OTHER_KEY"]) == "typed-by-hand"  # each name in a place before the next place
     monkeypatch.setenv("THE_KEY", "from-the-environment")
-    assert settings.find_key(["THE_KEY"]) == "from-the-environment"
-
-
-def test_a_dotenv_that_is_no_text_is_no_key(tmp_path):
-    (tmp_path / ".env").write_bytes(b"THE_KEY=\xff\xfe")
-    assert settings.find_key(["THE_KEY"]) is None
-
-
-def test_every_name_is_asked_for_in_one_place_before_the_next_place(monkeypatch, tmp_path):
-    (tmp_path / ".env").write_text("FIRST_KEY=in-the-file\n")
-    monkeypatch.setenv("SECOND_KEY", "in-the-environment")
-    assert settings.find_key(["FIRST_KEY", "SECOND_KEY"]) == "in-the-environment"
-
-
-def test_a_key_that_is_found_is_never_written_again(monkeypatch):
-    monkeypatch.setenv("THE_KEY", "no-shape-of-a-key")
-    settings.find_key(["THE_KEY"])
-    assert secrets.redact("no-shape-of-a-key") == secrets.BLANK
+    assert settings.find_key(["THE_KEY", "OTHER_KEY"]) == "from-the-environment"
+    assert secrets.redact("from-the-environment") == secrets.BLANK
 
 
 def test_a_missing_key_names_its_variables_and_what_works_without():
