@@ -12,21 +12,20 @@ AGENTMAGIC_SUITE; without one only our own prompts are run. It takes five to fif
 """
 # ruff: noqa: T201  (what it measures is printed)
 
-import importlib.util
 import json
 import os
 import re
+import runpy
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from agentmagic import Agent, Session
 from agentmagic.messages import Example, ToolCall, ToolDef, ToolResult
-from agentmagic.providers.local.local_model import make
 from agentmagic.tools.base import Tool, ToolContext, result
 
 MODEL = "local:"
@@ -43,20 +42,11 @@ class Case:
     arguments_fit: Callable[[dict[str, Any]], bool] | None
     answer: str
 
-
-@dataclass(frozen=True)
-class Measured:
-    case: Case
-    calls: tuple[ToolCall, ...]
-    answer: str
-    seconds: float
-
-    def right(self) -> tuple[bool, bool | None, bool]:
+    def marks(self, calls: Sequence[ToolCall], answer: str) -> tuple[bool, bool | None, bool]:
         """Whether the tool, its arguments and the answer are right; None if no arguments were to be written."""
-        tool = (self.calls[0].name if self.calls else None) == self.case.tool
-        fit = self.case.arguments_fit
-        arguments = None if fit is None else tool and fit(dict(self.calls[0].arguments))
-        return tool, arguments, _matches(self.case.answer, self.answer)
+        tool = (calls[0].name if calls else None) == self.tool
+        arguments = None if self.arguments_fit is None else tool and self.arguments_fit(dict(calls[0].arguments))
+        return tool, arguments, _matches(self.answer, answer)
 
 
 # What the suite's tools are called with, in words of our own.
@@ -69,11 +59,7 @@ EXAMPLES = {
 }
 
 
-def suite_tools(suite: Any) -> list[Source]:
-    return [_suite_tool(suite, entry["function"]) for entry in suite.TOOLS]
-
-
-def _suite_tool(suite: Any, function: dict[str, Any]) -> Tool:
+def suite_tool(suite: Any, function: dict[str, Any]) -> Tool:
     async def invoke(call: ToolCall, _context: ToolContext) -> ToolResult:
         return result(call, json.dumps(suite.run_tool(call.name, dict(call.arguments))))
 
@@ -249,7 +235,7 @@ CHAINED = [
 
 def compare_plans() -> None:
     """Print what the plain loop and planned turns made of the chained prompts."""
-    rows: list[str] = []
+    print("| prompts | plain loop | planned |", "|---|---|---|", sep="\n")
     right = {False: 0, True: 0}
     for prompts, expected in CHAINED:
         cells = [" / ".join(prompts)]
@@ -257,9 +243,7 @@ def compare_plans() -> None:
             _, said, seconds = _ask(CHAIN_TOOLS, prompts, plan=plan)
             right[plan] += _matches(expected, said)
             cells.append(f"{_mark(_matches(expected, said))} ({seconds:.0f} s) {_short(said)}")
-        rows.append(f"| {' | '.join(cells)} |")
-        print(rows[-1], file=sys.stderr)
-    print("\n".join(["| prompts | plain loop | planned |", "|---|---|---|", *rows]))
+        print(f"| {' | '.join(cells)} |", flush=True)
     print(f"\nRight final answers: plain loop {right[False]}, planned {right[True]} of {len(CHAINED)}.")
 
 
@@ -280,20 +264,22 @@ def measure(title: str, tools: Sequence[Source], cases: Iterable[Case]) -> None:
     """Ask each prompt, and print a table of what came."""
     columns = ("prompt", "calls", "tool", "arguments", "answer", "seconds", "what it said")
     print("\n".join([f"### {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]))
-    measured: list[Measured] = []
+    measured: list[tuple[bool, bool | None, bool]] = []
+    times: list[float] = []
     for case in cases:
         calls, answer, seconds = _ask(tools, (case.prompt,))
-        measured.append(one := Measured(case, tuple(calls), answer, seconds))
+        measured.append(case.marks(calls, answer))
+        times.append(seconds)
         written = "; ".join(f"`{call.name}({json.dumps(dict(call.arguments))})`" for call in calls) or "none"
-        marks = " | ".join(map(_mark, one.right()))
+        marks = " | ".join(map(_mark, measured[-1]))
         row = f"| {case.prompt} | {written} | {marks} | {seconds:.1f} | {_short(answer)} |"
         print(row.replace("\n", " "), flush=True)
-    tool, arguments, answers = zip(*(one.right() for one in measured), strict=True)
+    tool, arguments, answers = zip(*measured, strict=True)
     fitting = [right for right in arguments if right is not None]
-    seconds = sorted(one.seconds for one in measured)
+    median = sorted(times)[len(times) // 2]
     print(
         f"\nRight tool {sum(tool)} of {len(tool)}, right arguments {sum(fitting)} of {len(fitting)}, "
-        f"right final answer {sum(answers)} of {len(answers)}; median {seconds[len(seconds) // 2]:.1f} s a prompt.\n"
+        f"right final answer {sum(answers)} of {len(answers)}; median {median:.1f} s a prompt.\n"
     )
 
 
@@ -310,33 +296,17 @@ def _mark(right: bool | None) -> str:
     return {True: "yes", False: "**no**", None: "-"}[right]
 
 
-def load_suite(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location("suite", path)
-    if spec is None or spec.loader is None:
-        sys.exit(f"{path} is no Python file")
-    suite = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(suite)
-    return suite
-
-
-def warm_up() -> None:
-    """Load the model and say how long it took."""
-    started = time.monotonic()
-    session = Session(Agent(make(), timeout=None))
-    session.ask("Hello")
-    session.close()
-    print(f"Loading, warming up and a first answer took {time.monotonic() - started:.1f} s.\n")
-
-
 def main(arguments: Sequence[str]) -> None:
     if arguments == ["--chained"]:
         compare_plans()
         return
     given = arguments[0] if arguments else os.environ.get("AGENTMAGIC_SUITE")
-    warm_up()
+    _, _, seconds = _ask((), ("Hello",))
+    print(f"Loading, warming up and a first answer took {seconds:.1f} s.\n")
     if given:
-        suite = load_suite(Path(given))
-        measure("The prompts of the suite", suite_tools(suite), [Case(*case) for case in suite.CASES])
+        suite = SimpleNamespace(**runpy.run_path(given))
+        tools = [suite_tool(suite, entry["function"]) for entry in suite.TOOLS]
+        measure("The prompts of the suite", tools, [Case(*case) for case in suite.CASES])
     measure("Ten prompts of our own", OWN_TOOLS, OWN_CASES)
 
 

@@ -1,6 +1,7 @@
 """Class settings: what a notebook cannot widen, and what is said of it."""
 
 import asyncio
+import re
 import sys
 from dataclasses import replace
 
@@ -80,7 +81,6 @@ def test_a_wider_cap_is_refused_leaves_no_notice_behind_and_a_narrower_one_holds
     ("asked", "words"),
     [
         ({"max_iterations": 3}, "max_iterations is 3, which is more than this class allows: max-iterations = 2 in "),
-        ({"timeout": 31}, "timeout is 31, which is more than this class allows: timeout = 30 in "),
         ({"timeout": None}, "timeout is inf, which is more than this class allows: timeout = 30 in "),
     ],
 )
@@ -172,13 +172,10 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
         ('models = "x"', 'Write a list of patterns, as in ["local:*"].'),
         ("max-cost = 0", "Write a number above 0."),
         ("max-iterations = 2.5", "Write a whole number above 0."),
-        ("max-iterations = 0", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
-        ('replay = "often"', "Write one of live, record,"),
     ],
 )
 def test_a_setting_that_cannot_be_is_said_and_not_ignored(bounds, line, words):
     bounds(line)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=re.escape(words)):
         scripted("hi")
-    assert words in str(caught.value)

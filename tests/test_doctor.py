@@ -106,14 +106,6 @@ def test_servers_of_the_project_are_read_and_not_started(place):
     assert said("this is not JSON")
 
 
-def test_the_command_for_a_folder_that_cannot_be_written_is_quoted(place, monkeypatch):
-    folder = place / "my notebooks"
-    folder.mkdir()
-    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
-    commands = [finding.command for finding in doctor.examine(folder)]
-    assert f"chmod u+w {shlex.quote(str(folder))}" in commands
-
-
 def test_the_extension_for_jupyterlab_is_installed_from_a_folder_since_it_is_on_no_index(place, monkeypatch):
     monkeypatch.setattr("jupyter_core.paths.jupyter_path", lambda *_: [str(place)])
     (finding,) = said("The JupyterLab extension")

@@ -8,19 +8,15 @@ import pytest
 from agentmagic import log
 from agentmagic.events import (
     ApprovalAsked,
-    Notice,
     PartDelta,
     PartFinished,
     PromptAdded,
-    StepFinished,
     StepRetried,
-    StepStarted,
     ToolFinished,
-    ToolProgress,
 )
-from agentmagic.messages import Media, Resource, Text, Usage, user
+from agentmagic.messages import Media, Resource, Text, user
 from agentmagic.providers.registry import providers
-from tests.logs import CALL, RESULT, STARTED
+from tests.logs import CALL, RESULT
 from tests.saving import ADDED
 
 KEY = "sk-" + "a" * 30
@@ -59,16 +55,12 @@ def texts():
     return [line.text for line in log.recent(log.KEPT)]
 
 
-def failing():
+def test_neither_a_handler_nor_what_is_kept_sees_a_secret_in_message_arguments_exception_or_stack(heard):
+    log.keep(detailed=True)
     try:
         raise ValueError(f"refused {KEY}")  # noqa: TRY301  (to have a traceback)
     except ValueError:
         log.logger.exception("it failed with %s", KEY, stack_info=True)
-
-
-def test_neither_a_handler_nor_what_is_kept_sees_a_secret_in_message_arguments_exception_or_stack(heard):
-    log.keep(detailed=True)
-    failing()
     log.logger.warning(f"the key {KEY}")
     logging.getLogger("openai._base_client").debug("headers %s", {"Authorization": f"Bearer {KEY}"})
     assert (len(heard.lines), len(texts())) == (2, 3)
@@ -99,40 +91,28 @@ def test_the_last_records_are_kept_cut_to_a_length():
     assert [line.text[:4] for line in log.recent(2)] == ["499 ", "500 "]
 
 
-def test_outlines_are_kept_from_the_start_and_details_only_when_asked_for():
+def test_outlines_are_kept_from_the_start_and_details_of_each_sdk_too_only_when_asked_for():
     log.keep()
     for detailed in (False, True):
         log.keep(detailed=detailed)
         assert log.is_detailed() == detailed
         log.logger.info("outline")
         log.logger.debug("detail")
-        logging.getLogger("httpx2").debug("sdk")
-    assert texts() == ["outline", "outline", "detail", "sdk"]
-
-
-def test_details_hold_what_the_sdk_of_each_provider_logs():
-    log.keep(detailed=True)
-    for sdk in log.SDKS:
-        logging.getLogger(f"{sdk}.client").debug(sdk)
-    assert texts() == list(log.SDKS)
+        for sdk in log.SDKS:
+            logging.getLogger(f"{sdk}.client").debug(sdk)
+    assert texts() == ["outline", "outline", "detail", *log.SDKS]
     packages = {row.package.replace(".", "_") for row in providers().values() if row.package}
     assert {*packages, "httpx2", "mcp"} == {*log.SDKS, "xllamacpp"}  # which logs nothing
 
 
-def test_what_others_hear_stays_as_it_was(heard):
-    log.keep(detailed=True)
-    log.logger.info("kept only")
-    log.logger.warning("for all")
-    logging.getLogger("openai._base_client").debug("kept only")
-    logging.getLogger("openai._base_client").warning("for all too")
-    assert heard.lines == ["for all", "for all too"]
-
-
 @pytest.mark.parametrize("name", ["agentmagic", ""], ids=["its own", "the root's"])
-def test_a_level_that_the_user_sets_counts_whenever_it_is_set(heard, name):
+def test_others_hear_what_they_heard_before_and_a_level_that_the_user_sets_counts_whenever_it_is_set(heard, name):
     chosen = logging.getLogger(name)
     before = chosen.level
-    log.keep()
+    log.keep(detailed=True)
+    log.logger.info("kept only")
+    logging.getLogger("openai._base_client").debug("kept only")
+    logging.getLogger("openai._base_client").warning("for all")
     try:
         chosen.setLevel(logging.INFO)
         log.logger.info("wanted")
@@ -140,50 +120,36 @@ def test_a_level_that_the_user_sets_counts_whenever_it_is_set(heard, name):
         log.logger.info("wanted again")
     finally:
         chosen.setLevel(before)
-    assert heard.lines == ["wanted", "wanted again"]
+    assert heard.lines == ["for all", "wanted", "wanted again"]
 
 
-def test_a_turn_is_a_line_an_event_and_the_outline_its_beginning_and_end():
+def test_an_event_is_a_line_and_the_outline_of_a_turn_its_beginning_and_end():
     log.keep(detailed=True)
-    for happened in ADDED:
-        log.event(happened)
-    assert [text.split()[0] for text in texts()] == [happened.type for happened in ADDED]
+    log.event(StepRetried(1, 2, 0.5, "busy"))
+    log.event(ApprovalAsked("q", CALL, "sums"))
+    log.event(ToolFinished(RESULT, 0.25))
+    log.event(PartFinished(0, Media("image/png", b"123")))
+    log.event(PartFinished(0, Resource("file:a")))
+    log.event(PromptAdded(user("go\non")))
+    log.event(PartDelta(0, "a"))
+    assert texts() == [
+        "step_retried 2, again in 0.5 s: busy",
+        "approval_asked sums: add c1 {'a': 1, 'b': 2}",
+        "tool_finished add c1 ok 3 after 0.250 s",
+        "part_finished image/png, 3 bytes",
+        "part_finished resource file:a",
+        "prompt_added go on",
+    ]
     log.keep()
     for happened in ADDED:
         log.event(happened)
-    outline = [line for line in log.recent(log.KEPT) if line.level == "INFO"]
-    assert [line.text.split()[0] for line in outline] == ["turn_started", "turn_finished"] * 2
-    assert texts()[-1].startswith("turn_finished answer after 0.000 s, Usage(")
+    assert texts()[6] == "turn_started scripted:script: What is 1 + 2?"
+    assert texts()[7].startswith("turn_finished answer after 0.000 s, Usage(")
 
 
-@pytest.mark.parametrize(
-    ("happened", "line"),
-    [
-        (STARTED, "turn_started scripted:script: What is 1 + 2?"),
-        (StepStarted(1, "scripted:script"), "step_started step: 1, model: scripted:script, closing: False"),
-        (StepRetried(1, 2, 0.5, "busy"), "step_retried 2, again in 0.5 s: busy"),
-        (PartFinished(0, Text("Let me\nadd.")), "part_finished text Let me add."),
-        (PartFinished(0, Media("image/png", b"123")), "part_finished image/png, 3 bytes"),
-        (PartFinished(0, Resource("file:a")), "part_finished resource file:a"),
-        (ApprovalAsked("q", CALL, "sums"), "approval_asked sums: add c1 {'a': 1, 'b': 2}"),
-        (ToolFinished(RESULT, 0.25), "tool_finished add c1 ok 3 after 0.250 s"),
-        (PromptAdded(user("go on")), "prompt_added go on"),
-        (Notice("warning", "beware"), "notice level: warning, text: beware"),
-    ],
-)
-def test_the_line_of_an_event_says_what_happened(happened, line):
+def test_a_long_text_is_cut_behind_its_secrets():
     log.keep(detailed=True)
-    log.event(happened)
-    assert texts() == [line]
-
-
-def test_deltas_have_no_line_and_long_texts_are_cut_behind_their_secrets():
-    log.keep(detailed=True)
-    log.event(PartDelta(0, "a"))
-    log.event(ToolProgress("c1", 1.0))
-    log.event(StepFinished(1, Usage()))
-    long = "x" * (log.EXCERPT - 8) + " " + KEY + "x" * 10 * log.EXCERPT
-    log.event(PartFinished(0, Text(long)))
-    assert len(texts()) == 2
-    assert "sk-" not in texts()[1]
-    assert len(texts()[1]) < 2 * log.EXCERPT
+    log.event(PartFinished(0, Text("x" * (log.EXCERPT - 8) + " " + KEY + "x" * 10 * log.EXCERPT)))
+    (text,) = texts()
+    assert "sk-" not in text
+    assert len(text) < 2 * log.EXCERPT

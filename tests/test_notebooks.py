@@ -65,12 +65,6 @@ def execute(path: Path) -> Any:
     return notebook
 
 
-def test_every_notebook_has_a_script_or_a_cassette():
-    assert [
-        path for path in NOTEBOOKS if not script_of(path).is_file() and not path.with_suffix(".cassette.yaml").is_file()
-    ] == []
-
-
 @pytest.mark.parametrize("path", WALKTHROUGHS, ids=lambda path: path.stem)
 def test_a_page_of_an_executed_notebook_has_prompts_answers_arguments_results_and_usage(path):
     notebook = execute(path)

@@ -15,7 +15,7 @@ from agentmagic.events import TurnFinished, is_delta
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved
-from agentmagic.messages import Message, Text, ToolCall, Usage
+from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.session import TurnOptions
 from agentmagic.testing import invalid_history
@@ -224,23 +224,6 @@ def test_an_edit_that_cannot_begin_forgets_nothing():
     with pytest.raises(UsageError, match="empty"):
         session.edit(0, "   ")
     assert len(session.turns) == 2
-
-
-# -- caps that outlast a turn ----------------------------------------------------------------------
-
-
-def test_what_was_spent_before_loading_counts(tmp_path):
-    path = tmp_path / "talk.jsonl"
-    session = Session(recipe("one two three"), path=path)
-    session.ask("a prompt")
-    spent = session.usage
-    session.close()
-    assert spent != Usage()
-    Session.load(path).undo()
-    loaded = Session.load(path, recipe("more"), max_tokens=spent.input_tokens + spent.output_tokens)
-    assert not loaded.turns
-    assert loaded.ask("another").stop_reason == "budget"
-    loaded.close()
 
 
 # -- one tool by hand ------------------------------------------------------------------------------

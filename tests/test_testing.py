@@ -84,13 +84,10 @@ def test_every_other_check_says_what_the_turn_did(result):
     )
 
 
-def test_an_unknown_cost_fails():
-    result = run(Session(Agent(Faulty())), "a prompt")
-    assert "register_model" in message(result, lambda c: c.cost(max=1))
-
-
 def test_the_last_turn_of_a_session_is_checked_also_after_it_was_loaded(tmp_path):
     session = scripted("Hello.", *TURN, tools=TOOLS)
+    with pytest.raises(UsageError, match="no turn"):
+        check(session)
     session.ask("Who?")
     session.ask("And the weather?")
     check(session).called("weather", city="Oslo").answered("17")
@@ -102,11 +99,7 @@ def test_a_run_is_waited_for_also_if_it_fails():
     check(scripted(*TURN, tools=TOOLS).start("a prompt")).called("population")
     failing = Session(Agent(Faulty(RuntimeError("no luck")))).start("a prompt")
     assert "no luck" in message(failing, lambda c: c.answered("yes"))
-
-
-def test_a_session_without_a_turn_cannot_be_checked():
-    with pytest.raises(UsageError, match="no turn"):
-        check(scripted())
+    assert "register_model" in message(run(Session(Agent(Faulty())), "a prompt"), lambda c: c.cost(max=1))
 
 
 def test_no_secret_is_in_the_message():

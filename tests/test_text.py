@@ -30,14 +30,9 @@ EACH_KIND = (
 @pytest.mark.parametrize(
     ("said", "read"),
     [
-        ("plain\tand\nsimple", "plain\tand\nsimple"),
         ("\x1b[31mred\x1b[0m", "red"),
         ("\x1b]0;run this", "0;run this"),
         ("\x1b]8;;http://x\x07link\x1b]8;;\x07", "link"),
-        ("a\u200bb\u2060c\ufeff", "abc"),
-        ("\u202eabc\u202c\u2066d", "abcd"),
-        ("\U000e0041\U000e0042", ""),
-        ("a\u200db", "ab"),
         ("\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e", "\U0001f469\u200d\U0001f680 \u0645\u06cc\u200c\u062e"),
         ("good\rbad\r\n", "goodbad\r\n"),
         ("a\u200c\u200d\u200c\u200db", "ab"),
@@ -50,8 +45,7 @@ def test_what_hides_or_reorders_is_taken_out(said, read):
 
 
 def test_a_long_text_is_cleaned_in_pieces():
-    assert text.clean("a\u200b" * text._PIECE) == "a" * text._PIECE
-    assert text.clean("ab\x1b[1m" * text._PIECE) == "ab" * text._PIECE
+    assert text.clean("ab\x1b[1m\u200b" * text._PIECE) == "ab" * text._PIECE
 
 
 def test_the_table_holds_all_that_is_formatting_and_no_letter():
