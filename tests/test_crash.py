@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentmagic import Agent, Session
-from agentmagic.events import ApprovalAsked, Approve
+from agentmagic.events import ApprovalAsked, Approve, is_delta
 from agentmagic.history.journal_reader import read
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import invalid_history
@@ -25,52 +25,47 @@ ROOT = Path(__file__).parent.parent
 PAYMENTS = 4
 PAY = ("notebook", "pay")
 
-CHILD = '''
-import os, sys
-from agentmagic import Agent, Session
-from agentmagic.events import is_delta
-from agentmagic.providers.scripted import ScriptedModel
-
-path, effects, payments, stall = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-
-def pay(amount: int) -> str:
-    """Pay an amount."""
-    with open(effects, "a") as file:
-        file.write(f"{amount}\\n")
-        file.flush()
-        os.fsync(file.fileno())
-    if stall == "stall":
-        os.write(1, b"!")
-        sys.stdin.read()
-    return f"paid {amount}"
-
-def announce(event):
-    if not is_delta(event):
-        os.write(1, b".")
-
-steps = [{"text": "Now.", "calls": [{"name": "pay", "arguments": {"amount": n}}]} for n in range(payments)]
-session = Session(Agent(ScriptedModel([*steps, "All paid."]), tools=[pay]), path=path)
-os.write(1, b".")
-run = session.start("Pay.")
-run.listen(announce)
-run.wait()
-session.close()
-os.write(1, b"$")
-'''
+CHILD = "import sys; from tests.test_crash import Place; Place(sys.argv[1]).turn(sys.argv[2])"
 
 
 class Place:
     """Where a conversation is saved and its tool leaves its mark."""
 
-    def __init__(self, folder: Path):
-        self.path = folder / "agent.jsonl"
-        self.effects = folder / "effects.txt"
+    def __init__(self, folder):
+        self.folder = folder
+        self.path = Path(folder, "agent.jsonl")
+        self.effects = Path(folder, "effects.txt")
 
     def child(self, stall=""):
-        command = [sys.executable, "-c", CHILD, str(self.path), str(self.effects), str(PAYMENTS), stall]
+        command = [sys.executable, "-c", CHILD, str(self.folder), stall]
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
         )
+
+    def turn(self, stall):
+        """What a child does: it announces each event, a payment that stalls, and its end."""
+        steps = [{"text": "Now.", **calls(("pay", {"amount": number}))} for number in range(PAYMENTS)]
+        session = Session(Agent(ScriptedModel([*steps, "All paid."]), tools=[self.pay(stall)]), path=self.path)
+        os.write(1, b".")
+        run = session.start("Pay.")
+        run.listen(lambda event: None if is_delta(event) else os.write(1, b"."))
+        run.wait()
+        session.close()
+        os.write(1, b"$")
+
+    def pay(self, stall=""):
+        def pay(amount: int) -> str:
+            """Pay an amount."""
+            with self.effects.open("a") as file:
+                file.write(f"{amount}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            if stall:
+                os.write(1, b"!")
+                sys.stdin.read()
+            return f"paid {amount}"
+
+        return pay
 
     @property
     def paid(self):
@@ -83,16 +78,8 @@ class Place:
 
     def again(self):
         """Load the conversation and have the same tool called again."""
-        path, effects = self.path, self.effects
-
-        def pay(amount: int) -> str:
-            """Pay an amount."""
-            with effects.open("a") as file:
-                file.write(f"{amount}\n")
-            return f"paid {amount}"
-
         script = ScriptedModel([calls(("pay", {"amount": 99})), "Done."])
-        return Session.load(path, Agent(script, tools=[pay]))
+        return Session.load(self.path, Agent(script, tools=[self.pay()]))
 
 
 @pytest.fixture

@@ -71,15 +71,6 @@ def said(*parts):
     return Message("assistant", parts)
 
 
-def test_a_turn_folds_to_prompt_call_result_and_answer():
-    assert fold(WHOLE) == (
-        PROMPT,
-        Message("assistant", (Text("Let me add."), CALL)),
-        Message("tool", (RESULT,)),
-        Message("assistant", (Text("It is 3."),)),
-    )
-
-
 LATE = ToolResult("c2", "add", (Text("7"),))
 BEGUN = [STARTED, StepStarted(1, "m")]
 ENDED = StepFinished(1, Usage())
@@ -126,7 +117,9 @@ def test_a_log_folds_to_the_messages_of_its_turn(log, messages):
     assert fold(log) == (PROMPT, *messages)
 
 
-def test_deltas_and_what_is_only_shown_change_no_message():
+def test_a_turn_folds_to_prompt_call_result_and_answer_whatever_is_only_shown():
+    said_first, said_last = said(Text("Let me add."), CALL), said(Text("It is 3."))
+    assert fold(WHOLE) == (PROMPT, said_first, Message("tool", (RESULT,)), said_last)
     assert fold(event for event in WHOLE if not isinstance(event, (PartDelta, PartStarted))) == fold(WHOLE)
     shown = [Notice("info", "words"), ApprovalAsked("1", CALL, "notebook"), ToolProgress("c1", 1.0)]
     assert fold([event for told_event in WHOLE for event in (told_event, *shown)]) == fold(WHOLE)

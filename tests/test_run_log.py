@@ -47,7 +47,7 @@ def file(tmp_path):
     CHECKED.clear()
 
 
-def test_a_run_has_turns_calls_results_and_checks_without_secrets(file):
+def test_a_run_has_turns_calls_results_and_checks_without_secrets_and_passes_with_other_ends_of_lines(file, capsys):
     log = RunLog.read(file)
     assert log.damage == ""
     head, first, _, third, *checks, end = log.documents
@@ -60,6 +60,9 @@ def test_a_run_has_turns_calls_results_and_checks_without_secrets(file):
     assert [one["passed"] for one in checks] == [True, True, False]
     assert end["turns"] == 3
     assert SECRET not in file.read_text(encoding="utf-8")
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["handed-in", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file}: 3 turns, 2 calls, 2 checks passed, 1 failed.\n"
 
 
 @pytest.mark.parametrize(
@@ -77,12 +80,6 @@ def test_damage_is_found_and_placed(file, capsys, damage, where):
     assert where in RunLog.read(file).damage
     assert main(["handed-in", str(file)]) == 1
     assert f"{file}: damaged: " in capsys.readouterr().out
-
-
-def test_a_whole_file_passes_also_with_other_ends_of_lines(file, capsys):
-    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    assert main(["handed-in", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file}: 3 turns, 2 calls, 2 checks passed, 1 failed.\n"
 
 
 def test_another_file_is_no_run_and_nothing_is_handed_in_before_the_first_turn(tmp_path, capsys):
