@@ -1,7 +1,6 @@
 """Every Python block of the documentation runs, in the order of its page, without a network."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,20 +45,6 @@ def test_the_code_of_every_page_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_what_the_documentation_imports_comes_from_the_package_itself():
-    homes = {"agentmagic", "agentmagic.export", "agentmagic.testing"}
-    servers = {"agentmagic.tools.mcp", "agentmagic.tools.mcp.trust"}
-    imports = [
-        (name(page), module)
-        for page in PAGES
-        for module in re.findall(r"^from (agentmagic\S*) import", "\n".join(blocks(page)), re.MULTILINE)
-    ]
-    assert imports
-    assert [
-        pair for pair in imports if pair[1] not in homes | (servers if pair[0] == "docs/servers.md" else set())
-    ] == []
 
 
 def test_the_index_names_every_page():

@@ -87,29 +87,25 @@ def test_undo_and_clear():
     assert session.undo() is None
 
 
-@pytest.mark.parametrize("tools", [[look], []], ids=["plain", "none"])
-def test_an_undo_in_a_script_says_that_the_variables_stay(caplog, tools):
-    session = scripted(*[calls("look")] * len(tools), "Done.", tools=tools)
-    session.ask("a prompt")
-    assert session.undo().text == "a prompt"
-    problem = session.undone.problem if tools else ""
-    assert ("%load_ext agentmagic" in problem) == bool(tools)
-    assert [record.message for record in caplog.records] == ([problem] if tools else [])
-
-
-def test_a_step_back_says_nothing_and_returns_what_it_came_to(caplog, monkeypatch):
-    session = scripted(calls("look"), "One.", tools=[look])
+def test_an_undo_in_a_script_says_that_the_variables_stay_and_a_step_back_says_nothing(caplog, monkeypatch):
+    session = scripted(calls("look"), "One.", "Two.", tools=[look])
     assert session.step_back() is None
     session.ask("first")
-    told = []
-    monkeypatch.setattr("agentmagic.session.undo_tellers", [lambda one, redo: told.append((one, redo))])
     outcome = session.step_back()
     assert (outcome.prompt.text, outcome.redone, outcome.tools) == ("first", False, ("look",))
     assert session.step_back(redo=True).redone
-    assert (told, caplog.records) == ([], [])
+    session.ask("second")
+    session.undo()  # of a turn without a call
+    assert caplog.records == []
     session.undo()
+    assert "%load_ext agentmagic" in session.undone.problem
+    assert [record.message for record in caplog.records] == [session.undone.problem]
+    told = []
+    monkeypatch.setattr("agentmagic.session.undo_tellers", [lambda one, redo: told.append((one, redo))])
     session.redo()
-    assert told == [(session, False), (session, True)]
+    session.undo()
+    session.step_back(redo=True)
+    assert told == [(session, True), (session, False)]
 
 
 def test_another_recipe_can_stand_in_for_one_turn_with_its_own_servers():
@@ -286,24 +282,22 @@ def test_leaving_the_session_cancels_what_runs():
 
 
 def test_a_session_closes_the_models_it_made_also_beside_one_that_cannot_be_closed(tmp_path, monkeypatch):
-    class Unclosable(Stalled):
-        async def aclose(self):
-            raise OSError("it does not close")
-
     closed = []
 
     class Closing(Stalled):
         async def aclose(self):
-            closed.append(True)
+            closed.append(self)
+            if len(closed) == 1:
+                raise OSError("it does not close")
 
-    models = {"scripted:one": Unclosable(), "scripted:two": Closing()}
+    models = {"scripted:one": Closing(), "scripted:two": Closing()}
     monkeypatch.setattr("agentmagic.agent.resolve", models.__getitem__)
     session = Session(path=tmp_path / "a.jsonl")
     for name in models:
         session.model(Agent(name))
     with pytest.raises(OSError, match="it does not close"):
         session.close()
-    assert closed == [True]
+    assert set(closed) == set(models.values())
 
 
 # -- cancelling ----------------------------------------------------------------------------------
