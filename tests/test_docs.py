@@ -1,6 +1,7 @@
 """Every Python block of the documentation runs, in the order of its page, without a network."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,12 @@ def test_the_code_of_every_page_runs(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_what_the_documentation_imports_comes_from_the_package_itself():
+    code = "\n".join("\n".join(blocks(page)) for page in PAGES if page.name != "servers.md")
+    homes = set(re.findall(r"^from (agentmagic\S*) import", code, re.MULTILINE))
+    assert homes == {"agentmagic", "agentmagic.export", "agentmagic.testing"}
 
 
 def test_the_index_names_every_page():
