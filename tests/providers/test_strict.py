@@ -27,14 +27,13 @@ TEXT = {"type": "text", "text": "What time is it?"}
 
 
 def responses():
-    """An API and a request it accepts: 0 prompt, 1 reasoning, 2 words, 3 4 calls, 5 6 results, 7 8 answer, 9 prompt."""
+    """An API and a request it accepts: 0 prompt, 1 reasoning, 2 words, 3 and 4 calls, 5 and 6 results."""
     api = Responses()
     wrote = api.output(CALLING)
     results = [{"type": "function_call_output", "call_id": item["call_id"], "output": "noon"} for item in wrote[2:]]
-    said = api.output(say("It is noon.", think="That is all."))
     user = {"role": "user", "content": [{"type": "input_text", "text": "What time is it?"}]}
     tool = {"type": "function", "strict": False, **FUNCTION}
-    return api, {"model": "m", "input": [user, *wrote, *results, *said, user], "tools": [tool], "stream": True}
+    return api, {"model": "m", "input": [user, *wrote, *results], "tools": [tool], "stream": True}
 
 
 def chat():
@@ -49,24 +48,23 @@ def chat():
 
 
 def gemini():
-    """An API and a request it accepts within a turn: 0 prompt, 1 answer, 2 prompt, 3 calls, 4 results."""
+    """An API and a request it accepts: 0 prompt, 1 calls, 2 results."""
     api = Gemini()
-    answer = {"role": "model", "parts": api.output(say("Hello."))}
     wrote = {"role": "model", "parts": api.output(CALLING)}
     named = [part["functionCall"] for part in wrote["parts"] if "functionCall" in part]
     parts = [{"functionResponse": {"id": e["id"], "name": e["name"], "response": {"output": "noon"}}} for e in named]
     user = {"role": "user", "parts": [{"text": "What time is it?"}]}
     declaration = {"name": "clock", "description": "Tell the time.", "parametersJsonSchema": SCHEMA}
-    contents = [user, answer, user, wrote, {"role": "user", "parts": parts}]
+    contents = [user, wrote, {"role": "user", "parts": parts}]
     return api, {"contents": contents, "tools": [{"functionDeclarations": [declaration]}]}
 
 
 def anthropic():
-    """An API and a request it accepts within a turn: 0 prompt, 1 answer, 2 prompt, 3 calls, 4 results."""
+    """An API and a request it accepts: 0 prompt, 1 calls, 2 results."""
     api = Anthropic()
     user = {"role": "user", "content": [TEXT]}
     tool = {"name": "clock", "description": "Tell the time.", "input_schema": SCHEMA}
-    messages = [user, {"role": "assistant", "content": api.output(say("Hello."))}, user]
+    messages = [user]
     body = {"model": "m", "max_tokens": 9, "messages": messages, "tools": [tool], "system": [TEXT]}
     api.check(api.path, body)
     wrote = api.output(CALLING)
@@ -76,12 +74,12 @@ def anthropic():
 
 
 def ollama():
-    """An API and a request it accepts within a turn: 0 prompt, 1 answer, 2 prompt, 3 calls, 4 and 5 results."""
+    """An API and a request it accepts: 0 prompt, 1 calls, 2 and 3 results."""
     api = Ollama()
     user = {"role": "user", "content": "What time is it?", "images": ["aGk="]}
     wrote = api.output(CALLING)
     results = [{"role": "tool", "content": "noon", "tool_call_id": one["id"]} for one in wrote["tool_calls"]]
-    messages = [user, api.output(say("Hello.")), user, wrote, *results]
+    messages = [user, wrote, *results]
     body = {"model": "m", "messages": messages, "tools": [{"type": "function", "function": FUNCTION}]}
     return api, body | {"options": {"num_ctx": 8192}, "truncate": False, "shift": False}
 
@@ -112,9 +110,9 @@ CHAT = {
     "an unknown parameter": (lambda _, b: b.update(input=[]), "Unknown parameter: 'input'"),
 }
 GEMINI = {
-    "a call without its result": (lambda m, _: m[4]["parts"].pop(), "number of function response parts"),
-    "a result of another id": (lambda m, _: m[4]["parts"][0]["functionResponse"].update(id="g0"), "match the ids"),
-    "no signature in the turn": (lambda m, _: m[3]["parts"][2].pop("thoughtSignature"), "missing a thought_signature"),
+    "a call without its result": (lambda m, _: m[2]["parts"].pop(), "number of function response parts"),
+    "a result of another id": (lambda m, _: m[2]["parts"][0]["functionResponse"].update(id="g0"), "match the ids"),
+    "no signature in the turn": (lambda m, _: m[1]["parts"][2].pop("thoughtSignature"), "missing a thought_signature"),
     "a keyword that Gemini does not know": (
         lambda _, b: b["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"].update(const=1),
         "Unknown keyword 'const'",
@@ -122,10 +120,10 @@ GEMINI = {
     "an unknown parameter": (lambda _, b: b.update(messages=[]), 'Unknown name "messages"'),
 }
 ANTHROPIC = {
-    "a call without its result": (lambda m, _: m[4]["content"].pop(), "ids were found without `tool_result` blocks"),
-    "calls without their thought": (lambda m, _: m[3]["content"].pop(0), "cannot be modified"),
-    "a thought that was changed": (lambda m, _: m[3]["content"][0].update(thinking="Hm?"), "Invalid `signature`"),
-    "a call of an id with a dot": (lambda m, _: m[3]["content"][2].update(id="a.b"), "should match pattern"),
+    "a call without its result": (lambda m, _: m[2]["content"].pop(), "ids were found without `tool_result` blocks"),
+    "calls without their thought": (lambda m, _: m[1]["content"].pop(0), "cannot be modified"),
+    "a thought that was changed": (lambda m, _: m[1]["content"][0].update(thinking="Hm?"), "Invalid `signature`"),
+    "a call of an id with a dot": (lambda m, _: m[1]["content"][2].update(id="a.b"), "should match pattern"),
     "an open form": (
         lambda _, b: b.update(output_config={"format": {"type": "json_schema", "schema": SCHEMA}}),
         "'additionalProperties' must be explicitly set to false",
@@ -133,7 +131,7 @@ ANTHROPIC = {
 }
 OLLAMA = {
     "arguments as text": (
-        lambda m, _: m[3]["tool_calls"][0]["function"].update(arguments="{}"),
+        lambda m, _: m[1]["tool_calls"][0]["function"].update(arguments="{}"),
         "cannot unmarshal string into Go struct field ChatRequest.messages.tool_calls.function.arguments",
     ),
     "a schema of true": (

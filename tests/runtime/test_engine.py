@@ -252,18 +252,6 @@ def test_the_first_interrupt_tells_who_serves_and_the_second_stops_waiting(main)
     assert not main.serving
 
 
-def test_an_interrupt_stops_the_job_under_way_and_tells_who_serves(main):
-    told = []
-
-    def interrupted():
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("the interrupt did not stop the job")
-
-    with pytest.raises(CancelledError):
-        serving(main.run(interrupted), lambda: told.append(True))
-    assert told == [True]
-
-
 def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main, monkeypatch):
     class Interrupted(threading.Condition):
         armed = False
