@@ -15,6 +15,7 @@ from agentmagic.events import Approve, Deny
 from agentmagic.log import arguments_hash
 from agentmagic.messages import ToolDef, user
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.testing import PATIENCE
 from agentmagic.tools.base import Tool, result
 from tests.turns import calls, kinds, notices, play, results, scripted, texts
 
@@ -69,15 +70,9 @@ def giving(*arguments):
 
 def answered(session, answer):
     """The result of a turn in which `answer` makes an intent of each question that is asked."""
-
-    async def main():
-        begun = session.start("a prompt", attended=True)
-        async for event in begun:
-            if event.type == "approval_asked":
-                begun.send(answer(event))
-        return await begun
-
-    return asyncio.run(main())
+    run = session.start("a prompt", attended=True)
+    run.listen(lambda event: run.send(answer(event)) if event.type == "approval_asked" else None)
+    return run.wait()
 
 
 def asked_of(outcome, kind="approval_asked"):
@@ -146,21 +141,18 @@ def test_nobody_is_asked_for_ever_or_about_arguments_that_cannot_run():
 
 def test_a_rule_that_takes_too_long_denies_the_call_and_holds_no_other_session_up(monkeypatch):
     monkeypatch.setattr(approvals, "TEST_SECONDS", 0.3)
-    begun, end = threading.Event(), threading.Event()
+    begun, end, over = threading.Event(), threading.Event(), []
 
     def wait(_arguments):
         begun.set()
-        return end.wait(10)
+        over.append(end.wait(PATIENCE))
 
     run = files(reading("a.txt"), permission=Policy([Rule("allow", when=wait)])).start("a prompt")
-    try:
-        assert begun.wait(10)
-        assert scripted("Meanwhile.").ask("hello").final_text == "Meanwhile."
-        assert not run.done
-        outcome = run.wait()
-    finally:
-        end.set()
-    assert texts(outcome)[0] == "read was not run: the test of a rule took longer than 0.3 s."
+    begun.wait(PATIENCE)
+    assert scripted("Meanwhile.").ask("hello").final_text == "Meanwhile."
+    assert texts(run.wait())[0] == "read was not run: the test of a rule took longer than 0.3 s."
+    assert over == []
+    end.set()
 
 
 # -- side by side ------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ from agentmagic.providers.base import Request
 from tests.providers.loopback import Exchange, Loopback
 
 
-async def chunks_of(*chunks):
-    for chunk in chunks:
-        yield chunk
-
-
 def limited(*chunks, lines=False):
+    async def body():
+        for chunk in chunks:
+            yield chunk
+
     async def main():
-        return [chunk async for chunk in clients._limited(chunks_of(*chunks), lines=lines)]
+        return [chunk async for chunk in clients._limited(body(), lines=lines)]
 
     return asyncio.run(main())
 

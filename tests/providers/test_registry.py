@@ -79,20 +79,17 @@ def test_the_price_comes_from_the_table_is_nothing_here_and_else_unknown(name, c
     assert registry.info(name).priced is (cost is not None)
 
 
-def test_the_first_provider_whose_key_is_set_is_the_default(monkeypatch, tmp_path):
+def test_the_models_to_choose_from_are_those_that_can_be_asked_and_the_first_with_a_key_is_the_default(
+    monkeypatch, tmp_path
+):
+    pytest.importorskip("openai")
     monkeypatch.chdir(tmp_path)
+    assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
     assert registry.default_model() is None
     monkeypatch.setenv("GOOGLE_API_KEY", "test-key-of-google")
     assert registry.default_model().startswith("gemini:")
     monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
-    assert registry.default_model().startswith("openai:")
-
-
-def test_the_models_to_choose_from_are_those_that_can_be_asked(monkeypatch, tmp_path):
-    pytest.importorskip("openai")
-    monkeypatch.chdir(tmp_path)
-    assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
-    monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
+    assert registry.default_model() == "openai:gpt-5.4"
     assert {"openai:gpt-5.4", "openai-chat:gpt-5.4"} <= set(registry.usable_models())
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
     assert registry.usable_models() == []

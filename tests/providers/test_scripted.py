@@ -42,11 +42,6 @@ def test_a_script_can_play_a_model_that_writes_bad_json():
     assert events[1:3] == [PartDelta(0, "[1, 2]"), PartFinished(0, ToolCall("call_1", "look", {"_raw": "[1, 2]"}))]
 
 
-def test_a_script_can_play_an_answer_that_was_cut_off():
-    half, whole = (play(ScriptedModel([step]))[-1] for step in ({"text": "It is", "cut": True}, "It is noon."))
-    assert (half.cut, half.reason, whole.cut, whole.reason) == (True, "length", False, "stop")
-
-
 @pytest.mark.parametrize("steps", ["7", '[{"calls": 7}]', '[{"calls": [{"name": "look"}]}]', "{", "[" * 100_000])
 def test_a_file_that_is_no_script_is_refused(steps, tmp_path):
     (tmp_path / "script.json").write_text(steps)

@@ -40,14 +40,7 @@ WHOLE = {
         '<tool_call>{"name": "clock", "text": "<think>x</think>"}</tool_call>',
         ['!{"name": "clock", "text": "<think>x</think>"}'],
     ),
-    "half a call before a lone end": (
-        '<tool_call>{"name": </think>Noon.',
-        ['~<tool_call>{"name": ', "Noon."],
-    ),
-    "words on calls before a lone end": (
-        f"With <tool_call> tags.</think>{CALL}",
-        ["~With <tool_call> tags.", '!{"name": "clock"}'],
-    ),
+    "no call before a lone end": (f"A <tool_call> tag.</think>{CALL}", ["~A <tool_call> tag.", '!{"name": "clock"}']),
     "what is no call": ("<tool_call>no <think>Hm.</think>", ["<tool_call>no ", "~Hm."]),
 }
 TOKENS = st.sampled_from(["<think>", "</think>", "`", "```", "\n", "~~~", "x", " ", "<", CALL])
