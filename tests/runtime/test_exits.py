@@ -96,25 +96,24 @@ def test_the_built_in_names_are_as_before_and_the_input_stays_open(monkeypatch, 
 def test_a_thread_ends_alone_whoever_has_started_it(shell):
     go_on, codes = threading.Event(), []
 
-    def work(code, after):
+    def work(code):
         try:
-            after()
+            if code != "early":
+                go_on.wait(PATIENCE)
             shell.exiter(code)
         except SystemExit as end:  # which ends a thread without a word
             codes.append(end.code)
 
-    own = threading.Thread(target=work, args=(3, lambda: go_on.wait(PATIENCE)))
+    own, early, late = (threading.Thread(target=work, args=(code,)) for code in ("own", "early", "late"))
     own.start()
     with contained_exits():
-        early = threading.Thread(target=work, args=(1, lambda: None))
-        late = threading.Thread(target=work, args=(2, lambda: go_on.wait(PATIENCE)))
-        for one in (early, late):
-            one.start()
+        early.start()
+        late.start()
         early.join()
     go_on.set()
     late.join()
     own.join()
-    assert (sorted(codes), shell.ended) == ([1, 2, 3], 0)
+    assert (sorted(codes), shell.ended) == (["early", "late", "own"], 0)
 
 
 def test_what_a_tool_has_left_in_an_event_loop_raises_no_exit_of_the_loop(shell):
