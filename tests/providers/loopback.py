@@ -146,13 +146,7 @@ class _Connection(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    def do_GET(self) -> None:
-        self._play()
-
     def do_POST(self) -> None:
-        self._play()
-
-    def _play(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         received = Received(self.command, self.path, headers, body)
@@ -167,6 +161,9 @@ class _Connection(BaseHTTPRequestHandler):
             return
         self._send(exchange)
 
+    def do_GET(self) -> None:
+        self.do_POST()
+
     def _send(self, exchange: Exchange) -> None:
         self.send_response(exchange.status)
         self.send_header("content-type", exchange.content_type)
@@ -174,9 +171,6 @@ class _Connection(BaseHTTPRequestHandler):
         for name, value in exchange.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self._send_body(exchange)
-
-    def _send_body(self, exchange: Exchange) -> None:
         data = exchange.body.encode(errors="surrogateescape")
         if exchange.cut_at is not None:
             self._send_chunk(data[: exchange.cut_at])

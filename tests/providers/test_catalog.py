@@ -1,8 +1,6 @@
 """What is known of models: windows, what they take, and what somebody registered."""
 
-import sys
 from dataclasses import replace
-from subprocess import run
 
 import pytest
 from genai_prices.data_snapshot import get_snapshot
@@ -38,32 +36,23 @@ def accepted(name, base_url=None):
     return [media for media in (PNG, PDF, WAV, MP4, CSV, ZIP) if known.accepts(media)]
 
 
-@pytest.mark.parametrize(
-    ("model", "kept"),
-    [("gpt-4o", 0), ("o3", 0), ("gpt-5", 128_000), ("gpt-6-sol", 128_000), ("gpt-5.3-chat-latest", 0)],
-)
-def test_a_window_is_the_listed_one_and_openai_keeps_a_part_of_a_large_one_for_the_answer(model, kept):
-    assert info(f"openai:{model}").window == listed(model) - kept
+def test_a_window_is_the_listed_one_and_openai_keeps_a_part_of_a_large_one_for_the_answer():
+    for model, kept in (("gpt-4o", 0), ("gpt-5", 128_000), ("gpt-5.3-chat-latest", 0)):
+        assert info(f"openai:{model}").window == listed(model) - kept
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "openai:GPT-5.4",
-        "openai:gpt-5.4-2031-01-31",
-        "openai:gpt-5.4-20310131",
-        "openai:ft:gpt-5.4-2026-03-05:acme::abc123",
-        "openai-chat:openai/gpt-5.4:free",
-    ],
+    ["openai:GPT-5.4-2031-01-31", "openai:ft:gpt-5.4-20260305:acme::abc123", "openai-chat:openai/gpt-5.4:free"],
 )
 def test_a_dated_a_tuned_and_a_resold_model_reads_as_much_as_the_one_it_is(name):
     assert info(name).window == info("openai:gpt-5.4").window
 
 
-@pytest.mark.parametrize("path", ["models", "projects/p/locations/l/publishers/google/models"])
-def test_a_gemini_model_may_be_named_by_its_path(path):
-    named, short = f"gemini:{path}/gemini-3.5-flash", "gemini:gemini-3.5-flash"
-    assert replace(info(named), name="") == replace(info(short), name="")
+def test_a_gemini_model_may_be_named_by_its_path():
+    named = "gemini:projects/p/locations/l/publishers/google/models/gemini-3.5-flash"
+    short = "gemini:gemini-3.5-flash"
+    assert replace(info(named), name=short) == info(short)
     assert priced(named, MILLION) == priced(short, MILLION)
 
 
@@ -72,10 +61,7 @@ def test_a_gemini_model_may_be_named_by_its_path(path):
     [
         ("openai:gpt-9-unheard-of", 128_000),
         ("gemini:gemini-99-flash", 1_000_000),
-        ("openai-chat:unheard-of", UNKNOWN_WINDOW),
         ("acme:best", UNKNOWN_WINDOW),
-        ("no name at all", UNKNOWN_WINDOW),
-        ("local:qwen2.5-coder-1.5b", CONTEXT),
         ("local:/models/llava.gguf", CONTEXT),
         ("scripted:script", None),
     ],
@@ -85,26 +71,19 @@ def test_what_is_not_listed_has_a_safe_window(name, window):
 
 
 def test_a_server_of_open_models_is_not_trusted_with_its_maker_s_window():
-    assert listed("gpt-oss-20b") > UNKNOWN_WINDOW
-    assert info("openai-chat:gpt-oss-20b", "http://localhost:11434/v1").window == UNKNOWN_WINDOW
+    assert info("openai-chat:gpt-oss-20b", "http://localhost:11434/v1").window == UNKNOWN_WINDOW < listed("gpt-oss-20b")
 
 
 @pytest.mark.parametrize(
     ("name", "takes"),
     [
         ("openai:gpt-4o-mini", [PNG, PDF, CSV]),
-        ("openai:ft:gpt-4o-2024-08-06:acme::abc123", [PNG, PDF, CSV]),
         ("openai:o3-mini", []),
-        ("openai:gpt-4-0613", []),
-        ("openai-chat:gpt-4o-mini-audio-preview", []),
-        ("openai-chat:gpt-oss:20b", []),
         ("openai-chat:qwen2.5vl:7b", [PNG]),
-        ("openai-chat:gemma3:4b", [PNG]),
         ("openai-chat:anthropic/claude-opus-4.7", [PNG, PDF, CSV]),
         ("anthropic:claude-sonnet-5-5", [PNG, PDF, CSV]),
         ("gemini:gemini-3.5-flash", [PNG, PDF, WAV, MP4, CSV]),
         ("local:qwen2.5-coder-1.5b", []),
-        ("scripted:script", [PNG, PDF, WAV, MP4, CSV]),
         ("acme:best", []),
     ],
 )
@@ -122,31 +101,21 @@ def test_what_is_registered_counts():
     assert priced("openai-chat:big", Usage(1_000_000, 900_000, 0, 0, 1)).cost == pytest.approx(3)
 
 
-def test_what_a_registration_leaves_out_stays_as_it_was():
+def test_the_later_of_two_registrations_counts_and_what_it_leaves_out_stays_as_it_was():
     before = info("gemini:gemini-3.5-flash")
     register_model("gemini:gemini-3.5-flash", window=50_000, audio=False)
     assert info("gemini:gemini-3.5-flash") == replace(before, window=50_000, takes=before.takes - {"audio"})
-    register_model("gemini:gemini-3.5-flash", audio=True)
-    assert info("gemini:gemini-3.5-flash") == replace(before, window=50_000)
+    register_model("gemini:*", window=8_000, audio=True)
+    assert info("gemini:gemini-3.5-flash") == replace(before, window=8_000)
+    register_model("gemini:gemini-3.5-flash", window=100_000)
+    assert (info("gemini:gemini-3.5-flash").window, info("gemini:other").window) == (100_000, 8_000)
 
 
-def test_the_later_of_two_registrations_counts():
-    register_model("openai-chat:big", window=200_000, images=True)
-    register_model("openai-chat:*", window=8_000)
-    assert (info("openai-chat:big").window, info("openai-chat:other").window) == (8_000, 8_000)
-    assert info("openai-chat:big").takes == {"images"}
-    register_model("openai-chat:big", window=100_000)
-    assert (info("openai-chat:big").window, info("openai-chat:other").window) == (100_000, 8_000)
-    assert info("openai:gpt-4o").window == listed("gpt-4o")
-
-
-def test_a_registered_price_stands_in_for_the_listed_one_and_may_be_nothing():
-    register_model("openai:gpt-4o", input_price=1, output_price=1)
-    assert priced("openai:gpt-4o", MILLION).cost == pytest.approx(2)
-    register_model("openai-chat:*", input_price=0, output_price=0)
-    assert priced("openai-chat:llama", MILLION, "http://localhost:11434/v1").cost == 0
-    register_model("local:*", input_price=1, output_price=0)
-    assert priced("local:qwen2.5-coder-1.5b", MILLION).cost == pytest.approx(1)
+@pytest.mark.parametrize("name", ["openai:gpt-4o", "openai-chat:llama", "local:qwen2.5-coder-1.5b"])
+def test_a_registered_price_stands_in_for_any_other_and_may_be_nothing(name):
+    for price in (1, 0):
+        register_model(name, input_price=price, output_price=price)
+        assert priced(name, MILLION, "http://localhost:11434/v1").cost == pytest.approx(2 * price)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +125,10 @@ def test_a_registered_price_stands_in_for_the_listed_one_and_may_be_nothing():
         ("openai:*-mini", {"window": 1}, "cannot be registered"),
         ("openai:gpt", {}, "Nothing is said of openai:gpt. Give at least one of window"),
         ("openai:gpt", {"window": 0}, "The window of openai:gpt cannot be 0. Give it in tokens"),
-        ("openai:gpt", {"window": 8e3}, "cannot be 8000.0"),
         ("openai:gpt", {"images": 1}, "Whether openai:gpt takes images cannot be 1. Write images=True"),
         ("openai:gpt", {"input_price": 1}, "are not complete. Give input_price and output_price together."),
         ("openai:gpt", {"input_price": -1, "output_price": 1}, "A price of openai:gpt cannot be -1. Give US dollars"),
         ("openai:gpt", {"input_price": 1, "output_price": float("nan")}, "cannot be nan"),
-        ("openai:gpt", {"input_price": "1", "output_price": 1}, "cannot be '1'"),
     ],
 )
 def test_what_cannot_be_registered_is_said_and_changes_nothing(name, facts, words):
@@ -170,8 +137,3 @@ def test_what_cannot_be_registered_is_said_and_changes_nothing(name, facts, word
         register_model(name, **facts)
     assert words in str(caught.value)
     assert info("openai:gpt") == before
-
-
-def test_the_price_table_is_loaded_when_a_model_is_looked_up_and_not_before():
-    code = "import sys, agentmagic.providers.registry; sys.exit('genai_prices' in sys.modules)"
-    assert run([sys.executable, "-c", code], check=False).returncode == 0

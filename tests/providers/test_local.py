@@ -10,10 +10,9 @@ import sys
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from functools import cache
 
-import jsonschema_rs
 import pytest
 from filelock import FileLock
 
@@ -28,9 +27,8 @@ from agentmagic.providers.local.local_model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
 from agentmagic.providers.local.rows import compact, in_rows
+from agentmagic.testing import PATIENCE
 from tests.providers.loopback import Exchange, Loopback
-
-PATIENCE = 10.0
 
 
 def tool(name, *parameters, description="", example=None):
@@ -63,14 +61,11 @@ def test_the_question_is_the_last_user_message_and_earlier_turns_are_kept_short(
     assert (talk.question, talk.made) == ("now", ())
     assert [question for question, _ in talk.earlier] == ["second", "third"]
     assert all(len(answer) == prompts.EARLIER_CLIP for _, answer in talk.earlier)
-
-
-def test_results_of_this_turn_are_facts_in_its_closing_request_too_and_long_ones_are_clipped():
-    talk = read(user("weather?"), *called("weather", "y" * 5000, city="Rome"), user("Limit."), tool_choice="none")
-    assert talk.question == "weather?\nLimit."
-    (made,) = talk.made
-    assert (made.name, json.loads(made.arguments), len(made.outcome)) == ("weather", {"city": "Rome"}, 800)
-    assert made.line.startswith('weather({"city": "Rome"}) returned yyy')
+    talk = read(user("weather?"), *called("weather", "warm", city="Rome"), user("Limit."), tool_choice="none")
+    assert (talk.question, [made.line for made in talk.made]) == (
+        "weather?\nLimit.",
+        ['weather({"city": "Rome"}) returned warm'],
+    )
 
 
 def test_media_are_named_and_attached_values_cut_and_a_plan_sees_only_their_beginning():
@@ -113,46 +108,33 @@ def test_one_failed_call_is_tried_again_and_a_second_failure_counts_as_done():
     assert prompts.next_tool(Talk("?", (failed, fine, fine)), steps) is None
 
 
-def test_arguments_are_asked_for_with_the_example_and_what_was_done():
-    first = prompts.arguments(Talk("Rome?"), WEATHER)
-    shown_first = (("user", "How warm is it in Oslo?"), ("assistant", '{"city": "Oslo"}'))
-    assert first.messages[1:] == (*shown_first, ("user", "Rome?"))
-    assert first.schema == narrow(WEATHER.parameters)
-    again = prompts.arguments(Talk("Rome?", (Made("weather", '{"city": "Rom"}', "unknown", failed=True),)), WEATHER)
-    assert "It must differ from the calls already done." in again.messages[-1][1]
-
-
 def test_an_example_in_the_description_of_a_tool_of_a_server_is_an_example():
     example = 'Example: How many orders are there? -> {"sql": "SELECT 1"}'
-    query = tool("query", "sql", description=f"Run one SELECT.\n\nA day is a text.\n\n{example}")
+    query = tool("query", "sql", description=f"Run one SELECT.\n\n{example}")
     assert ("user", "How many orders are there?") in prompts.plan(Talk("?"), (query,)).messages
     asked = prompts.arguments(Talk("?"), query).messages
     assert asked[1:3] == (("user", "How many orders are there?"), ("assistant", '{"sql": "SELECT 1"}'))
-    assert "- query(sql): Run one SELECT.\n\nA day is a text.\nParameters: " in asked[0][1]
+    assert "- query(sql): Run one SELECT.\nParameters: " in asked[0][1]
     broken = tool("query", "sql", description="Run it. \nExample: What? -> {sql}")
     assert "Example: What? -> {sql}" in prompts.arguments(Talk("?"), broken).messages[0][1]
 
 
-def test_a_reply_that_is_no_object_stands_raw():
-    assert prompts.parsed('{"city": "Rome"}') == {"city": "Rome"}
-    assert [prompts.parsed(reply) for reply in ("[1]", " ")] == [{"_raw": "[1]"}, {"_raw": " "}]
-
-
 def test_the_answer_says_what_it_is_and_keeps_to_the_facts_or_says_that_there_are_none():
     warm, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no network", failed=True)
-    system, asked = (
-        text for _, text in prompts.answer(Talk("Rome?", (warm,)), "Be kind." + "!" * 5000, "Small.").messages
-    )
+
+    def asked(*made):
+        return prompts.answer(Talk("Rome?", made), "", "").messages[-1][1]
+
+    said = "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
+    assert asked(warm) == said
+    assert asked(failed, failed).startswith("Facts:\nweather({}) failed: no network\n\nNo tool gave a result.")
+    assert "Use only these facts" in asked(failed, warm)
+    talk = Talk("And Bari?", (warm,), (("Is Oslo cold?", "Yes."),))
+    (_, system), *follows = prompts.answer(talk, "Be kind." + "!" * 5000, "Small.").messages
     assert system.startswith("Small.")
     assert "Be kind." in system
     assert len(system) < prompts.INSTRUCTIONS_CLIP + 100
-    assert asked == "Facts:\nweather({}) returned warm\n\nUse only these facts to answer in one or two sentences: Rome?"
-    asked = prompts.answer(Talk("Rome?", (failed, failed)), "", "").messages[-1][1]
-    assert asked.startswith("Facts:\nweather({}) failed: no network\n\nNo tool gave a result.")
-    assert asked.endswith(" could not be answered, and why: Rome?")
-    assert "Use only these facts" in prompts.answer(Talk("Rome?", (failed, warm)), "", "").messages[-1][1]
-    follows = prompts.answer(Talk("And Bari?", (warm,), (("Is Oslo cold?", "Yes."),)), "", "").messages
-    assert follows[1:3] == (("user", "Is Oslo cold?"), ("assistant", "Yes."))
+    assert follows[:2] == [("user", "Is Oslo cold?"), ("assistant", "Yes.")]
 
 
 def test_records_are_numbered_rows_whose_order_the_answer_keeps():
@@ -162,12 +144,8 @@ def test_records_are_numbered_rows_whose_order_the_answer_keeps():
     answer = prompts.answer(Talk("Show the units, highest first.", (made,)), "", "")
     assert "Keep the order of the rows" in answer.messages[-1][1]
     assert answer.grammar == 'root ::= "1. Chair" more ("\\n" "2. Lamp" more)?\nmore ::= [^\\n]*'
-    for question in (
-        "How many units are there?",
-        "Show me the total.",
-        "What is it?\n\nlist of all",
-    ):  # ask for no list
-        assert prompts.answer(Talk(question, (made,)), "", "").grammar == ""
+    for no_list in ("How many units are there?", "Show me the total.", "What is it?\n\nlist of all"):
+        assert prompts.answer(Talk(no_list, (made,)), "", "").grammar == ""
     (made,) = read(user("?"), *called("query", json.dumps([{"n": n, "about": None} for n in range(100)]))).made
     assert len(made.outcome) == prompts.RESULT_CLIP
     assert 20 < len(made.rows) < 50
@@ -187,7 +165,6 @@ def test_of_many_tools_those_are_kept_that_the_question_names_or_has_to_do_with(
     more = [*many, tool("plain"), tool("days", description="Count the days of repair.")]
     kept = [one.name for one in tool_texts.choose(more, "Look at the notebook with plain. Which cell has a repair?")]
     assert kept == ["tool_0", "tool_1", "tool_2", "plain", "days"]  # words of many tools count little
-    assert tool_texts.choose(many[:5], "anything") == tuple(many[:5])
 
 
 # ---- schemas
@@ -218,15 +195,16 @@ ODD = {
 
 def test_a_narrowed_schema_keeps_types_choices_and_bounds_and_no_reference():
     fields = narrow(ODD)["properties"]
-    assert fields["path"] == {"type": "string"}
-    assert fields["kind"] == {"enum": ["a", "b", None]}
-    assert fields["depth"] == {"type": "integer", "minimum": 1, "maximum": 9}
-    assert fields["either"] == {"anyOf": [{"type": "string"}, {"type": "null"}]}
-    assert fields["several"] == {"anyOf": [{"type": "number"}, {"type": "null"}]}
+    assert [fields[name] for name in ("path", "kind", "depth", "either", "several")] == [
+        {"type": "string"},
+        {"enum": ["a", "b", None]},
+        {"type": "integer", "minimum": 1, "maximum": 9},
+        {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        {"anyOf": [{"type": "number"}, {"type": "null"}]},
+    ]
     assert fields["rows"]["items"] == {"type": "array", "items": {"type": "number"}}
     assert narrow(ODD)["required"] == ["path"]
     assert "$ref" not in json.dumps(narrow(ODD))  # one that refers to itself ends after some levels
-    jsonschema_rs.validator_for(narrow(ODD))
     for schema in ({}, {"type": "string"}, {"properties": 3}, {"$ref": "#"}):
         assert narrow(schema)["type"] == "object"
 
@@ -344,16 +322,10 @@ def test_a_planned_tool_becomes_a_call_and_an_answer_streams_as_one_text_part():
     ]
 
 
-def test_without_tools_and_with_tool_choice_none_nothing_is_planned():
-    assert part_of(Replies("Hello"), *HI) == Text("Hello")
-    assert part_of(Replies("Hello"), *HI, tools=(WEATHER,), tool_choice="none") == Text("Hello")
-
-
 def test_the_thinking_of_a_model_of_the_user_s_own_is_reasoning():
-    events = listen(local(Replies("<think> Is it a greeting? </think> Good morning.")), *HI)
+    events = listen(local(Replies("<think> Hm? </think> Good morning.")), *HI, tools=(WEATHER,), tool_choice="none")
     finished = [event.part for event in events if isinstance(event, PartFinished)]
-    assert [part.type for part in finished] == ["reasoning", "text"]
-    assert [part.text.strip() for part in finished] == ["Is it a greeting?", "Good morning."]
+    assert [(part.type, part.text.strip()) for part in finished] == [("reasoning", "Hm?"), ("text", "Good morning.")]
 
 
 def test_the_next_call_is_the_planned_or_required_one_that_was_not_made_yet():
@@ -404,16 +376,11 @@ def planned(*replies, tools=BOTH):
     return [(task["id"], task["parameters"], task["depends_on"]) for task in json.loads(part.text)["tasks"]]
 
 
-def test_the_calls_of_a_plan_with_one_tool_are_known_at_once_and_wait_for_nothing():
+def test_calls_of_a_plan_with_one_tool_wait_for_nothing_and_a_later_one_takes_its_arguments_from_the_results():
     rome, bari = ("t1", {"city": "Rome"}, []), ("t2", {"city": "Bari"}, [])
     assert planned("weather", '[{"city": "Rome"}, {"city": "Bari"}, {"city": "Rome"}]') == [rome, bari]
-    assert planned("weather", '{"city": "Rome"}') == [rome]
     assert planned("weather", '[{"city": "Ro') == [("t1", {"_raw": '[{"city": "Ro'}, [])]
     assert planned("tables", tools=(TABLES,)) == [("t1", {}, [])]
-
-
-def test_a_later_call_of_a_plan_takes_its_arguments_from_the_results():
-    rome = ("t1", {"city": "Rome"}, [])
     assert planned("weather, clock", '{"city": "Rome"}') == [rome, ("t2", {"zone": "$t1"}, ["t1"])]
     assert planned("weather, weather", '[{"city": "Rome"}]') == [rome, ("t2", {"city": "$t1"}, ["t1"])]
 
@@ -446,11 +413,11 @@ class Endless:
     """A server that says one word until it is told to stop."""
 
     def __init__(self):
-        self.bodies = []
+        self.asked = 0
         self.stopped = threading.Event()
 
-    def handle_chat_completions(self, body, receive):
-        self.bodies.append(body)
+    def handle_chat_completions(self, _body, receive):
+        self.asked += 1
         while not receive(next(words("more"))):
             pass
         self.stopped.set()
@@ -463,18 +430,14 @@ def say(server, prompt=GREETING):
     return asyncio.run(collect())
 
 
-def test_a_generation_gives_its_pieces_and_what_it_took():
-    assert say(Server(*words("a", "b"))) == ["a", "b", Finished(Usage(10, 3, 2), "stop")]
-    assert say(Server(list(words("a")))) == ["a", Finished(Usage(10, 3, 2), "stop")]
-
-
-def test_a_prompt_is_encoded_with_its_grammar_or_its_schema():
+def test_a_prompt_is_encoded_with_its_grammar_or_its_schema_and_its_pieces_come_with_what_they_took():
     body = llama.encode(GenerationRequest((("user", "Hi"),), 8, grammar="root ::= x"))
     assert (body["messages"], body["max_tokens"]) == ([{"role": "user", "content": "Hi"}], 8)
     assert (body["grammar"], "response_format" in body) == ("root ::= x", False)
     body = llama.encode(GenerationRequest((), 8, schema={"type": "object"}))
-    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
-    assert "grammar" not in body
+    assert (body["response_format"]["json_schema"]["schema"], "grammar" in body) == ({"type": "object"}, False)
+    assert say(Server(*words("a", "b"))) == ["a", "b", Finished(Usage(10, 3, 2), "stop")]
+    assert say(Server(list(words("a")))) == ["a", Finished(Usage(10, 3, 2), "stop")]
 
 
 TOO_LONG = {"error": {"type": "exceed_context_size_error", "n_prompt_tokens": 9030}}
@@ -485,11 +448,9 @@ TOO_LONG = {"error": {"type": "exceed_context_size_error", "n_prompt_tokens": 90
     [
         (next(words("half")), StreamBroken, None),
         (7, StreamBroken, None),
-        ({"choices": 7}, StreamBroken, None),
         ({"choices": [{"delta": []}]}, StreamBroken, None),
         (TOO_LONG, ContextTooLong, r"9030 tokens.*Shorten"),
         ({"error": {"message": "out of memory"}}, ProviderError, "out of memory"),
-        ({"error": "odd"}, ProviderError, "odd"),
         (RuntimeError("segment"), ProviderError, "segment"),
         (ValueError("no grammar"), RefusedForm, "no grammar"),
     ],
@@ -504,7 +465,7 @@ def test_a_prompt_that_cannot_fit_is_not_sent():
         say(Server(), GenerationRequest((("user", "x" * 10_000_000),), 8))
 
 
-def test_one_generation_runs_at_a_time_and_closing_or_cancelling_it_stops_it():
+def test_one_generation_runs_at_a_time_and_closing_it_or_the_runtime_stops_it():
     server = Endless()
     shared = Runtime(server)
 
@@ -513,27 +474,17 @@ def test_one_generation_runs_at_a_time_and_closing_or_cancelling_it_stops_it():
         await anext(first)
         waiting = asyncio.ensure_future(anext(second))
         await anext(first)
-        assert len(server.bodies) == 1
+        assert server.asked == 1
         await first.aclose()
         assert await asyncio.to_thread(server.stopped.wait, PATIENCE)
+        server.stopped.clear()
         assert await waiting == "more"
+        shared.close()
+        assert server.stopped.is_set()
         await second.aclose()
 
     asyncio.run(both())
-    assert len(server.bodies) == 2
-
-
-def test_a_closed_runtime_has_ended_its_generation():
-    server = Endless()
-    runtime = Runtime(server)
-
-    async def close_amid():
-        async with aclosing(runtime.generate(GREETING)) as pieces:
-            await anext(pieces)
-            runtime.close()
-            assert server.stopped.is_set()
-
-    asyncio.run(close_amid())
+    assert server.asked == 2
 
 
 # ---- where the weights come from
@@ -576,10 +527,6 @@ def rest(start=0, until=None):
     return Exchange(WEIGHTS[start:].decode(), 206, "application/octet-stream", cut_at=until)
 
 
-def starts(server):
-    return [int(request.headers["range"].removeprefix("bytes=").removesuffix("-")) for request in server.requests]
-
-
 def silent(_done, _total, _source):
     pass
 
@@ -592,8 +539,8 @@ def test_the_weights_come_from_the_hub_and_are_fetched_once(monkeypatch):
         assert path.read_bytes() == WEIGHTS
         assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
         assert downloads.fetch(silent) == path == downloads.find()
-    assert starts(server) == [0]
-    assert server.requests[0].path.startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
+    (request,) = server.requests
+    assert request.path.startswith("/Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/")
 
 
 @pytest.mark.usefixtures("small")
@@ -603,7 +550,7 @@ def test_a_download_that_stopped_or_whose_connection_broke_goes_on_where_it_stoo
         with pytest.raises(Stopped):
             downloads.fetch(lambda *_args: stop.set(), stop=stop)
         assert downloads.fetch(silent).read_bytes() == WEIGHTS
-    assert starts(server) == [0, 1024, 5120, 9216]
+    assert [request.headers["range"] for request in server.requests] == [f"bytes={n}-" for n in (0, 1024, 5120, 9216)]
 
 
 @pytest.mark.usefixtures("small")
@@ -718,39 +665,19 @@ def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
 # ---- the real model
 
 
-@pytest.fixture(scope="module")
-def real():
+@pytest.mark.local_model
+def test_the_real_model_calls_tools_of_any_schema_answers_and_says_nothing_on_the_terminal(capfd):
     if downloads.find() is None:
         pytest.skip("the weights of the local model were not fetched: agentmagic.providers.local.downloads.fetch()")
-    return make()
-
-
-@pytest.mark.local_model
-def test_the_real_model_calls_a_tool_and_answers_from_its_result_or_without_one(real):
-    question = user("What's the weather like in Lisbon?")
-    call = listen(real, question, tools=BOTH)[2].part
+    real = make()
+    call = listen(real, user("What's the weather like in Lisbon?"), tools=BOTH)[2].part
     assert call == ToolCall("call_1", "weather", {"city": "Lisbon"})
-    history = (question, *called("weather", "21 degrees, sunny", city="Lisbon"))
+    history = (user("What's the weather like in Lisbon?"), *called("weather", "21 degrees, sunny", city="Lisbon"))
     assert "21" in listen(real, *history, tools=BOTH)[-2].part.text
     assert "4" in listen(real, user("Good morning! What are 2 and 2?"))[-2].part.text
-
-
-@pytest.mark.local_model
-def test_the_real_model_takes_odd_schemas_and_says_nothing_on_the_terminal(real, capfd):
     odd = ToolDef("search", "Search files.", ODD, examples=(Example("Find a", {"path": "a"}),))
-    call = listen(real, user("Look for notes.txt"), tools=(odd,), tool_choice="search")[2].part
-    assert call.name == "search"
+    assert listen(real, user("Look for notes.txt"), tools=(odd,), tool_choice="search")[2].part.name == "search"
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.local_model
-def test_the_real_model_keeps_the_order_of_rows(real):
-    sums = json.dumps(
-        [{"name": name, "sales": sales} for name, sales in (("Desk", 2530), ("Chair", 1275), ("Lamp", 585))]
-    )
-    history = (user("Show the products by sales, highest first."), *called("tables", sums))
-    said = listen(real, *history, tools=(TABLES,), tool_choice="none")[-2].part.text
-    assert said.index("Desk") < said.index("Chair") < said.index("Lamp")
 
 
 # ---- other servers of models on this machine

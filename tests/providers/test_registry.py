@@ -1,15 +1,11 @@
 import sys
-from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 
 import pytest
-from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import TieredPrices
 
 from agentmagic.errors import ConfigError, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
 from agentmagic.providers import registry
-from agentmagic.providers.base import Model
 from agentmagic.providers.scripted import ScriptedModel
 
 TOKENS = Usage(1_000_000, 0, 1_000_000, 0, 1)
@@ -34,9 +30,7 @@ def make(model):
 def test_a_script_is_a_model_if_it_can_be_read(tmp_path):
     path = tmp_path / "lesson.json"
     path.write_text('["Hello."]')
-    model = registry.resolve(f"scripted:{path}")
-    assert isinstance(model, Model)
-    assert model.name == "scripted:lesson"
+    assert registry.resolve(f"scripted:{path}").name == "scripted:lesson"
     with pytest.raises(ConfigError, match=r"The script .*nowhere\.json"):
         registry.resolve(f"scripted:{tmp_path / 'nowhere.json'}")
 
@@ -47,7 +41,6 @@ def test_a_script_is_a_model_if_it_can_be_read(tmp_path):
         ("opnai:gpt", "Did you mean openai:?"),
         ("gpt-5.4", "Write provider:model with one of openai, openai-chat"),
         ("openai", "'openai' names a provider but no model. Write openai:gpt-5.4."),
-        ("", "No provider answers to ''"),
     ],
 )
 def test_a_name_that_no_provider_answers_to_is_met_with_what_to_write(name, words):
@@ -72,17 +65,12 @@ def test_another_package_may_bring_a_provider_of_unknown_cost_but_not_replace_ou
 @pytest.mark.parametrize(
     ("name", "cost"),
     [
-        ("openai:gpt-4o", 12.5),
-        ("openai-chat:gpt-4o", 12.5),
-        ("local:qwen2.5-coder-1.5b", 0),
+        ("openai:GPT-4o", 12.5),
         ("scripted:script", 0),
-        ("openai:no-such-model-at-all", None),
         ("openai:ft:gpt-5.4:acme::abc123", None),  # a tuned or newer one may cost something else
         ("openai:gpt-5.4-2031-01-31", None),
         ("openai:whisper-1", None),  # not sold by tokens in and out
-        ("openai:text-embedding-3-small", None),
         ("nobody:gpt-5.4", None),
-        ("gpt-5.4", None),
         ("", None),
     ],
 )
@@ -91,62 +79,20 @@ def test_the_price_comes_from_the_table_is_nothing_here_and_else_unknown(name, c
     assert registry.info(name).priced is (cost is not None)
 
 
-def listed(model, seller):
-    """The prices of input, cached input and output in dollars per million, and of each beyond the last threshold."""
-    prices = get_snapshot().find_provider_model(model, None, seller, None)[1].get_prices(datetime.now(UTC))
-    figures = (prices.input_mtok, prices.cache_read_mtok, prices.output_mtok)
-    tiered = [figure if isinstance(figure, TieredPrices) else TieredPrices(figure, []) for figure in figures]
-    last = [figure.tiers[-1].price if figure.tiers else figure.base for figure in tiered]
-    return [float(figure.base) for figure in tiered], [float(price) for price in last]
-
-
-def test_the_first_provider_whose_key_is_set_is_the_default(monkeypatch, tmp_path):
+def test_the_models_to_choose_from_are_those_that_can_be_asked_and_the_first_with_a_key_is_the_default(
+    monkeypatch, tmp_path
+):
+    pytest.importorskip("openai")
     monkeypatch.chdir(tmp_path)
+    assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
     assert registry.default_model() is None
     monkeypatch.setenv("GOOGLE_API_KEY", "test-key-of-google")
     assert registry.default_model().startswith("gemini:")
     monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
-    assert registry.default_model().startswith("openai:")
-
-
-def test_the_models_to_choose_from_are_those_that_can_be_asked(monkeypatch, tmp_path):
-    pytest.importorskip("openai")
-    monkeypatch.chdir(tmp_path)
-    assert [name for name in registry.usable_models() if not name.startswith("local:")] == []
-    monkeypatch.setenv("OPENAI_API_KEY", "test-key-of-openai")
+    assert registry.default_model() == "openai:gpt-5.4"
     assert {"openai:gpt-5.4", "openai-chat:gpt-5.4"} <= set(registry.usable_models())
     monkeypatch.setattr(registry, "find_spec", lambda _: None)
     assert registry.usable_models() == []
-
-
-PRICES = [("openai:gpt-4o", "openai"), ("openai:gpt-5.4", "openai"), ("gemini:gemini-3.5-flash", "google")]
-
-
-@pytest.mark.parametrize(("name", "seller"), PRICES)
-def test_cached_tokens_cost_less_and_reasoning_is_output(name, seller):
-    sent, cached, written = listed(name.partition(":")[2], seller)[0]
-    usage = Usage(100_000, 60_000, 10_000, 9_000, 1)
-    assert registry.priced(name, usage).cost == pytest.approx(0.04 * sent + 0.06 * cached + 0.01 * written)
-    assert cached < sent
-
-
-def test_a_prompt_of_over_272_000_tokens_costs_more_for_all_its_tokens():
-    first, last = listed("gpt-5.4", "openai")
-    at, over = (registry.priced("openai:gpt-5.4", Usage(size, 100_000, 1_000, 0, 1)) for size in (272_000, 272_001))
-    assert at.cost == pytest.approx(0.172 * first[0] + 0.1 * first[1] + 0.001 * first[2])
-    assert over.cost == pytest.approx(0.172001 * last[0] + 0.1 * last[1] + 0.001 * last[2])
-    assert last[0] > first[0]
-
-
-@pytest.mark.parametrize("name", ["openai:GPT-5.4", "openai:gpt-5.4-20260305"])
-def test_a_price_is_found_by_other_spellings(name):
-    assert registry.priced(name, TOKENS) == registry.priced("openai:gpt-5.4", TOKENS)
-
-
-def test_a_fine_tuned_model_that_is_listed_has_a_price_of_its_own():
-    tuned = registry.priced("openai:ft:gpt-4o-2024-08-06:acme::abc123", TOKENS)
-    assert tuned.cost
-    assert tuned != registry.priced("openai:gpt-4o", TOKENS)
 
 
 @pytest.mark.parametrize("usage", [Usage(0, 0, 0, 0, 1), Usage(10, 20, 5, 0, 1), Usage(-10, 0, 5, 0, 1)])
@@ -158,19 +104,9 @@ def test_on_another_server_a_price_is_that_server_s(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:11434/v1")
     assert registry.priced("openai:gpt-5.4", TOKENS).cost is None
     assert not registry.info("openai:gpt-5.4").priced
-    assert registry.priced("openai:gpt-5.4", TOKENS, "https://api.openai.com/v1").cost
-    monkeypatch.setenv("OPENAI_BASE_URL", " https://api.openai.com/v1/ ")
-    assert registry.info("openai:gpt-5.4").priced
-
-
-def test_a_server_that_is_listed_is_known_by_its_address():
-    resold = registry.priced("openai-chat:openai/gpt-5.4", TOKENS, "https://openrouter.ai/api/v1")
-    assert resold.cost
+    assert registry.priced("openai:gpt-5.4", TOKENS, " https://api.openai.com/v1/ ").cost
+    assert registry.priced("openai-chat:openai/gpt-5.4", TOKENS, "https://openrouter.ai/api/v1").cost
     assert registry.priced("openai-chat:gpt-5.4", TOKENS, "https://openrouter.ai/api/v1").cost is None
-
-
-def test_another_server_in_place_of_gemini_has_no_known_price(monkeypatch):
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://localhost:8080")
-    assert registry.priced("gemini:gemini-3.5-flash", TOKENS).cost is None
-    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "https://europe-west4-aiplatform.googleapis.com")
-    assert registry.priced("gemini:gemini-3.5-flash", TOKENS).cost
+    for server, known in (("http://localhost:8080", False), ("https://europe-west4-aiplatform.googleapis.com", True)):
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", server)
+        assert bool(registry.priced("gemini:gemini-3.5-flash", TOKENS).cost) is known

@@ -7,41 +7,18 @@ from agentmagic.runtime.timeouts import Deadline
 NOW = 0.001
 
 
-def test_a_deadline_that_runs_out_raises_timeout_error():
+def test_time_runs_again_only_after_the_last_pause_and_never_without_a_limit():
     async def main():
-        deadline = Deadline(NOW)
-        with pytest.raises(TimeoutError):
-            async with deadline:
-                await asyncio.Event().wait()
-        assert deadline.expired
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("seconds", [NOW, None])
-def test_no_time_passes_while_it_is_paused_and_none_is_no_limit(seconds):
-    async def main():
-        async with Deadline(seconds) as deadline:
-            with deadline.paused(), deadline.paused():
-                await asyncio.sleep(20 * NOW)  # time itself is what is tested
-            assert not deadline.expired
-        deadline.resume()  # after the end it does nothing
-
-    asyncio.run(main())
-
-
-def test_time_runs_again_only_after_the_last_pause():
-    async def main():
-        deadline = Deadline(NOW)
-        with pytest.raises(TimeoutError):  # noqa: PT012  (the block is what is tested)
-            async with deadline:
-                deadline.pause()
-                deadline.pause()
-                deadline.resume()
-                await asyncio.sleep(20 * NOW)  # time itself is what is tested
-                assert not deadline.expired
-                deadline.resume()
-                await asyncio.Event().wait()
+        async with Deadline(None) as unlimited:
+            with pytest.raises(TimeoutError):  # noqa: PT012  (the block is what is tested)
+                async with Deadline(NOW) as deadline:
+                    with deadline.paused(), unlimited.paused():
+                        with deadline.paused():
+                            pass
+                        await asyncio.sleep(20 * NOW)  # time itself is what is tested
+                        assert not deadline.expired
+                    await asyncio.Event().wait()
+            deadline.resume()  # after the end it does nothing
 
     asyncio.run(main())
 
@@ -56,5 +33,6 @@ def test_a_pause_after_the_time_ran_out_does_not_bring_it_back():
                 finally:
                     with deadline.paused():
                         pass
+        assert deadline.expired
 
     asyncio.run(main())
