@@ -1,17 +1,11 @@
 """Where cells are tested, what their notebooks begin with, and what a person does in a view of theirs."""
 
-import os
 from collections.abc import Sequence
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.lab import ROOT, Notebook, retype
-
-KERNEL6 = "AGENTMAGIC_KERNEL6"
-"""The environment variable that names a Python with ipykernel 6.31."""
-
-WITH_KERNEL6 = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} is not set")
 
 NOTEBOOK_7 = pytest.mark.parametrize("lab", ["notebook"], indirect=True)
 EVERYWHERE = pytest.mark.parametrize("lab", ["lab", "notebook"], indirect=True)

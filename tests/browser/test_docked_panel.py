@@ -156,15 +156,11 @@ def by_key(notebook):
     notebook.page.keyboard.press(PANEL)
 
 
-def by_button(notebook):
-    notebook.page.locator(".jp-Toolbar [data-command='agentmagic:panel']").filter(visible=True).click()
-
-
 def by_palette(notebook):
     run_by_palette(notebook, "Agent Panel")
 
 
-@pytest.mark.parametrize("show", [by_key, by_button, by_palette])
+@pytest.mark.parametrize("show", [by_key, by_palette])
 def test_what_is_typed_and_sent_before_the_panel_is_ready_is_in_it_and_not_in_the_notebook(open_notebook, show):
     notebook = open_notebook("play('one', 'two')", "1 + 1", "2 + 2", run=1)
     before, dock = beside(notebook, 2), Dock(notebook)
