@@ -164,6 +164,13 @@ def sources(notebook: Notebook) -> Sequence[str]:
     )
 
 
+def save_with(notebook: Notebook, index: int, sign: str) -> None:
+    """Save a notebook once the outputs of a cell say something, which is a moment after its view shows it."""
+    said = "([index, sign]) => JSON.stringify(harness.cell(index).model.outputs.toJSON()).includes(sign)"
+    notebook.page.wait_for_function(said, arg=[index, sign])
+    notebook.save()
+
+
 def editor(notebook: Notebook, index: int) -> Locator:
     return notebook.page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".cm-content")
 

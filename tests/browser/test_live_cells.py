@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor
+from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, save_with
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
@@ -153,24 +153,11 @@ def test_run_all_keeps_the_order_of_the_cells_with_an_approval_clicked_in_betwee
     notebook.wait_for_text(5, "three")
 
 
-def opened_again(lab, notebook, *, reload):
-    """Save a notebook with a call that waits in its third cell, close its page or its tab alone, and open it."""
-    notebook.page.wait_for_function("() => JSON.stringify(harness.cell(2).model.outputs.toJSON()).includes('order')")
-    notebook.save()
-    if reload:
-        lab.reload()
-    else:
-        notebook.close_tab()
+def opened_again(lab, notebook):
+    """Save a notebook with a call that waits in its third cell, close its tab, and open it."""
+    save_with(notebook, 2, "order")
+    notebook.close_tab()
     return lab.open(notebook.path, "connected")
-
-
-def test_a_page_that_is_loaded_in_the_middle_of_a_cell_answers_what_waits_there(lab, begun):
-    cell = begun(f"{TEA}, 'It comes.'")
-    cell.button("Approve").wait_for()
-    again = Cell(opened_again(lab, cell.notebook, reload=True), 2)
-    again.click("Approve")
-    again.notebook.wait_for_text(2, "It comes.")
-    assert "done" in again.notebook.text(2)
 
 
 def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_panel_alive(lab, open_notebook):
@@ -179,7 +166,7 @@ def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_pa
     notebook.start(2)
     Cell(notebook, 2).button("Approve").wait_for()
     kernel = notebook.page.evaluate("() => harness.kernel().id")
-    notebook = opened_again(lab, notebook, reload=False)
+    notebook = opened_again(lab, notebook)
     panel = Cell(notebook, 3)
     panel.click("Approve")
     for index in (2, 3):
@@ -189,7 +176,7 @@ def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_pa
     expect(panel.button("Send")).to_be_enabled()
     notebook.start(2)
     Cell(notebook, 2).button("Approve").wait_for()
-    notebook = opened_again(lab, notebook, reload=False)
+    notebook = opened_again(lab, notebook)
     notebook.close_tab()
     lab.interrupt(kernel)  # a turn that ends while the tab is closed
     lab.open(notebook.path).output(2).locator(".am-card[data-state=interrupted]").wait_for()

@@ -34,7 +34,7 @@ def test_the_same_notebook_works_without_the_extension(lab):
     notebook.start(3)
     approve = notebook.output(3).get_by_role("button", name="Approve", exact=True)
     approve.wait_for()
-    assert notebook.page.title().startswith("(!) ")
+    notebook.page.wait_for_function("() => document.title.startsWith('(!) ')")
     tab = notebook.page.locator(".lm-TabBar-tab.jp-mod-current[data-type=document-title] .lm-TabBar-tabLabel")
     assert tab.evaluate("label => getComputedStyle(label, '::before').content") == '"(!) "'
     approve.click()
