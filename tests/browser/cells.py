@@ -1,17 +1,11 @@
 """Where cells are tested, what their notebooks begin with, and what a person does in a view of theirs."""
 
-import os
 from collections.abc import Sequence
 
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.lab import ROOT, Notebook, retype
-
-KERNEL6 = "AGENTMAGIC_KERNEL6"
-"""The environment variable that names a Python with ipykernel 6.31."""
-
-WITH_KERNEL6 = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} is not set")
 
 NOTEBOOK_7 = pytest.mark.parametrize("lab", ["notebook"], indirect=True)
 EVERYWHERE = pytest.mark.parametrize("lab", ["lab", "notebook"], indirect=True)
@@ -168,6 +162,13 @@ def sources(notebook: Notebook) -> Sequence[str]:
     return notebook.page.evaluate(
         "() => harness.panel().content.widgets.map(cell => cell.model.sharedModel.getSource())"
     )
+
+
+def save_with(notebook: Notebook, index: int, sign: str) -> None:
+    """Save a notebook once the outputs of a cell say something, which is a moment after its view shows it."""
+    said = "([index, sign]) => JSON.stringify(harness.cell(index).model.outputs.toJSON()).includes(sign)"
+    notebook.page.wait_for_function(said, arg=[index, sign])
+    notebook.save()
 
 
 def editor(notebook: Notebook, index: int) -> Locator:

@@ -1,12 +1,11 @@
 """One server for all tests of this folder, and the figures they measured at the end of the run."""
 
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.cells import KERNEL6, SETUP, Cell
+from tests.browser.cells import SETUP, Cell
 from tests.browser.lab import CHROMIUM, SIZE, Lab, Notebook, chromium, launched
 
 OpenNotebook = Callable[..., Notebook]
@@ -45,9 +44,7 @@ def chrome() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory, chrome: Browser) -> Iterator[Lab]:
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed")
-    other = os.environ.get(KERNEL6)
-    kernels = {"ipykernel6": other} if other else {}
-    with Lab(tmp_path_factory.mktemp("lab"), kernels=kernels, browser=chrome) as running:
+    with Lab(tmp_path_factory.mktemp("lab"), browser=chrome) as running:
         yield running
 
 
@@ -74,8 +71,8 @@ def open_notebook(lab: Lab) -> Iterator[OpenNotebook]:
     """Opens a notebook of the given cells behind `SETUP`, and runs `SETUP` and the next `run` cells."""
     opened: list[Notebook] = []
 
-    def open_(*cells: str, run: int = 0, kernel: str = "python3") -> Notebook:
-        notebook = lab.open(lab.write(lab.next_path(), [SETUP, *cells], kernel))
+    def open_(*cells: str, run: int = 0) -> Notebook:
+        notebook = lab.open(lab.write(lab.next_path(), [SETUP, *cells]))
         opened.append(notebook)
         lab.start_next_kernel()
         for index in range(run + 1):
@@ -91,8 +88,8 @@ def open_notebook(lab: Lab) -> Iterator[OpenNotebook]:
 def begun(open_notebook: OpenNotebook) -> Callable[..., Cell]:
     """Starts a turn that plays some steps, in the third cell; others may come behind it."""
 
-    def begin(steps: str, *cells: str, prepare: str = "", line: str = "%%agent", kernel: str = "python3") -> Cell:
-        notebook = open_notebook(f"{prepare}play({steps})", f"{line}\nhello", *cells, run=1, kernel=kernel)
+    def begin(steps: str, *cells: str, prepare: str = "", line: str = "%%agent") -> Cell:
+        notebook = open_notebook(f"{prepare}play({steps})", f"{line}\nhello", *cells, run=1)
         notebook.start(2)
         return Cell(notebook, 2)
 

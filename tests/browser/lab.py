@@ -238,9 +238,9 @@ class Notebook:
 class Lab:
     """A JupyterLab server with its own settings and a browser before it, from `__enter__` to `__exit__`.
 
-    Notebooks are in `folder`. `kernels` names Pythons to choose kernels from besides "python3", this one.
-    `front_end` is what notebooks are opened in: the server has both. `browser` is one that runs already, of which
-    there can be one a thread. Without the `extension`, pages are as those of a JupyterLab that does not have ours.
+    Notebooks are in `folder`. `front_end` is what they are opened in: the server has both. `browser` is one that runs
+    already, of which there can be one a thread. Without the `extension`, pages are as those of a JupyterLab that does
+    not have ours.
     """
 
     front_end: Literal["lab", "notebook"] = "lab"
@@ -249,7 +249,6 @@ class Lab:
         self,
         folder: Path,
         env: Mapping[str, str] | None = None,
-        kernels: Mapping[str, str] | None = None,
         browser: Browser | None = None,
         *,
         extension: bool = True,
@@ -261,14 +260,12 @@ class Lab:
         self.folder.mkdir()
         self._own = folder
         _write_settings(folder)
-        for name, python in (kernels or {}).items():
-            _write_kernel(folder, name, python)
         extensions = _link_extensions(folder, ours=extension)
         self._server = _Server(self.folder, extensions, self._variables() | dict(env or {}))
 
-    def write(self, name: str, cells: Sequence[str], kernel: str = "python3") -> Path:
+    def write(self, name: str, cells: Sequence[str]) -> Path:
         """Write a notebook of code cells."""
-        metadata = {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}}
+        metadata = {"kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}}
         notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells], metadata=metadata)
         path = self.folder / name
         nbformat.write(notebook, path)
@@ -401,10 +398,3 @@ def _link_extensions(folder: Path, *, ours: bool) -> Path:
     if ours:
         (links / "agentmagic").symlink_to(EXTENSION, target_is_directory=True)
     return links
-
-
-def _write_kernel(folder: Path, name: str, python: str) -> None:
-    argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    path = folder / "data" / "kernels" / name / "kernel.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"argv": argv, "display_name": name, "language": "python"}), encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import EVERYWHERE, Seen, editor, run_by_palette, sources
+from tests.browser.cells import EVERYWHERE, Cell, Seen, editor, run_by_palette, save_with, sources
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
 
@@ -156,15 +156,11 @@ def by_key(notebook):
     notebook.page.keyboard.press(PANEL)
 
 
-def by_button(notebook):
-    notebook.page.locator(".jp-Toolbar [data-command='agentmagic:panel']").filter(visible=True).click()
-
-
 def by_palette(notebook):
     run_by_palette(notebook, "Agent Panel")
 
 
-@pytest.mark.parametrize("show", [by_key, by_button, by_palette])
+@pytest.mark.parametrize("show", [by_key, by_palette])
 def test_what_is_typed_and_sent_before_the_panel_is_ready_is_in_it_and_not_in_the_notebook(open_notebook, show):
     notebook = open_notebook("play('one', 'two')", "1 + 1", "2 + 2", run=1)
     before, dock = beside(notebook, 2), Dock(notebook)
@@ -327,17 +323,19 @@ def is_kept(answer):
 
 
 @EVERYWHERE
-def test_a_reload_in_a_running_cell_brings_the_panel_back_with_its_buttons(open_notebook, lab):
+def test_a_reload_in_a_running_cell_brings_the_cell_and_the_panel_back_with_their_buttons(open_notebook, lab):
     notebook = open_notebook(ANSWERED, "%%agent\ntea", run=1)
     kept = notebook.page.expect_response(is_kept) if lab.front_end == "lab" else nullcontext()
     with kept:  # JupyterLab writes what it restores a moment after it has changed
         dock = Dock(notebook).open()
-    notebook.save()
     notebook.start(2)
     dock.button("Approve").wait_for()
+    save_with(notebook, 2, "order")
     notebook.page.goto(notebook.page.url.replace("?reset", ""))
-    dock.click("Approve")
+    dock.button("Approve").wait_for()
+    Cell(notebook, 2).click("Approve")
     dock.turns(1)
+    notebook.wait_for_text(2, "Well then.")
     expect(dock.answers).to_have_text(["Well then."])
 
 

@@ -105,20 +105,6 @@ def test_a_hostile_notebook_makes_nothing_run_appear_or_load(lab):
     notebook.close()
 
 
-def test_an_untrusted_notebook_shows_no_controls_until_its_cells_are_run(lab):
-    cell = new_code_cell("%load_ext agentmagic", outputs=[new_output("display_data", {"text/html": "<b>x</b>"})])
-    path = lab.folder / "untrusted-outputs.ipynb"
-    path.write_text(writes(new_notebook(cells=[cell], metadata={"kernelspec": KERNEL})), encoding="utf-8")
-    notebook = lab.open(path)
-    dock = notebook.page.locator(".agentmagic-dock")
-    notebook.page.keyboard.press("Alt+Shift+P")
-    dock.get_by_text("This notebook is not trusted").wait_for()
-    assert dock.get_by_role("button").count() == 0
-    notebook.run(0)
-    dock.get_by_label("Message", exact=True).wait_for()
-    notebook.close()
-
-
 SEND = """
 from comm import get_comm_manager
 def send(**changed):

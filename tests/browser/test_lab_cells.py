@@ -155,7 +155,8 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
 
 
-def test_nothing_is_offered_for_an_untrusted_notebook_or_without_agentmagic(lab):
+@pytest.mark.usefixtures("closed_dock")
+def test_an_untrusted_notebook_or_one_without_agentmagic_has_no_controls_until_its_cells_are_run(lab):
     path = lab.write("untrusted.ipynb", ["%load_ext agentmagic", "1", "1"])
     document = read(path, as_version=NO_CONVERT)
     html = "<div class='agentmagic-output-bar'><button>Fix</button></div><agentmagic-view view='x'></agentmagic-view>"
@@ -163,11 +164,13 @@ def test_nothing_is_offered_for_an_untrusted_notebook_or_without_agentmagic(lab)
     write(document, path)
     notebook = lab.open(path)
     notebook.run(2)
-    assert bar(notebook, 2).count() == 0  # the kernel has not loaded agentmagic
+    notebook.page.keyboard.press("Alt+Shift+P")
+    dock(notebook).get_by_text("This notebook is not trusted").wait_for()
     notebook.run(0)
-    assert bar(notebook, 2).count() == 0
+    assert bar(notebook, 2).count() == dock(notebook).get_by_role("button").count() == 0
     assert not notebook.page.evaluate("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
     notebook.run(1)  # which trusts it
+    dock(notebook).get_by_label("Message", exact=True).wait_for()
     linked(notebook)
     expect(bar(notebook, 2)).to_have_count(2)
     notebook.close()
@@ -199,11 +202,6 @@ def test_a_prompt_is_coloured_as_markdown_and_as_python_between_braces(open_note
     assert latex == []
     notebook.page.wait_for_function("() => harness.cell(2).node.querySelectorAll('.cm-line span[class]').length === 2")
     assert coloured(notebook, 2)[0] == ["for", "in"]
-    write_in(notebook, 2, "%%agent\nfor it")
-    notebook.page.wait_for_function("() => harness.cell(2).node.querySelectorAll('.cm-line')[1].children.length === 0")
-    notebook.page.keyboard.press("ControlOrMeta+Home")
-    notebook.page.keyboard.press("Delete")
-    notebook.page.wait_for_function("() => harness.cell(2).node.querySelectorAll('.cm-line')[1].children.length === 1")
 
 
 def test_options_names_and_expressions_are_completed_by_tab(open_notebook):

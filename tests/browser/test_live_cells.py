@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious
-from tests.browser.cells import CONNECT, NOTEBOOK_7, PLANNED, WITH_KERNEL6, Cell
+from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, save_with
 from tests.browser.lab import retype
 
 pytestmark = pytest.mark.browser
@@ -75,22 +75,6 @@ def test_keys_alone_change_an_argument_leave_an_edit_approve_and_open_a_card(beg
     cell.press("Enter")  # the focus is on the card that was approved
     result.wait_for()
     assert cell.page.evaluate("() => harness.panel().content.widgets.length") == 3
-
-
-def test_what_waits_below_what_is_seen_is_told_and_approved_in_a_bar_and_marked_on_the_tab(begun):
-    cell = begun(f"{LONG[:-1]}, 'pace': 0.02}} | {TEA}, 'It comes.'")
-    cell.notebook.wait_for_text(2, "words")
-    cell.notebook.scroll_to(2)
-    approve = cell.button("Approve order")
-    for button in (approve, cell.button("Stop")):
-        expect(button).to_be_in_viewport(ratio=1, timeout=20_000)
-    assert cell.page.title().startswith("(!) ")
-    tab = cell.page.locator(".lm-TabBar-tab.jp-mod-current[data-type=document-title] .lm-TabBar-tabLabel")
-    assert tab.evaluate("label => getComputedStyle(label, '::before').content") == '"(!) "'
-    approve.click()
-    cell.finish("It comes.")
-    cell.page.wait_for_function("() => !document.title.startsWith('(!)')")
-    expect(cell.page.locator("[data-agentmagic-waits]")).to_have_count(0)
 
 
 @NOTEBOOK_7
@@ -169,24 +153,11 @@ def test_run_all_keeps_the_order_of_the_cells_with_an_approval_clicked_in_betwee
     notebook.wait_for_text(5, "three")
 
 
-def opened_again(lab, notebook, *, reload):
-    """Save a notebook with a call that waits in its third cell, close its page or its tab alone, and open it."""
-    notebook.page.wait_for_function("() => JSON.stringify(harness.cell(2).model.outputs.toJSON()).includes('order')")
-    notebook.save()
-    if reload:
-        lab.reload()
-    else:
-        notebook.close_tab()
+def opened_again(lab, notebook):
+    """Save a notebook with a call that waits in its third cell, close its tab, and open it."""
+    save_with(notebook, 2, "order")
+    notebook.close_tab()
     return lab.open(notebook.path, "connected")
-
-
-def test_a_page_that_is_loaded_in_the_middle_of_a_cell_answers_what_waits_there(lab, begun):
-    cell = begun(f"{TEA}, 'It comes.'")
-    cell.button("Approve").wait_for()
-    again = Cell(opened_again(lab, cell.notebook, reload=True), 2)
-    again.click("Approve")
-    again.notebook.wait_for_text(2, "It comes.")
-    assert "done" in again.notebook.text(2)
 
 
 def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_panel_alive(lab, open_notebook):
@@ -195,7 +166,7 @@ def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_pa
     notebook.start(2)
     Cell(notebook, 2).button("Approve").wait_for()
     kernel = notebook.page.evaluate("() => harness.kernel().id")
-    notebook = opened_again(lab, notebook, reload=False)
+    notebook = opened_again(lab, notebook)
     panel = Cell(notebook, 3)
     panel.click("Approve")
     for index in (2, 3):
@@ -205,7 +176,7 @@ def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_pa
     expect(panel.button("Send")).to_be_enabled()
     notebook.start(2)
     Cell(notebook, 2).button("Approve").wait_for()
-    notebook = opened_again(lab, notebook, reload=False)
+    notebook = opened_again(lab, notebook)
     notebook.close_tab()
     lab.interrupt(kernel)  # a turn that ends while the tab is closed
     lab.open(notebook.path).output(2).locator(".am-card[data-state=interrupted]").wait_for()
@@ -308,46 +279,20 @@ def test_keys_step_through_a_turn_in_large_type_change_its_prompt_skip_a_call_an
     cell.keeps("The prompt was changed to: Make tea, please.", "the user skipped it")
 
 
-def test_where_no_click_reaches_the_cell_the_answer_is_typed_and_it_says_why(open_notebook):
-    notebook = open_notebook(f"play({TEA}, 'Well then.')", "%%agent\nhello")
+def test_where_no_click_reaches_the_cell_the_answer_is_typed_into_a_box_to_which_a_key_goes_and_it_says_why(
+    open_notebook,
+):
+    notebook = open_notebook(f"play({TEA}, 'Well then.')", "%%agent\nhello", "1 + 1")
     notebook.page.evaluate("() => { harness.kernel().commsOverSubshells = 'disabled' }")
     notebook.run(1)
     notebook.start(2)
-    answer_by_typing(Cell(notebook, 2), "this page sends no clicks")
-
-
-@WITH_KERNEL6
-def test_with_ipykernel_6_the_answer_is_typed_into_a_box_to_which_a_key_goes(begun):
-    cell = begun(f"{TEA}, 'Well then.'", "1 + 1", kernel="ipykernel6")
-    box = cell.page.locator(".jp-Stdin-input")
-    box.wait_for()
-    cell.page.locator(".jp-Notebook .cm-content").last.click()
-    cell.press("Alt+Shift+G")
-    expect(box).to_be_focused()
-    answer_by_typing(cell, "buttons in")
-
-
-def answer_by_typing(cell, why):
-    cell.notebook.wait_for_text(2, f"Type your answer: {why}")
-    cell.notebook.wait_for_text(2, "waits for you")
+    cell = Cell(notebook, 2)
+    notebook.wait_for_text(2, "Type your answer: this page sends no clicks")
+    notebook.wait_for_text(2, "waits for you")
     assert cell.button("Approve").count() == 0
-    cell.notebook.type("n not today")
+    editor(notebook, 3).click()
+    cell.press("Alt+Shift+G")
+    expect(cell.page.locator(".jp-Stdin-input")).to_be_focused()
+    notebook.type("n not today")
     cell.finish("not today")
     cell.root.locator(".am-card[data-state=denied]").wait_for()
-
-
-def test_a_plan_is_followed_in_the_cell_by_keys(begun):
-    cell = begun("*STEPS, 'It is 3.'", prepare=PLANNED, line="%%agent --plan")
-    cell.box("Your answer").click()
-    cell.keys.type("two")
-    cell.press("Enter")
-    task = cell.root.locator(".am-tasks > li").first
-    expect(cell.root.locator(".am-plan-heading")).to_have_text("Plan: 1 of 2 done, 1 running")
-    expect(task).to_have_attribute("data-state", "done")
-    task.locator("summary").press("Enter")
-    expect(task.get_by_text("Attempt 1: not what was needed (It is spelt two)")).to_be_visible()
-    assert serious(cell.page, "agentmagic-view") == []
-    cell.button("Approve").press("Enter")
-    cell.finish("It is 3.")
-    expect(cell.root.locator(".am-plan-heading")).to_have_text("Plan: 2 of 2 done")
-    cell.keeps("Plan: 2 of 2 done")

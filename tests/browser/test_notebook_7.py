@@ -30,7 +30,7 @@ def test_a_person_inserts_code_approves_by_keys_asks_beside_the_notebook_and_kee
     notebook.start(5)
     tea.button("Approve").wait_for()
     page.locator(".jp-Toolbar .agentmagic-waits").filter(visible=True).wait_for()
-    assert page.title().startswith("(!) ")
+    page.wait_for_function("() => document.title.startsWith('(!) ')")
     editor(notebook, 0).click()
     keys.press("Alt+Shift+G")
     expect(tea.root.locator(".am-card summary").first).to_be_focused()

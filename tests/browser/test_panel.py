@@ -195,6 +195,8 @@ def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
     panel.turns(1)
     panel.says("The plan was cut off with 1 open task.")
     assert serious(panel.page, "agentmagic-view") == []
+    panel.root.locator(".am-tasks > li").first.locator("summary").press("Enter")
+    panel.says("Attempt 1: not what was needed (It is spelt two)")
     panel.button("Resume").press("Enter")
     panel.button("Approve").press("Enter")
     panel.says("It is 3.")
@@ -216,9 +218,6 @@ def test_examples_completions_commands_and_earlier_prompts_come_into_the_box(ope
     expect(panel.message).to_be_focused()
     panel.press("Enter")
     panel.turns(1)
-    values = panel.root.locator(".am-values")
-    values.locator("summary").click()
-    expect(values.get_by_role("cell", name="Lamp", exact=True)).to_be_visible()
     panel.message.focus()
     panel.keys.type("look at @sal")
     options = panel.root.get_by_role("listbox", name="Suggestions").get_by_role("option")

@@ -32,7 +32,12 @@ def test_the_same_notebook_works_without_the_extension(lab):
         notebook.run(index)
     expect(notebook.output(2).locator(".am-code-head").get_by_role("button")).to_have_text(["Copy"])
     notebook.start(3)
-    notebook.output(3).get_by_role("button", name="Approve", exact=True).click()
+    approve = notebook.output(3).get_by_role("button", name="Approve", exact=True)
+    approve.wait_for()
+    notebook.page.wait_for_function("() => document.title.startsWith('(!) ')")
+    tab = notebook.page.locator(".lm-TabBar-tab.jp-mod-current[data-type=document-title] .lm-TabBar-tabLabel")
+    assert tab.evaluate("label => getComputedStyle(label, '::before').content") == '"(!) "'
+    approve.click()
     notebook.finish(3)
     assert "Well then." in notebook.text(3)
     assert "It was inserted below" in notebook.run(4)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from agentmagic import Agent, Session, tool
-from agentmagic.errors import MissingExtra, RateLimited, UsageError
+from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Resource
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
-from agentmagic.testing import Faulty, Recorder, Stalled, run
+from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.widgets.chat import MOST_KEPT, Chat
 from agentmagic.widgets.commands import Attachment, Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
@@ -36,9 +36,7 @@ class Desk(Notebook):
     def __init__(self, folder=Path()):
         self.go = threading.Event()
         self.go.set()
-        self.forked = {}
         self.released = []
-        self.begun_runs = []
         self._folder = folder
 
     def name_of(self, session):
@@ -48,11 +46,7 @@ class Desk(Notebook):
         self.go.wait(PATIENCE)
         return f"{written} (attached: a note)" if "@notes" in written else written, {}
 
-    def begun(self, run):
-        self.begun_runs.append(run)
-
     def fork(self, session, turns):
-        self.forked["tutor_2"] = session.fork(turns)
         return "tutor_2"
 
     def release(self, name, turns):
@@ -69,16 +63,12 @@ class Outputs:
     """What was published, the last of it and in all."""
 
     def __init__(self):
-        self.places = []
         self.written = []
         self._changed = threading.Condition()
 
-    def place(self, data, update):
-        self.places.append(data)
-
     def write(self, data, update):
         with self._changed:
-            self.written.append((data["text/plain"], data["text/html"], update))
+            self.written.append(data["text/plain"])
             self._changed.notify_all()
 
     def until(self, holds):
@@ -90,7 +80,7 @@ def opened(session, desk=None):
     """The panel of a session, its outputs and a page before it."""
     outputs = Outputs()
     chat = Chat(session, desk or Desk())
-    chat.show(outputs.place, outputs.write)
+    chat.show(lambda data, update: None, outputs.write)
     return Page(chat.view), outputs, chat
 
 
@@ -141,16 +131,6 @@ def test_a_planned_turn_is_planned_when_it_is_run_again():
 # -- following ------------------------------------------------------------------------------------
 
 
-def test_a_panel_begins_with_what_has_happened_and_follows_whoever_asks():
-    session = session_of("one", "two")
-    run(session, "first")
-    page, _, _ = opened(session)
-    assert page.texts("text") == ["one"]
-    run(session, "second")
-    page.until(lambda: page.texts("text") == ["one", "two"])
-    assert page.texts("prompt") == ["first", "second"]
-
-
 def test_a_panel_that_opens_in_the_middle_of_a_turn_shows_all_of_it_once():
     model = Stalled("half an ans")
     session = Session(Agent(model))
@@ -164,39 +144,17 @@ def test_a_panel_that_opens_in_the_middle_of_a_turn_shows_all_of_it_once():
     assert turn.wait().stop_reason == "cancelled"
 
 
-@pytest.mark.parametrize("forget", [Session.undo, Session.clear], ids=["undo", "clear"])
-def test_what_code_forgets_leaves_the_panel(forget):
+def test_what_code_forgets_leaves_the_panel():
     session = session_of("one")
     page, outputs, _ = opened(session)
     run(session, "first")
     page.turns(1)
-    forget(session)
+    session.undo()
     page.until(lambda: not page.blocks("prompt"))
-    outputs.until(lambda last: "first" not in last[0])
-
-
-def test_the_head_tells_the_name_the_model_and_the_cost():
-    session = session_of("one")
-    page, _, _ = opened(session)
-    page.until(lambda: page.state.get("title") == "tutor")
-    assert page.state["model"] == "scripted:script"
-    assert "scripted:script" in page.state["models"]
-    assert page.state["cost"] == ""
-    page.act("send", text="hello")
-    page.until(lambda: "tokens, no charge" in page.state["cost"])
+    outputs.until(lambda last: "first" not in last)
 
 
 # -- turns ----------------------------------------------------------------------------------------
-
-
-def test_a_prompt_is_prepared_by_the_notebook_and_its_turn_runs():
-    desk = Desk()
-    page, _, _ = opened(session_of("fine"), desk)
-    page.act("send", text="hello @notes")
-    page.turns(1)
-    assert page.texts("prompt") == ["hello @notes (attached: a note)"]
-    assert page.texts("text") == ["fine"]
-    assert [one.done for one in desk.begun_runs] == [True]
 
 
 def test_messages_wait_for_the_turn_under_way_and_are_taken_back_or_sent_in_order():
@@ -339,17 +297,6 @@ def test_a_prompt_that_cannot_be_sent_is_given_back_with_the_reason_and_the_next
     page.turns(1)
 
 
-def test_a_call_is_answered_by_its_buttons():
-    tea = {"what": "tea"}
-    page, _, _ = opened(session_of(calls(("order", tea)), calls(("order", tea)), "Done.", tools=[order]))
-    page.act("send", text="tea please")
-    page.act("edit", id=page.card("waiting")["ask"], arguments='{"what": "coffee"}')
-    assert "ordered coffee" in json.dumps(page.card("done"))
-    page.act("deny", id=page.card("waiting")["ask"], reason="not today")
-    assert "not today" in json.dumps(page.card("denied"))
-    page.turns(1)
-
-
 def test_a_call_is_denied_where_no_page_ever_was():
     session = session_of(calls(("order", {"what": "tea"})), "Done.", tools=[order])
     heard = Recorder()
@@ -357,19 +304,6 @@ def test_a_call_is_denied_where_no_page_ever_was():
     Chat(session, Desk()).act(SendPrompt(text="tea please"))
     assert heard.wait_for("tool_finished").result.status == "denied"
     heard.wait_for("turn_finished")
-
-
-def test_a_turn_runs_again_and_those_after_it_are_kept_in_a_fork():
-    session, desk = session_of("one", "two", "one again"), Desk()
-    page, _, _ = opened(session, desk)
-    run(session, "first")
-    run(session, "second")
-    page.turns(2)
-    page.act("retry", turn=0)
-    page.until(lambda: page.texts("text") == ["one again"])
-    assert page.texts("prompt") == ["first"]
-    assert "is kept as tutor_2" in page.said[0]
-    assert [turn.answer for turn in desk.forked["tutor_2"].turns] == ["one", "two"]
 
 
 def test_of_the_forks_that_are_kept_the_oldest_are_released():
@@ -394,28 +328,7 @@ def test_a_turn_runs_again_with_another_prompt():
     assert page.problems[0][0] == "There is no turn 7: the session has 1, which count from 0."
 
 
-def test_a_turn_that_fails_shows_why_and_the_panel_goes_on():
-    session = Session(Agent(Faulty(RateLimited("busy", retry_after=0.01), UsageError("Broken."), answer="fine")))
-    page, _, _ = opened(session)
-    page.act("send", text="first")
-    page.turns(1)
-    page.act("send", text="second")
-    page.until(lambda: page.texts("text")[-1:] == ["fine"])
-
-
 # -- the session ------------------------------------------------------------------------------------
-
-
-def test_a_fork_gets_a_name_and_the_turns_up_to_its_own():
-    desk = Desk()
-    session = session_of("one", "two")
-    page, _, _ = opened(session, desk)
-    run(session, "first")
-    run(session, "second")
-    page.act("fork", turn=0)
-    page.until(lambda: page.said)
-    assert "tutor_2.chat()" in page.said[0]
-    assert [turn.prompt.text for turn in desk.forked["tutor_2"].turns] == ["first"]
 
 
 def test_clearing_empties_the_panel_and_is_refused_while_a_turn_runs():
@@ -499,39 +412,9 @@ def test_a_replay_needs_no_package_of_the_model_that_is_chosen(tmp_path, monkeyp
     assert session.agent.model == "anthropic:claude-sonnet-5-5"
 
 
-def test_the_output_holds_the_place_and_the_conversation_as_html():
-    session = session_of("an **answer**", "two")
-    run(session, "a prompt")
-    page, outputs, chat = opened(session)
-    (place,) = outputs.places
-    assert chat.view.name in place["text/html"]
-    plain, html, update = outputs.written[0]
-    assert not update
-    assert "<strong>answer</strong>" in html
-    assert "a prompt" in html
-    assert f'<agentmagic-static of="{chat.view.name}">' in html
-    assert "> a prompt" in plain
-    page.act("send", text="more")
-    outputs.until(lambda last: "two" in last[0])
-    assert outputs.written[-1][2]
-
-
 def test_the_html_is_brought_up_to_date_once_a_turn_and_not_while_it_streams():
     page, outputs, _ = opened(session_of({"text": " ".join(["word"] * 200), "pace": 0.0005}))
     page.act("send", text="hello")
-    outputs.until(lambda last: "word" in last[0])
+    outputs.until(lambda last: "word" in last)
     settled()
     assert len(outputs.written) == 2
-
-
-def test_the_panel_shown_again_is_the_same_in_another_output():
-    session = session_of("one")
-    _, outputs, chat = opened(session)
-    run(session, "first")
-    outputs.until(lambda last: "one" in last[0])
-    other = Outputs()
-    chat.show(outputs.place, other.write)
-    assert outputs.places[0] == outputs.places[1]
-    assert outputs.written[-1][0] == "The chat panel is shown again in another cell of this notebook."
-    assert outputs.written[-1][2]
-    assert [("one" in text, update) for text, _, update in other.written] == [(True, False)]

@@ -18,7 +18,6 @@ from agentmagic.events import (
     PartStarted,
     QuestionAsked,
     StepStarted,
-    ToolFinished,
     ToolStarted,
     Working,
 )
@@ -135,16 +134,6 @@ def test_a_key_that_comes_in_pieces_is_never_sent():
     assert reader.shown()[-1]["text"] == f"The key {secrets.BLANK} is it"
 
 
-def test_a_text_that_proves_to_be_reasoning_is_removed_and_shown_as_reasoning():
-    feed = Feed([], clock)
-    reader = opened(feed)
-    reader.take(told(feed, *started(), PartStarted(0, "text"), PartDelta(0, "Is it noon?")))
-    assert reader.shown()[-1]["kind"] == "text"
-    reader.take(told(feed, PartFinished(0, Reasoning("Is it noon?"))))
-    last = reader.shown()[-1]
-    assert (last["kind"], last["text"], len(reader.shown())) == ("reasoning", "Is it noon?", 2)
-
-
 def test_what_waits_says_how_to_answer_and_what_can_be_edited():
     feed = Feed(CARD, clock)
     feed.frame()
@@ -188,14 +177,6 @@ def test_a_further_view_gets_a_snapshot_behind_a_frame_and_one_that_missed_nothi
     assert feed.hello("first", frame["n"]) == [{"n": frame["n"], "view": "first"}]
 
 
-def test_a_replaced_history_takes_the_place_of_the_old_one():
-    feed = Feed([*one_text("a"), *one_text("b")], clock)
-    reader = opened(feed)
-    feed.replace(one_text("c"))
-    reader.take(told(feed))
-    assert [block.get("text") for block in reader.shown() if block["kind"] == "text"] == ["c"]
-
-
 def test_what_is_told_of_the_session_is_sent_once():
     feed = Feed(clock=clock)
     feed.tell({"model": "openai:x", "models": ["openai:x"]})
@@ -227,20 +208,6 @@ def test_a_long_message_goes_in_pieces_below_the_limit_and_comes_out_whole():
     assert reader.shown() == opened(feed).shown()
 
 
-def test_ten_thousand_tokens_are_sent_in_less_than_one_and_a_half_times_the_text():
-    feed = Feed([*started(), PartStarted(0, "text")], clock)
-    feed.frame()
-    whole, size = "", 0
-    for number in range(10_000):
-        token = ["word ", "**b** ", "`co", "de`, ", "\n\n", "- it "][number % 6]
-        whole += token
-        feed.feed(PartDelta(0, token))
-        if number % 14 == 0 and (frame := feed.frame()):
-            size += len(json.dumps(frame, separators=(",", ":")))
-    size += len(json.dumps(told(feed, PartFinished(0, Text(whole)), *step_over(), *over(whole)), separators=(",", ":")))
-    assert size < 1.5 * len(whole)
-
-
 def test_a_frame_costs_the_same_in_a_long_session():
     feed = Feed(clock=clock)
     for number in range(2_000):
@@ -255,36 +222,6 @@ def test_a_frame_costs_the_same_in_a_long_session():
         feed.feed(PartDelta(0, "word "))
         feed.frame()
     assert time.process_time() - begin < 0.5
-
-
-def test_a_call_without_an_end_to_its_arguments_shows_their_beginning():
-    feed = Feed([*started(), PartStarted(0, "tool_call", "run_query"), PartDelta(0, '{"sql": "SEL')], clock)
-    (_, card) = opened(feed).shown()
-    assert (card["short"], card["arguments"], card["state"]) == ('{"sql": "SEL', [], "pending")
-
-
-def test_a_result_that_failed_says_so():
-    failed = ToolResult("c1", "run_query", (Text("no such table"),), "error")
-    feed = Feed([*started(), *asked_for(CALL), *step_over(), ToolFinished(failed, 0.009)], clock)
-    (_, card) = opened(feed).shown()
-    assert card["result"] == {"error": True, "forms": [{"form": "text", "text": "no such table", "note": ""}]}
-    assert (card["state"], card["time"]) == ("failed", "9 ms")
-
-
-def test_the_whole_of_a_long_result_is_sent_if_asked_for_also_after_its_turn():
-    feed = Feed([*one_call(CALL, Text("z" * 30_000)), *started()], clock)
-    key, card = next((key, block) for key, block in snapshot(feed)["blocks"] if block["kind"] == "card")
-    assert len(card["result"]["forms"][0]["text"]) < 30_000
-    assert card["more"] == key
-    feed.show_whole(key + 1000)
-    assert feed.frame() is None
-    feed.show_whole(key)
-    frame = feed.frame()
-    assert frame is not None
-    ((changed, fields),) = frame["ops"]
-    assert (changed, fields["more"]) == (key, None)
-    assert fields["result"]["forms"] == [{"form": "text", "text": "z" * 30_000, "note": ""}]
-    assert feed.frame() is None
 
 
 def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes():

@@ -103,6 +103,8 @@ def test_a_page_may_ask_for_the_whole_of_a_result():
     view = Sent(Listener(), events=one_call(ToolCall("c1", "read", {}), Text("z" * 30_000)))
     view.hear(HELLO)
     key = next(key for key, block in view.messages[-1]["blocks"] if block["kind"] == "card")
+    view.hear({"type": "whole", "key": key + 1000})
+    assert len(view.messages) == 1
     view.hear({"type": "whole", "key": key})
     assert "z" * 30_000 in str(view.messages[-1]["ops"])
 

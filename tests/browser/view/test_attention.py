@@ -3,11 +3,10 @@
 import pytest
 from playwright.sync_api import expect
 
-from agentmagic.events import ApprovalAsked, ApprovalGiven, PartDelta, PartStarted, QuestionAsked, ToolStarted
+from agentmagic.events import ApprovalAsked, ApprovalGiven, QuestionAsked, ToolStarted
 from agentmagic.messages import ToolCall
 from agentmagic.widgets.sync import Feed
-from tests.browser.view import scenes
-from tests.display.logs import asked_for, one_text, over, started, step_over, text
+from tests.display.logs import asked_for, started, step_over, text
 
 pytestmark = pytest.mark.browser
 
@@ -79,8 +78,7 @@ def test_arguments_that_the_bar_has_no_room_for_are_not_approved_there_and_more_
     expect(stage.button("Approve").first).to_be_in_viewport(ratio=1)
 
 
-@pytest.mark.parametrize("home", HOMES)
-@pytest.mark.parametrize("step", [True, False], ids=["a pause", "a question"])
+@pytest.mark.parametrize(("home", "step"), [("cell", True), ("panel", False)], ids=["a pause", "a question"])
 def test_what_must_be_seen_of_a_question_is_the_part_in_which_it_is_answered(stage, home, step):
     feed = Feed([*started(), *text("word\n\n" * 8)])
     stage.show(feed, home)
@@ -121,19 +119,6 @@ def test_the_line_of_the_turn_and_the_title_say_that_it_waits_and_the_focus_stay
     assert stage.focused() == "Stop"
 
 
-def test_stop_is_in_sight_during_a_long_answer(stage):
-    stage.page.evaluate("() => { document.getElementById('panel').style.marginTop = '500px' }")
-    for home in HOMES:
-        feed = Feed([*started(), PartStarted(0, "text"), PartDelta(0, LONG)])
-        stage.show(feed, home)
-        stop = stage.page.locator(f"#{home}").get_by_role("button", name="Stop").filter(visible=True).last
-        expect(stop).to_be_in_viewport(ratio=1)
-        stop.click()
-        assert stage.sent(home) == [{"type": "stop"}]
-        stage.play(feed, *over("", "cancelled"), home=home)
-        assert not bar(stage).is_visible()
-
-
 RECORD = """(hidden) => {
   window.told = []
   window.Notification = class extends Notification {
@@ -154,10 +139,3 @@ def test_a_notification_tells_a_person_who_has_allowed_them_and_looks_elsewhere(
     stage.show(feed, "cell")
     stage.play(feed, *ASKED, home="cell")
     assert stage.page.evaluate("() => told") == ["order waits for your approval"] * told
-
-
-def test_a_conversation_in_which_nothing_waits_marks_nothing(stage):
-    stage.show(Feed([*one_text("a"), *started()]), "cell")
-    stage.show(Feed(scenes.streaming()))
-    assert not stage.page.title().startswith("(!)")
-    assert stage.page.get_by_text("waits for you").count() == 0
