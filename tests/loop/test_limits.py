@@ -180,32 +180,23 @@ def test_an_answer_of_another_form_is_sent_back_to_be_mended_and_comes_as_its_va
     assert "JSON Schema" in request.instructions
 
 
-def test_a_form_that_is_missed_three_times_is_an_error():
+def test_a_form_that_is_missed_three_times_is_an_error_and_the_closing_answer_has_the_form_too():
     session = scripted("a", "b", "c", output=City)
     with pytest.raises(InvalidOutput, match="it is not JSON"):
         session.ask("Which city?")
     assert invalid_history(session.messages) is None
-
-
-def test_the_closing_answer_has_the_form_too():
     result = play(calls(("look", {"page": 1})), DELFT, tools=[look], output=City, max_iterations=1)
-    assert result.stop_reason == "limit"
-    assert result.value.name == "Delft"
+    assert (result.stop_reason, result.value.name) == ("limit", "Delft")
 
 
 # -- budgets ---------------------------------------------------------------------------------------
 
 
-def test_tokens_count_both_ways_and_what_was_spent_before():
+def test_a_cap_says_what_was_spent_also_before_or_that_the_cost_is_unknown():
     assert Budget("turn").exhausted(Usage(10**9, 0, 10**9, cost=None)) is None
     budget = Budget("session", max_tokens=100, before=Usage(40, 0, 20))
     assert budget.exhausted(Usage(20, 0, 19)) is None
-    assert budget.exhausted(Usage(20, 0, 20)) == (
-        "The session has taken 100 tokens; max_tokens is 100. No further request was sent; raise the limit to go on."
-    )
-
-
-def test_a_cost_cap_says_what_was_spent_or_that_the_cost_is_unknown():
+    assert str(budget.exhausted(Usage(20, 0, 20))).endswith("No further request was sent; raise the limit to go on.")
     budget = Budget("turn", max_cost=0.5)
     assert budget.exhausted(Usage(cost=0.49)) is None
     assert "The turn has cost $0.5000; max_cost is $0.5000." in str(budget.exhausted(Usage(cost=0.5)))
@@ -259,10 +250,3 @@ def test_tokens_that_a_server_does_not_count_are_guessed_for_the_cap():
     result = Session(Agent(Said(*steps), tools=[look], max_tokens=20)).ask("a prompt")
     assert result.stop_reason == "budget"
     assert result.usage.input_tokens == 0
-
-
-def test_what_a_closing_answer_took_in_vain_counts_too():
-    call = [ToolCall("c1", "look", {"page": 1}), DONE]
-    result = Session(Agent(Said(call, *[[Text(" "), DONE]] * 3), tools=[look], max_iterations=1)).ask("a prompt")
-    assert result.stop_reason == "limit"
-    assert result.usage.input_tokens == 40
