@@ -68,13 +68,11 @@ def test_what_cannot_be_read_is_refused_with_the_reason(path, tmp_path):
 
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"\xff\xfe\n", b"[" * 9_999 + b"\n", b'{"type":"turn_started"}\n'])
 def test_a_line_that_cannot_be_read_or_is_too_long_or_belongs_to_no_turn_loses_only_itself(path, garbage, monkeypatch):
-    monkeypatch.setattr(module, "LONGEST_LINE", 2_000)
-    lines = [encode_record(event) for event in (PAID, *ADDED, *answered("And now?", "4"))]
-    long = encode_record(Notice("info", "x" * 5_000))
-    path.write_bytes(
-        header() + b"".join([*lines[:3], long, *lines[3 : len(ADDED) + 1], garbage, *lines[len(ADDED) + 1 :]])
-    )
-    assert read(path).turns == (ADDED, answered("And now?", "4"))
+    monkeypatch.setattr(module, "LONGEST_LINE", 20_000)
+    long, second = Notice("info", "x" * 50_000), answered("And now?", "4")
+    a_file(path, PAID, *ADDED[:3], long, *ADDED[3:])
+    path.write_bytes(path.read_bytes() + garbage + b"".join(map(encode_record, second)))
+    assert read(path).turns == (ADDED, second)
     assert read(path).problems == ("3 lines of the file could not be read; what stood there is missing.",)
 
 

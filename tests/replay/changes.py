@@ -186,22 +186,16 @@ CHANGES = {
     "a value": Change(NOTEBOOK.cell(1, values=(ROWS._replace(text="amber,30"),)), 1, 1, "value", "values.{rows}"),
     "a docstring": DOCSTRING,
     "the type of a parameter": a_schema("city: str, days: float = 1", "properties.days.type"),
-    "a default": a_schema("city: str, days: int = 2", "properties.days.default"),
     "a parameter more": a_schema("city: str, days: int = 1, night: bool = False", "properties.night"),
     "a parameter less": a_schema("city: str", "properties.days"),
-    "a tool less": the_tools(ONE, THREE),
     "a tool more": the_tools(Function("more", "Do more.", "", "more"), ONE, TWO, THREE),
-    "a tool renamed": the_tools(ONE, replace(TWO, name="people"), THREE),
     "a field of a result": Change(NOTEBOOK.tool(0, result=WIND), 0, 2, "tool result", "results.weather.wind.speed"),
-    "a result": Change(NOTEBOOK.tool(1, result=1), 1, 2, "tool result", "results.population"),
     "a long result": Change(NOTEBOOK.tool(2, result=NOTES * 50), 2, 2, "tool result", "results.notes"),
     "another model": Change(replace(NOTEBOOK, model="two"), 0, 1, "model", "model"),
     "the temperature": a_setting("temperature", 0.5),
-    "a setting more": a_setting("max_output_tokens", 999),
     "a setting of the provider": a_setting("extra", {"top_k": 1}),
     "the instructions": Change(replace(NOTEBOOK, instructions="Be brief."), 0, 1, "instructions", "instructions"),
     "the order of cells": the_cells(1, 0, 2),
-    "a cell less": the_cells(1, 2),
 }
 
 

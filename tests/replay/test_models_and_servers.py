@@ -47,19 +47,11 @@ def same(after, before):
     assert after.history_delta == before.history_delta
 
 
-THOUGHTS = {
-    "Is it noon?</think>\n\nNoon.": "Noon.",
-    "<think>` or</think>Noon, `so`.": "Noon, `so`.",
-    "A <think>B</think>C": "A C",
-}
-
-
-@pytest.mark.parametrize("words", THOUGHTS)
-def test_thinking_that_was_written_as_text_is_replayed(words, path):
-    with strict("openai-chat", say(words)) as server:
+def test_thinking_that_was_written_as_text_is_replayed(path):
+    with strict("openai-chat", say("<think>` or</think>Noon, `so`.")) as server:
         (before,) = ask(path, "record", Agent(server.model()), PROMPT)
         same(ask(path, "replay", Agent(server.model()), PROMPT)[0], before)
-    assert before.final_text == THOUGHTS[words]
+    assert before.final_text == "Noon, `so`."
 
 
 @pytest.mark.parametrize("name", APIS)
@@ -79,12 +71,6 @@ def test_the_local_model_is_replayed_without_being_loaded(path):
     (before,) = ask(path, "record", Agent(local(replies), tools=[clock]), PROMPT)
     assert texts(before) == ["noon in UTC"]
     same(ask(path, "replay", Agent(local(None), tools=[unavailable]), PROMPT)[0], before)
-
-
-@pytest.mark.local_model
-def test_the_real_local_model_is_replayed(path):
-    (before,) = ask(path, "record", Agent("local:", tools=[clock]), "What time is it in UTC?")
-    same(ask(path, "replay", Agent("local:", tools=[unavailable]), "What time is it in UTC?")[0], before)
 
 
 def test_a_server_over_stdio_is_replayed_without_its_program(path):
