@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tenacity import wait_none
 
-from agentmagic import Agent, Done, ModelSettings, RetrySettings, Session, TaskComplete, ToolContext, secrets, tool
+from agentmagic import Agent, Done, ModelSettings, RetrySettings, Session, TaskComplete, secrets, tool
 from agentmagic.errors import (
     BadRequest,
     ProviderError,
@@ -19,7 +19,7 @@ from agentmagic.errors import (
     Unavailable,
     UsageError,
 )
-from agentmagic.events import TRIES, PartDelta, PartFinished, PartStarted, VariablesChanged
+from agentmagic.events import PartDelta, PartFinished, PartStarted, VariablesChanged
 from agentmagic.loop import retry, turn
 from agentmagic.messages import Text, ToolDef, Usage, user
 from agentmagic.providers.base import ModelFinished
@@ -227,15 +227,6 @@ def say(*content):
     return invoke
 
 
-def test_a_source_whose_server_is_gone_leaves_the_turn_the_other_tools():
-    gone = Source(error=ServerError("The server clock cannot be started."))
-    outcome = play(calls("look"), calls("now"), "Done.", tools=[gone, look])
-    assert (outcome.stop_reason, [part.is_error for part in results(outcome)]) == ("answer", [False, True])
-    assert texts(outcome)[1] == "There is no tool 'now'. Tools: look."
-    told = [(event.level, event.text) for event in outcome.events if event.type == "notice"]
-    assert told == [("warning", "This turn runs without a tool server. The server clock cannot be started.")]
-
-
 # -- parallel calls ------------------------------------------------------------------------------
 
 
@@ -415,27 +406,19 @@ def test_a_request_that_may_succeed_later_is_sent_again():
     assert outcome.final_text == "Here."
     assert outcome.iterations_used == 1
     retries = [event for event in outcome.events if event.type == "step_retried"]
-    assert [(event.step, event.attempt, event.error) for event in retries] == [
-        (1, 1, "slow down"),
-        (1, 2, "down"),
-        (1, 3, "cut"),
-    ]
+    told = [(event.step, event.attempt, event.error) for event in retries]
+    assert told == [(1, 1, "slow down"), (1, 2, "down"), (1, 3, "cut")]
     assert len(model.requests) == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "tries"), [(RetrySettings(longest_wait=0), TRIES), (RetrySettings(tries=7, longest_wait=0), 7)]
-)
-def test_after_five_tries_or_as_many_as_the_agent_says_the_turn_fails_with_what_had_come(settings, tries):
+def test_after_as_many_tries_as_the_agent_says_the_turn_fails_with_what_had_come():
     model = Faulty(*[Unavailable("down", status=503)] * 9, text="Half an")
-    with pytest.raises(Unavailable, match="down") as caught:
-        Session(Agent(model, retry=settings)).ask("a prompt")
-    assert len(model.requests) == tries
-    failed = caught.value.result
+    failed = run(Session(Agent(model, retry=RetrySettings(tries=7, longest_wait=0))), "a prompt")
+    assert len(model.requests) == 7
     assert (failed.stop_reason, failed.error) == ("error", "down")
     assert invalid_history(failed.history_delta) is None
     retried = [(event.tries, event.delay) for event in failed.events if event.type == "step_retried"]
-    assert retried == [(tries, 0.0)] * (tries - 1)
+    assert retried == [(7, 0.0)] * 6
 
 
 def test_settings_of_the_agent_and_of_the_turn_reach_the_model():
@@ -529,22 +512,3 @@ def test_a_stream_that_breaks_the_rules_fails_the_turn_with_a_valid_history(even
     with pytest.raises(ProviderError, match="testing:events"):
         session.ask("a prompt")
     assert invalid_history(session.messages) is None
-
-
-# -- progress ------------------------------------------------------------------------------------
-
-
-def test_progress_of_a_coroutine_and_of_a_thread_comes_before_its_call_is_settled():
-    async def count(ctx: ToolContext) -> str:
-        ctx.progress(1, 2, "half")
-        return "counted"
-
-    def count_in_a_thread(ctx: ToolContext) -> str:
-        ctx.progress(1, 2, "half")
-        ctx.progress(2, 2)
-        return "counted"
-
-    outcome = play(calls("count"), calls("count_in_a_thread"), "Done.", tools=[count, count_in_a_thread])
-    seen = [kind for kind in kinds(outcome.events) if kind.startswith("tool_")]
-    once, twice = ["tool_progress"], ["tool_progress"] * 2
-    assert seen == ["tool_started", *once, "tool_finished", "tool_started", *twice, "tool_finished"]

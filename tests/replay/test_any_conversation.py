@@ -19,18 +19,11 @@ from agentmagic.replay.report import problems
 from agentmagic.settings import Replay
 from tests.turns import calls
 
-TEXTS = [
-    "a",
-    "päö",
-    "two\nlines",
-    "- y: [1]",
-    "no",
-    "null",
-    "1.5",
-    "x" * 300,
+TEXTS = [*("a", "päö", "two\nlines", "- y: [1]", "no", "null", "1.5", "x" * 300, "a: b\n---\nc\n", "{\"a\": 1}", "**so**\n")]
+    *("a", "päö", "two\nlines", "- y: [1]", "no", "null", "1.5", "x" * 300),
     "a: b\n---\nc\n",
     '{"a": 1}',
-    "It is **so**.\n",
+    "**so**\n",
 ]
 
 

@@ -490,8 +490,6 @@ def test_the_tools_of_a_server_are_listed_from_the_tape(path):
             pass
 
     async def look(call, context):
-        context.progress(1, 2, "half")
-        context.tell("A hint.")
         return ToolResult(call.id, call.name, (Text("seen"),))
 
     server = Server()
