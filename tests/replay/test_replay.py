@@ -19,7 +19,7 @@ from agentmagic.replay.player import Player
 from agentmagic.run import Run
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
-from tests.replay.changes import NOTEBOOK, reordered, session_of, with_spaces
+from tests.replay.changes import NOTEBOOK, played, reordered, with_spaces
 from tests.turns import calls, texts
 
 AT_ONCE = RetrySettings(first_wait=0.01, longest_wait=0.01)
@@ -134,15 +134,6 @@ def failing(path, prompt=PROMPT, **options):
     with pytest.raises(ReplayMismatch) as caught:
         session.ask(prompt)
     return caught.value
-
-
-def played(notebook, path, mode):
-    """Run every cell of a notebook in one session, and return the verdicts."""
-    session = session_of(notebook, cassette=path, replay=mode)
-    for cell in notebook.cells:
-        session.ask(cell.text)
-    session.close()
-    return session.deck.verdicts if mode != "record" else []
 
 
 @pytest.mark.parametrize("mode", ["replay", "replay-model"])
