@@ -179,14 +179,3 @@ def test_a_conversation_whose_file_failed_goes_on_in_memory_and_in_the_one_it_is
     assert path.read_text() == "somebody else's\n"
     assert reread(tmp_path / "other.jsonl").turns == past.turns
     assert read(tmp_path / "other.jsonl").in_doubt == {("bank", "pay")}
-
-
-@pytest.mark.parametrize("turns", [0, 1])
-def test_a_conversation_in_memory_is_saved_once_something_has_happened_and_goes_on_in_the_file(path, turns):
-    past = history(turns)
-    past.close()
-    past.save(journal(path))
-    assert path.exists() == bool(turns)
-    play(past, ADDED)
-    past.close()
-    assert reread(path).turns == past.turns

@@ -91,14 +91,10 @@ def test_the_value_is_the_functions_own_and_the_log_keeps_the_beginning_of_its_t
     rows = [{"n": number} for number in range(5000)]
     got: list[Any] = []
 
-    @tool
-    def table() -> list[dict[str, int]]:
-        """Return many rows."""
+    def table() -> Any:
         return rows
 
-    @tool
     def outer(context: ToolContext) -> str:
-        """Take the rows."""
         got.append(context.call_tool("table", {}))
         return f"{len(got[0])} rows"
 

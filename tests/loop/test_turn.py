@@ -64,20 +64,12 @@ class Source:
         pass
 
 
-class Events:
+class Events(ScriptedModel):
     """A model that yields the given events."""
 
-    name = "testing:events"
-
-    def __init__(self, *events):
-        self._events = events
-
     async def stream(self, request):
-        for event in self._events:
+        for event in self._steps:
             yield event
-
-    async def aclose(self):
-        pass
 
 
 ADD = calls(("add", {"a": 1, "b": 2}))
@@ -508,7 +500,7 @@ def test_an_error_that_is_no_provider_error_becomes_one_with_the_partial_result(
     ],
 )
 def test_a_stream_that_breaks_the_rules_fails_the_turn_with_a_valid_history(events):
-    session = Session(Agent(Events(*events)))
-    with pytest.raises(ProviderError, match="testing:events"):
+    session = Session(Agent(Events(events)))
+    with pytest.raises(ProviderError, match="scripted:script"):
         session.ask("a prompt")
     assert invalid_history(session.messages) is None

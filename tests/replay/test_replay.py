@@ -1,6 +1,5 @@
 """Recording and replaying in a script."""
 
-import asyncio
 import importlib
 import re
 import threading
@@ -19,7 +18,7 @@ from agentmagic.replay.player import Player
 from agentmagic.run import Run
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.tools.base import Tool
-from tests.replay.changes import NOTEBOOK, played, reordered, with_spaces
+from tests.replay.changes import NOTEBOOK, played
 from tests.turns import calls, texts
 
 AT_ONCE = RetrySettings(first_wait=0.01, longest_wait=0.01)
@@ -47,18 +46,12 @@ def weather_script(*more):
     return ScriptedModel([calls(("get_weather", {"city": "Oslo"})), ANSWER, *more])
 
 
-class NoModel:
+class NoModel(ScriptedModel):
     """A model that must not be asked."""
 
     def __init__(self, name="scripted:script"):
+        super().__init__([])
         self.name = name
-
-    async def stream(self, request):
-        raise AssertionError("the model was asked")
-        yield
-
-    async def aclose(self):
-        pass
 
 
 def record(path, *prompts, model=None, tools=None, **options):
@@ -106,25 +99,6 @@ def test_a_recorded_run_is_replayed_with_the_same_events_without_model_or_tool_a
         Session(Agent(f"cassette:{path}.none")).ask(PROMPT)
 
 
-def test_a_call_that_names_a_variable_is_replayed_and_a_variable_more_is_a_change_of_the_tools(path):
-    variables = {"harbour": Counting("wet")}
-
-    @tool(variables=variables)
-    def visit(place: Counting) -> str:
-        place.calls += 1
-        return place.reply
-
-    model = ScriptedModel([calls(("visit", {"place": "harbour"})), "It is wet."])
-    recorded = record(path, "How is it?", model=model, tools=[visit])
-    again = replayed(path, "How is it?", tools=[visit])
-    assert again[0].events == recorded[0].events
-    assert variables["harbour"].calls == 1
-    assert texts(replayed(path, "How is it?", tools=[visit], replay="replay-model")[0]) == ["wet"]
-    assert variables["harbour"].calls == 2
-    variables["beach"] = Counting()
-    assert "beach" in str(failing(path, "How is it?", tools=[visit]))
-
-
 PROMPT = "What is the weather in Oslo?"
 
 
@@ -137,7 +111,7 @@ def failing(path, prompt=PROMPT, **options):
 
 
 @pytest.mark.parametrize("mode", ["replay", "replay-model"])
-def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(mode, tmp_path):
+def test_a_notebook_is_replayed_again_and_again_and_from_a_renamed_file(mode, tmp_path):
     path = tmp_path / "a.cassette.yaml"
     played(NOTEBOOK, path, "record")
     whole = path.read_bytes()
@@ -147,8 +121,7 @@ def test_a_notebook_is_replayed_again_and_again_with_cosmetic_changes_too(mode, 
         assert len(verdicts) == 2 * len(NOTEBOOK.cells)
     assert path.read_bytes() == whole
     path.rename(renamed := tmp_path / "renamed.cassette.yaml")
-    for change in (reordered(), with_spaces()):
-        assert {one.cause for one in played(change, renamed, mode)} <= {"same", "cosmetic"}
+    assert {one.cause for one in played(NOTEBOOK, renamed, mode)} == {"same"}
 
 
 def test_a_change_fails_with_cell_step_field_and_both_values(path):
@@ -195,17 +168,6 @@ def answers(session, *prompts):
 
 def takes(path):
     return [take.prompt for take in Cassette.at(path).takes]
-
-
-def test_a_prompt_that_comes_twice_also_after_a_reset_is_recorded_twice(path):
-    def asked(session):
-        first = answers(session, "Count.", "Go on.", "Go on.")
-        session.clear()
-        return first + answers(session, "Count.")
-
-    recorded = asked(begun(path, "record", "One.", "Two.", "Three.", "Uno."))
-    assert takes(path) == ["Count.", "Go on.", "Go on.", "Count."]
-    assert asked(begun(path, "replay")) == recorded == ["One.", "Two.", "Three.", "Uno."]
 
 
 def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
@@ -504,20 +466,15 @@ def test_the_calls_that_a_tool_makes_are_not_made_if_the_tools_are_frozen_and_ch
         return number * 2
 
     @tool
-    async def gathered(context: ToolContext) -> str:
-        """Double some numbers at once."""
-        return str(await asyncio.gather(*(context.call_tool("double", {"number": one}) for one in (3, 4))))
+    def twice(context: ToolContext) -> str:
+        """Double some numbers."""
+        return str([context.call_tool("double", {"number": one}) for one in (3, 4)])
 
-    def steps():
-        return ScriptedModel([calls("gathered"), "Done."])
-
-    def inner(result):
-        return [(one.call.name, one.call.arguments) for one in result.events if one.type == "inner_call"]
-
-    tools = [double, gathered]
-    before = record(path, PROMPT, model=steps(), tools=tools)[0]
-    after = replayed(path, PROMPT, model=steps(), tools=tools, replay="replay-tools")[0]
-    assert inner(after) == inner(before) != []
+    script, tools = [calls("twice"), "Done."], [double, twice]
+    before = record(path, PROMPT, model=ScriptedModel(script), tools=tools)[0]
+    after = replayed(path, PROMPT, model=ScriptedModel(script), tools=tools, replay="replay-tools")[0]
+    made = [[one.call.arguments for one in turn.events if one.type == "inner_call"] for turn in (before, after)]
+    assert made == [[{"number": 3}, {"number": 4}]] * 2
     assert after.history_delta == before.history_delta
     denied = replayed(path, PROMPT, tools=tools, permission=Policy([Rule("deny", "double")]))[0]
     assert "results.double is not as recorded" in denied.error
