@@ -5,11 +5,15 @@ import json
 import pytest
 
 from agentmagic import Agent, ModelSettings, Policy, Rule, Session
+from agentmagic.approval.approvals import Gate
 from agentmagic.errors import ReplayMismatch
 from agentmagic.events import ApprovalAsked, Approve, Deny, QuestionAsked, Reply, Stop, fold
 from agentmagic.export import to_markdown
-from agentmagic.messages import Media, Text
+from agentmagic.loop.stepping import Stepper
+from agentmagic.messages import Media, Text, user
+from agentmagic.providers.base import Request
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.runtime.engine import engine
 from agentmagic.session import UNATTENDED
 from agentmagic.testing import run
 from tests.turns import calls, kinds, notices, results, scripted
@@ -164,3 +168,20 @@ def test_a_replayed_turn_can_be_stepped_through_but_not_otherwise_than_recorded(
     for cause, *answers in (("skipped", go, skip, go), ("prompt", lambda event: Reply(event.id, "Another question."))):
         with pytest.raises(ReplayMismatch, match=cause):
             Person(*answers).step(on_tape("replay"))
+
+
+def test_messages_that_a_compaction_changed_are_shown_again():
+    shown = []
+
+    async def ask(question):
+        shown.append(question.text)
+        return Reply(question.id, "")
+
+    async def two_steps():
+        stepper = Stepper(Gate(ask=ask), on=True)
+        await stepper.before_step(1, Request((user("first"), user("second"), user("third"))), "m", None)
+        await stepper.before_step(2, Request((user("a summary"), user("third"))), "m", None)
+
+    engine().call(two_steps())
+    assert "user: a summary" in shown[1]
+    assert "as before" not in shown[1]

@@ -170,6 +170,17 @@ def takes(path):
     return [take.prompt for take in Cassette.at(path).takes]
 
 
+def test_a_prompt_that_comes_twice_also_after_a_reset_is_recorded_twice(path):
+    def asked(session):
+        first = answers(session, "Count.", "Go on.", "Go on.")
+        session.clear()
+        return first + answers(session, "Count.")
+
+    recorded = asked(begun(path, "record", "One.", "Two.", "Three.", "Uno."))
+    assert takes(path) == ["Count.", "Go on.", "Go on.", "Count."]
+    assert asked(begun(path, "replay")) == recorded == ["One.", "Two.", "Three.", "Uno."]
+
+
 def test_a_turn_that_was_undone_or_edited_is_recorded_in_its_old_place(path):
     session = begun(path, "record", "One.", "Two.", "Deux.", "Zwei.", "Three.")
     answers(session, "Count.", "Go on.")
