@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentmagic.context import request_view
 from agentmagic.context.compaction import Context, Limits, stand_in, written_out
-from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_by_part, tokens_of_message
+from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_of_message
 from agentmagic.errors import Unavailable
 from agentmagic.events import Compacted
 from agentmagic.messages import (
@@ -24,7 +24,6 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from agentmagic.providers.base import Request
 from agentmagic.testing import invalid_history
 from agentmagic.tools.output_cache import READER, preview
 
@@ -119,8 +118,7 @@ def test_another_history_or_other_limits_begin_the_view_anew():
         (Limits(), None),
         (Limits(window=4_000, max_result=20_000), 4_000),
         (Limits(window=4_000), 4_000),
-        (Limits(window=100), 500),
-        (Limits(max_result=1), 500),
+        (Limits(window=100, max_result=1), 500),
     ],
 )
 def test_no_result_takes_more_than_a_quarter_of_the_window(limits, result):
@@ -144,41 +142,16 @@ def test_media_that_the_model_does_not_take_are_named_once_and_in_their_place():
 # How large it is
 
 
-def test_without_figures_four_characters_are_a_token():
+def test_every_part_has_a_size_and_four_characters_are_a_token():
+    hidden = Reasoning("", ProviderData("openai", {"encrypted_content": "e" * 400}))
+    parts = {PICTURE: IMAGE, SOUND: 10, Reasoning("t" * 400): 100, Text("t" * 4_000): 1_000}
+    for part, size in (*parts.items(), (hidden, 106), (ToolCall("c1", "add", {"a": "x" * 400}), 104 + FRAME)):
+        assert tokens_of_message(Message("assistant", (part,))) == pytest.approx(size + FRAME, abs=2), part
     context = Context(Limits(), instructions="i" * 400, tools=[ToolDef("add", "a" * 397)])
-    history = [user("u" * 400)]
-    small = context.estimate(history)
-    assert 300 <= small <= 330
-    assert context.estimate([*history, answer("a" * 4_000)]) == small + 1_000 + FRAME
+    assert 300 <= context.estimate([user("u" * 400)]) <= 330
 
 
-def test_the_tokens_of_a_request_are_told_by_what_they_are_for():
-    messages = (user("u" * 40), answer("a" * 80), user("p" * 120), *step(1, "r" * 400))
-    history, told, prompt, called, result = map(tokens_of_message, messages)
-    assert tokens_by_part(Request(messages, "i" * 20)) == {
-        "instructions": 5,
-        "tools": 0,
-        "history": history + told + called,
-        "prompt": prompt,
-        "results": result,
-    }
-
-
-@pytest.mark.parametrize(
-    ("part", "size"),
-    [
-        (PICTURE, IMAGE),
-        (SOUND, 10),
-        (Reasoning("t" * 400), 100),
-        (Reasoning("", ProviderData("openai", {"encrypted_content": "e" * 400})), 106),
-        (ToolCall("c1", "add", {"a": "x" * 400}), 104 + FRAME),
-    ],
-)
-def test_every_part_has_a_size(part, size):
-    assert tokens_of_message(Message("assistant", (part,))) == pytest.approx(size + FRAME, abs=2)
-
-
-def test_the_figures_of_the_provider_stand_for_what_it_counted_in_the_next_turn_too():
+def test_the_figures_of_the_provider_stand_for_what_it_counted_of_this_history_in_the_next_turn_too():
     view, history = RequestView(), [user("u" * 4_000), *step(1, "r" * 400)]
     context = Context(Limits(), view=view)
     context.view(history[:1])
@@ -186,16 +159,11 @@ def test_the_figures_of_the_provider_stand_for_what_it_counted_in_the_next_turn_
     assert context.estimate(history[:2]) == 350
     assert context.estimate(history) == 350 + tokens_of_message(history[2])
     assert Context(Limits(), view=view).estimate(history) == context.estimate(history)
-
-
-def test_figures_of_another_history_or_of_a_server_that_does_not_count_are_passed_over():
-    history = [user("u" * 4_000), answer("a")]
-    guessed = Context(Limits()).estimate(history)
-    for measured, usage in ((user("another"), Usage(input_tokens=90_000)), (history[0], Usage())):
+    for other, usage in ((user("another"), Usage(input_tokens=90_000)), (history[0], Usage())):  # or not counted
         context = Context(Limits())
-        context.view([measured])
+        context.view([other])
         context.measured(1, usage)
-        assert context.estimate(history) == guessed
+        assert context.estimate(history) == Context(Limits()).estimate(history)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +234,7 @@ def tokens_of(messages):
     return sum(tokens_of_message(message) for message in messages)
 
 
-def test_the_earlier_summary_goes_into_the_next():
+def test_the_earlier_summary_goes_into_the_next_and_a_sweep_keeps_it_as_it_was():
     context = Context(Limits(4_000))
     compact(context, LONG, len(LONG) - 1, Writer("First summary."))
     longer = [*LONG, answer("a" * 8_000), user("And then?")]
@@ -276,18 +244,10 @@ def test_the_earlier_summary_goes_into_the_next():
     assert writer.requests[0].messages[0].text.startswith("<conversation>\nEarlier summary: First summary.\n\nUser: ")
     assert second.summary == "Second summary."
     assert texts(context.view(longer)).count(MARK) == 1
-
-
-def test_a_sweep_keeps_the_earlier_summary_as_it_was():
+    pages = [message for page in range(8) for message in step(page, "r" * 1_500)]
     earlier = Compacted("What was before.", covers=4, prompt=4, shrunk=0, before=9, after=5, usage=Usage(7))
-    steps = [message for page in range(8) for message in step(page, "r" * 1_500)]
-    history = [*turn(1), user("Read it all."), *steps]
-    context = Context(Limits(3_500), earlier)
-    assert context.due(history)
-    swept = compact(context, history, 4)
-    assert (swept.summary, swept.covers, swept.prompt) == ("What was before.", 4, 4)
-    assert swept.shrunk == len(history) - 3
-    assert swept.usage == Usage()
+    swept = compact(Context(Limits(3_500), earlier), [*turn(1), user("Read it all."), *pages], 4)
+    assert (swept.summary, swept.covers, swept.prompt, swept.usage) == ("What was before.", 4, 4, Usage())
 
 
 def test_a_turn_that_is_itself_too_long_keeps_its_prompt_and_its_latest_steps_each_time_it_is_compacted():
@@ -369,16 +329,6 @@ def test_nothing_to_gain_also_right_after_a_compaction_is_none_and_asks_nobody()
     assert compact(context, history, len(LONG) - 1) is None
 
 
-@pytest.mark.parametrize("words", [" \n", Unavailable("the server is down")])
-def test_where_no_summary_can_be_written_one_without_a_model_stands_in(words):
-    compacted = compact(Context(Limits(4_000)), LONG, len(LONG) - 1, Writer(words))
-    assert "User: Question 0?" in compacted.summary
-    assert "Assistant called look" in compacted.summary
-    assert "Assistant: Answer 0." in compacted.summary
-    assert len(compacted.summary) <= 2_000
-    assert compacted.usage == (Usage() if isinstance(words, Exception) else Writer.usage)
-
-
 def test_a_summary_is_bounded_and_cannot_end_its_own_frame():
     compacted = compact(Context(Limits(4_000)), LONG, len(LONG) - 1, Writer("s" * 100_000))
     assert len(compacted.summary) <= 2_000
@@ -418,19 +368,14 @@ def test_estimates_learn_from_the_figures_of_the_provider():
     "foreign",
     [
         Compacted("Words.", covers=90, prompt=90, shrunk=0, before=9, after=5, usage=Usage()),
-        Compacted("Words.", covers=2, prompt=2, shrunk=0, before=9, after=5, usage=Usage()),
         Compacted("Words.", covers=2, prompt=0, shrunk=0, before=9, after=5, usage=Usage()),
         Compacted("Words.", covers=1, prompt=4, shrunk=0, before=9, after=5, usage=Usage()),
-        Compacted("", covers=3, prompt=0, shrunk=0, before=9, after=5, usage=Usage()),
         Compacted("Words.", covers=-1, prompt=-1, shrunk=-1, before=9, after=5, usage=Usage()),
     ],
 )
 def test_a_compaction_of_another_history_is_not_applied(foreign):
     history = (*turn(1), user("Go on."))
     assert Context(Limits(), foreign).view(history) == history
-
-
-# The text that a summary is written from
 
 
 FAILED = user("Question that had no answer. " + "w" * 200)
@@ -449,39 +394,35 @@ def test_prompts_that_are_not_sent_again_are_in_no_view_no_estimate_and_no_summa
     assert writer.requests == plainly.requests != []
     assert history[compacted.prompt] is not FAILED
     assert context.view(history) == plain.view(without)
-
-
-def test_a_compaction_whose_summary_a_failed_prompt_bore_is_made_again():
-    history = [*turn(1), *turn(2), FAILED, user("And now?")]
     borne = Compacted("They talked.", covers=8, prompt=8, shrunk=0, before=9, after=5, usage=Usage())
+    history = (*turn(1), *turn(2), FAILED, user("And now?"))
     assert "They talked." in texts(Context(Limits(), borne).view(history))
-    context = Context(Limits(), borne, unsent=frozenset({8}))
-    assert context.view(history) == (*turn(1), *turn(2), user("And now?"))
+    assert Context(Limits(), borne, unsent=frozenset({8})).view(history) == (*history[:8], history[9])
 
 
-def test_the_longest_results_are_shortened_before_anything_is_left_out():
+@pytest.mark.parametrize("words", [" \n", Unavailable("the server is down")])
+def test_where_no_summary_can_be_written_one_without_a_model_stands_in(words):
+    compacted = compact(Context(Limits(4_000)), LONG, len(LONG) - 1, Writer(words))
+    for said in ("User: Question 0?", "Assistant called look", "Assistant: Answer 0."):
+        assert said in compacted.summary
+    assert len(compacted.summary) <= 2_000
+    assert compacted.usage == (Usage() if isinstance(words, Exception) else Writer.usage)
+    assert stand_in("Before.", [user("Add.\nPlease."), answer("3.\nSure.")]) == "Before.\nUser: Add.\nAssistant: 3."
+
+
+def test_the_longest_results_are_shortened_before_the_middle_is_left_out():
     history = [user("Look."), *step(1, "x" * 9_000), answer("Seen: 42.")]
     written = written_out("", history, 800)
     assert len(written) <= 800
     assert written.startswith("User: Look.")
     assert written.endswith("Assistant: Seen: 42.")
     assert "characters left out" in written
-
-
-def test_of_a_conversation_that_is_too_long_the_middle_is_left_out():
     history = [message for number in range(50) for message in turn(number)]
     history.append(Message("tool", (ToolResult("c1", "add", (Text("No."),), "denied"),)))
     written = written_out("Before.", history, 3_000)
     assert len(written) <= 3_000
     assert written.startswith("Earlier summary: Before.")
-    assert "Answer 49." in written
     assert written.endswith("Result of add (denied): No.")
-
-
-def test_a_summary_without_a_model_goes_on_from_the_one_before():
-    assert stand_in("Before.", [user("Add.\nPlease."), answer("It is 3.\nSurely.")]) == (
-        "Before.\nUser: Add.\nAssistant: It is 3."
-    )
 
 
 # Properties

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from agentmagic.errors import JournalError
 from agentmagic.events import (
-    INTERRUPTED,
     ApprovalAsked,
     ApprovalGiven,
     Compacted,
@@ -33,7 +32,7 @@ from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
 from agentmagic.serialization import InDoubt, encode_record, header
 from agentmagic.testing import invalid_history
 from tests.logs import STARTED, some_events, step
-from tests.saving import ADDED, PAID, PAY, PAYING, answered, journal, whole, written
+from tests.saving import ADDED, PAID, PAYING, answered, journal, whole, written
 
 CUT_OFF = "This turn was cut off when its kernel ended."
 FORMAT_1 = Path(__file__).with_name("format_1.jsonl")
@@ -68,28 +67,13 @@ def test_what_cannot_be_read_is_refused_with_the_reason(path, tmp_path):
 
 
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"\xff\xfe\n", b"[" * 9_999 + b"\n", b'{"type":"turn_started"}\n'])
-def test_a_line_that_cannot_be_read_loses_only_itself(path, garbage):
-    second = answered("And now?", "4")
-    path.write_bytes(header() + b"".join(encode_record(event) for event in ADDED) + garbage)
-    with path.open("ab") as file:
-        file.writelines(encode_record(event) for event in second)
+def test_a_line_that_cannot_be_read_or_is_too_long_or_belongs_to_no_turn_loses_only_itself(path, garbage, monkeypatch):
+    monkeypatch.setattr(module, "LONGEST_LINE", 20_000)
+    long, second = Notice("info", "x" * 50_000), answered("And now?", "4")
+    a_file(path, PAID, *ADDED[:3], long, *ADDED[3:])
+    path.write_bytes(path.read_bytes() + garbage + b"".join(map(encode_record, second)))
     assert read(path).turns == (ADDED, second)
-    assert read(path).problems == ("1 line of the file could not be read; what stood there is missing.",)
-
-
-def test_a_line_that_is_too_long_is_passed_over(path, monkeypatch):
-    monkeypatch.setattr(module, "LONGEST_LINE", 400)
-    notices = [Notice("info", f"{number}" * size) for number, size in enumerate((10, 390, 5_000, 20))]
-    a_file(path, *ADDED[:-1], *notices, ADDED[-1])
-    kept = [event.text for event in read(path).turns[0] if isinstance(event, Notice)]
-    assert kept == ["0" * 10, "3" * 20]
-    assert "2 lines" in read(path).problems[0]
-
-
-def test_events_that_belong_to_no_turn_are_left_out(path):
-    a_file(path, PAID, *ADDED, PAID, *ADDED)
-    assert read(path).turns == (ADDED, ADDED)
-    assert "2 lines" in read(path).problems[0]
+    assert read(path).problems == ("3 lines of the file could not be read; what stood there is missing.",)
 
 
 def test_a_turn_without_its_end_is_ended_before_the_next(path):
@@ -187,16 +171,6 @@ def test_the_end_of_a_turn_that_was_cut_off_counts_what_was_used(path):
     assert (result.iterations_used, result.usage) == (2, Usage(3, 0, 2, 0, 1))
 
 
-def test_the_calls_under_way_are_named_and_answered(path):
-    slow = ToolCall("s1", "save", {})
-    asked = without_deltas(step(1, PAY, slow))
-    a_file(path, STARTED, *asked, ToolStarted(PAY, "bank"), ToolStarted(slow, "notebook"))
-    saved = read(path)
-    assert saved.in_doubt == {("bank", "pay"), ("notebook", "save")}
-    assert "The calls of pay, save were under way" in saved.problems[0]
-    assert [part.text for part in saved.turns[0][-1].result.history_delta[-1].parts] == [INTERRUPTED, INTERRUPTED]
-
-
 # doubt
 
 
@@ -230,13 +204,10 @@ def test_a_tool_stays_in_doubt_until_an_approval_or_a_success(path, later, doubt
     assert read(a_file(path, *DOUBTED, *later)).in_doubt == ({("bank", "pay")} if doubted else set())
 
 
-@pytest.mark.parametrize("status", ["ok", "interrupted"])
-def test_a_call_that_ended_under_our_eyes_is_not_in_doubt(path, status):
-    records = (*AGAIN, ToolStarted(PAY_AGAIN, "bank"), result_of(status))
-    assert read(a_file(path, *records)).in_doubt == frozenset()
-
-
-def test_a_call_whose_end_cannot_be_read_is_in_doubt(path):
+def test_a_call_whose_end_cannot_be_read_is_in_doubt_and_one_that_ended_under_our_eyes_is_not(path):
+    for status in ("ok", "interrupted"):  # a call that ended under our eyes
+        ended = (*AGAIN, ToolStarted(PAY_AGAIN, "bank"), result_of(status))
+        assert read(a_file(path, *ended)).in_doubt == frozenset()
     a_file(path, *ADDED)
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if b'"tool_finished"' not in line]
     path.write_bytes(b"".join(kept))

@@ -9,12 +9,6 @@ from agentmagic.testing import invalid_history
 from tests.logs import CALL, RESULT, WHOLE, contents, whole_messages
 
 PROMPT = user("What is 1 + 2?")
-ANSWER = Message("assistant", (Text("It is 3."),))
-CALLS = Message("assistant", (Text("Let me add."), CALL))
-RESULTS = Message("tool", (RESULT,))
-OTHER = ToolCall("c2", "now", {})
-OTHER_RESULT = ToolResult("c2", "now", (Text("noon"),))
-
 ids = st.sampled_from(["c1", "c2", "c1_2"])
 parts = st.one_of(
     contents,
@@ -45,47 +39,40 @@ def test_any_messages_can_be_repaired(messages):
     assert invalid_history(repaired(messages)) is None
 
 
-def test_a_valid_history_is_returned_message_by_message():
-    messages = (PROMPT, CALLS, RESULTS, ANSWER, user("And now?"), user("Well?"), ANSWER)
-    after, notes = repair(messages)
-    assert all(message is other for message, other in zip(after, messages, strict=True))
-    assert notes == ()
-
-
-def test_a_call_without_a_result_gets_one():
-    after, notes = repair([PROMPT, CALLS, user("And now?")])
-    assert after[2] == Message("tool", (ToolResult("c1", "add", (Text(INTERRUPTED),), "interrupted"),))
-    assert after[3] == user("And now?")
-    assert notes == ("Tool calls had no result, and the model is told that they were interrupted: 1.",)
-
-
-def test_a_result_without_a_call_is_left_out_and_said():
-    after, notes = repair([PROMPT, ANSWER, RESULTS, user("And now?")])
-    assert after == (PROMPT, ANSWER, user("And now?"))
-    assert notes == ("Tool results answer no call and were left out: 1.",)
-
-
-BOTH = Message("assistant", (CALL, OTHER))
+ANSWER = Message("assistant", (Text("It is 3."),))
+CALLS = Message("assistant", (Text("Let me add."), CALL))
+RESULTS = Message("tool", (RESULT,))
+OTHER_RESULT = ToolResult("c2", "now", (Text("noon"),))
+BOTH = Message("assistant", (CALL, ToolCall("c2", "now", {})))
 BOTH_RESULTS = Message("tool", (RESULT, OTHER_RESULT))
+NONE = Message("tool", (ToolResult("c1", "add", (Text(INTERRUPTED),), "interrupted"),))
+NO_RESULT = "Tool calls had no result, and the model is told that they were interrupted: 1."
+NO_CALL = "Tool results answer no call and were left out: 1."
+ODD = "Parts stood in a message that cannot hold them and were left out: 3."
+IMAGE, LINK = Media("image/png", b"x"), Resource("file:///x")
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "notes"),
     [
-        ((BOTH, Message("tool", (OTHER_RESULT, RESULT))), (BOTH, BOTH_RESULTS)),
-        ((BOTH, Message("tool", (OTHER_RESULT,)), RESULTS, ANSWER), (BOTH, BOTH_RESULTS, ANSWER)),
-        ((CALLS, Message("user", (RESULT, Text("And now?")))), (CALLS, RESULTS, user("And now?"))),
+        ((CALLS, user("And now?")), (CALLS, NONE, user("And now?")), {NO_RESULT}),
+        ((ANSWER, RESULTS, user("And now?")), (ANSWER, user("And now?")), {NO_CALL}),
+        ((CALLS, ANSWER, RESULTS), (CALLS, NONE, ANSWER), {NO_RESULT, NO_CALL}),
+        ((BOTH, Message("tool", (OTHER_RESULT, RESULT))), (BOTH, BOTH_RESULTS), set()),
+        ((BOTH, Message("tool", (OTHER_RESULT,)), RESULTS, ANSWER), (BOTH, BOTH_RESULTS, ANSWER), set()),
+        ((CALLS, Message("user", (RESULT, Text("And now?")))), (CALLS, RESULTS, user("And now?")), set()),
+        (
+            (Message("user", (Text("a"), CALL)), Message("assistant", (IMAGE, LINK)), Message("tool", (LINK,))),
+            (user("a"), Message("assistant", (IMAGE,))),
+            {ODD},
+        ),
     ],
-    ids=["in another order", "in messages of their own", "in a prompt"],
+    ids=["no result", "no call", "late", "another order", "messages of their own", "in a prompt", "wrong place"],
 )
-def test_results_come_in_one_message_in_the_order_of_their_calls(before, after):
-    assert repair([PROMPT, *before]) == ((PROMPT, *after), ())
-
-
-def test_a_result_that_comes_late_answers_nothing():
-    after, _ = repair([PROMPT, CALLS, ANSWER, RESULTS])
-    assert [part.status for part in after[2].parts] == ["interrupted"]
-    assert after[-1] == ANSWER
+def test_every_call_gets_its_result_and_what_fits_nowhere_is_left_out_and_said(before, after, notes):
+    mended, said = repair([PROMPT, *before])
+    assert mended == (PROMPT, *after)
+    assert set(said) == notes
 
 
 def test_calls_of_one_id_get_their_own_and_keep_their_results():
@@ -101,15 +88,6 @@ def test_a_history_that_begins_in_the_middle_gets_a_prompt(head):
     after, notes = repair(head)
     assert after[0] == user(CONTINUED)
     assert CONTINUED in notes[-1]
-
-
-def test_a_part_in_the_wrong_place_is_left_out_and_said():
-    image, link = Media("image/png", b"x"), Resource("file:///x")
-    after, notes = repair(
-        [Message("user", (Text("a"), CALL)), Message("assistant", (image, link)), Message("tool", (link,))]
-    )
-    assert after == (user("a"), Message("assistant", (image,)))
-    assert notes == ("Parts stood in a message that cannot hold them and were left out: 3.",)
 
 
 @given(histories)

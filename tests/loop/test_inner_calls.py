@@ -91,14 +91,10 @@ def test_the_value_is_the_functions_own_and_the_log_keeps_the_beginning_of_its_t
     rows = [{"n": number} for number in range(5000)]
     got: list[Any] = []
 
-    @tool
-    def table() -> list[dict[str, int]]:
-        """Return many rows."""
+    def table() -> Any:
         return rows
 
-    @tool
     def outer(context: ToolContext) -> str:
-        """Take the rows."""
         got.append(context.call_tool("table", {}))
         return f"{len(got[0])} rows"
 
@@ -110,30 +106,20 @@ def test_the_value_is_the_functions_own_and_the_log_keeps_the_beginning_of_its_t
     assert inner.structured is None
 
 
-def test_a_tool_may_make_so_many_calls_and_no_more(monkeypatch):
+def test_a_tool_may_make_so_many_calls_and_none_after_it_is_over(monkeypatch):
     monkeypatch.setattr(tool_calls, "MOST_INNER", 3)
+    kept: list[ToolContext] = []
 
     @tool
     def outer(context: ToolContext) -> str:
         """Call again and again."""
+        kept.append(context)
         for _ in range(4):
             _ = context.call_tool("double", {"number": 1})
         return "never"
 
     (told,) = texts(play(calls("outer"), "Done.", tools=[outer, double]))
     assert told == "outer has made 3 calls, which is the most that one call may make."
-
-
-def test_a_function_that_is_called_after_its_program_is_over_refuses():
-    kept: list[ToolContext] = []
-
-    @tool
-    def outer(context: ToolContext) -> str:
-        """Keep the context."""
-        kept.append(context)
-        return "kept"
-
-    play(calls("outer"), "Done.", tools=[outer, double])
     with pytest.raises(ToolError, match="is over"):
         _ = kept[0].call_tool("double", {"number": 1})
 

@@ -7,7 +7,7 @@ import pytest
 from agentmagic import Agent, ModelSettings, Policy, Rule, Session
 from agentmagic.approval.approvals import Gate
 from agentmagic.errors import ReplayMismatch
-from agentmagic.events import ApprovalAsked, Approve, Deny, PromptEdited, QuestionAsked, Reply, Stop, fold
+from agentmagic.events import ApprovalAsked, Approve, Deny, QuestionAsked, Reply, Stop, fold
 from agentmagic.export import to_markdown
 from agentmagic.loop.stepping import Stepper
 from agentmagic.messages import Media, Text, user
@@ -98,12 +98,6 @@ def test_arguments_can_be_edited_and_those_that_cannot_be_used_are_asked_for_aga
     assert results(result)[0].text.endswith("it ran with those.\n10")
 
 
-def test_a_skipped_call_has_an_error_result_that_the_model_reads():
-    result = Person(go, skip, go).step(scripted(ADD, "So be it.", tools=[add]))
-    assert [(one.status, one.text) for one in results(result)] == [("error", "add was not run: the user skipped it.")]
-    assert result.final_text == "So be it."
-
-
 def test_the_prompt_can_be_edited_keeps_its_image_and_stays_so_in_the_history():
     image = Media("image/png", b"...")
 
@@ -120,14 +114,6 @@ def test_the_prompt_can_be_edited_keeps_its_image_and_stays_so_in_the_history():
     assert "How much is it?" not in to_markdown(session.turns)
 
 
-def test_a_prompt_that_was_not_changed_is_not_edited():
-    def same(event):
-        return Reply(event.id, f"{event.suggested} \n")
-
-    result = Person(same).step(scripted("3"), user("How much is it?"))
-    assert not any(isinstance(event, PromptEdited) for event in result.events)
-
-
 def test_run_to_the_end_pauses_no_more_in_this_turn_and_approves_nothing_for_later():
     session = scripted(ADD, "3", "4", ADD, "3", tools=[add])
     person = Person(to_the_end)
@@ -138,13 +124,13 @@ def test_run_to_the_end_pauses_no_more_in_this_turn_and_approves_nothing_for_lat
     assert results(run(session, "Again?"))[0].status == "denied"
 
 
-def test_stop_ends_the_turn_before_the_request_is_sent():
-    def stop(_):
-        return Stop()
-
-    session = scripted("3")
-    assert Person(stop).step(session).stop_reason == "cancelled"
+def test_stop_ends_the_turn_before_the_request_is_sent_and_a_call_that_is_skipped_is_told_to_the_model():
+    session = scripted(ADD, "So be it.", tools=[add])
+    assert Person(lambda _: Stop()).step(session).stop_reason == "cancelled"
     assert session.agent.model.requests == []
+    result = Person(go, skip, go).step(session)
+    assert [(one.status, one.text) for one in results(result)] == [("error", "add was not run: the user skipped it.")]
+    assert result.final_text == "So be it."
 
 
 def test_a_call_that_the_policy_asks_about_is_asked_about_once():
@@ -170,31 +156,18 @@ def test_the_requests_of_a_plan_pause_too():
     assert [event.call.name for event in person.asked if isinstance(event, ApprovalAsked)] == ["add"]
 
 
-def on_tape(path, mode, **options):
-    """A session on a cassette; the script is played while it is recorded, and nothing answers later."""
-    steps = (ADD, "3") if mode == "record" else ()
-    return Session(Agent(ScriptedModel(steps), tools=[add]), cassette=path, replay=mode, **options)
+def test_a_replayed_turn_can_be_stepped_through_but_not_otherwise_than_recorded(tmp_path):
+    def on_tape(mode, *steps):
+        return Session(Agent(ScriptedModel(steps), tools=[add]), cassette=tmp_path / "x.cassette.yaml", replay=mode)
 
-
-def test_a_replayed_turn_can_be_stepped_through(tmp_path):
-    path = tmp_path / "x.cassette.yaml"
-    recorded = run(on_tape(path, "record"), "How much is it?")
+    recorded = run(on_tape("record", ADD, "3"), "How much is it?")
     person = Person(go)
-    result = person.step(on_tape(path, "replay"))
+    result = person.step(on_tape("replay"))
     assert [event.type for event in person.asked] == ["question_asked", "approval_asked", "question_asked"]
     assert (result.final_text, result.usage) == (recorded.final_text, recorded.usage)
-
-
-@pytest.mark.parametrize(
-    ("answers", "cause"),
-    [((go, skip, go), "skipped"), ((lambda event: Reply(event.id, "Another question."),), "prompt")],
-    ids=["a call is skipped", "the prompt is edited"],
-)
-def test_a_replay_that_is_stepped_through_otherwise_than_recorded_ends_with_the_cause(tmp_path, answers, cause):
-    path = tmp_path / "x.cassette.yaml"
-    run(on_tape(path, "record"), "How much is it?")
-    with pytest.raises(ReplayMismatch, match=cause):
-        Person(*answers).step(on_tape(path, "replay"))
+    for cause, *answers in (("skipped", go, skip, go), ("prompt", lambda event: Reply(event.id, "Another question."))):
+        with pytest.raises(ReplayMismatch, match=cause):
+            Person(*answers).step(on_tape("replay"))
 
 
 def test_messages_that_a_compaction_changed_are_shown_again():

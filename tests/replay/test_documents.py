@@ -51,18 +51,13 @@ def test_a_text_of_many_lines_is_a_block_also_with_blanks_at_its_ends():
     assert read(written) == {"text": text}
 
 
-def test_the_longest_integers_of_python_come_back():
-    data = {"value": 10**4299}
-    assert read(documents.write(data)) == data
-
-
 def test_json_deeper_than_a_page_is_wide_stands_on_one_line():
-    deep = "x"
+    deep = 10**4299  # the longest of Python's integers
     for _ in range(200):
         deep = {"a": [deep]}
     written = documents.write({"value": deep})
     assert read(written) == {"value": deep}
-    assert max(map(len, written.splitlines())) < 3000
+    assert max(map(len, written.splitlines())) < 8000
 
 
 @pytest.mark.usefixtures("loader")

@@ -15,21 +15,10 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import check
 
 
-class Closed:
-    name = "scripted:script"
-
-    async def stream(self, request):
-        raise AssertionError("a replay asked the model")
-        yield
-
-    async def aclose(self):
-        pass
-
-
 def test_weather(agentmagic_session, pytestconfig):
     records = pytestconfig.getoption("--agentmagic-replay") == "record"
     for city in ("Oslo", "Bergen"):
-        session = agentmagic_session(Agent(ScriptedModel([f"It is 17 degrees in {city}."]) if records else Closed()))
+        session = agentmagic_session(Agent(ScriptedModel([f"It is 17 degrees in {city}."] * records)))
         session.ask("How warm is it?")
         check(session).answered(city)
 """

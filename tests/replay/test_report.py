@@ -9,7 +9,7 @@ from agentmagic import Agent, Session, register_secret
 from agentmagic.__main__ import main
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import report
-from tests.replay.changes import DOCSTRING, NOTEBOOK, session_of
+from tests.replay.changes import DOCSTRING, NOTEBOOK, played
 from tests.turns import calls
 
 ROOT = Path(__file__).parent.parent.parent
@@ -17,10 +17,7 @@ SECRET = "hunter2hunter2"
 
 
 def recorded(path, notebook):
-    session = session_of(notebook, cassette=path, replay="record")
-    for cell in notebook.cells:
-        session.ask(cell.text)
-    session.close()
+    played(notebook, path, "record")
     return path
 
 

@@ -36,7 +36,7 @@ def run(runner: str, notebook: Path, folder: Path, **variables: str) -> subproce
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("runner", "notebook"),
-    [(runner, path) for runner in ("nbval", "nbconvert") for path in RECORDED] + [("papermill", RECORDED[0])],
+    [("nbval", path) for path in RECORDED] + [("nbconvert", RECORDED[0]), ("papermill", RECORDED[0])],
     ids=lambda value: getattr(value, "stem", value),
 )
 def test_a_shipped_notebook_is_replayed_without_key_network_or_process(notebook: Path, runner: str, tmp_path: Path):
@@ -44,13 +44,20 @@ def test_a_shipped_notebook_is_replayed_without_key_network_or_process(notebook:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+REACHING = """import socket, subprocess
+for reach in (lambda: socket.create_connection(("192.0.2.1", 80), 1), lambda: subprocess.run("ls")):
+    try:
+        reach()
+    except PermissionError as error:
+        assert "a replay " in str(error)
+    else:
+        raise AssertionError(reach)
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "code", ["import socket\nsocket.create_connection(('192.0.2.1', 80), 1)", "import subprocess\nsubprocess.run('ls')"]
-)
-def test_a_sealed_kernel_reaches_no_other_machine_and_starts_no_process(code: str, tmp_path: Path):
+def test_a_sealed_kernel_reaches_no_other_machine_and_starts_no_process(tmp_path: Path):
     path = tmp_path / "reaching.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)
-    done = run("nbconvert", path, tmp_path)
-    assert done.returncode != 0
-    assert ": a replay " in done.stderr
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(REACHING)]), path)
+    done = run("nbconvert", path, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
