@@ -131,14 +131,6 @@ def test_functions_run_in_the_main_thread_or_on_the_kernels_loop_with_and_withou
     assert kernel.value("threads") == "['MainThread']"
 
 
-def test_an_unknown_price_is_said_in_the_first_cell_of_a_session_alone(kernel):
-    kernel.run("play('a', 'b')\nagent.agent.model.name = 'test:unpriced'")
-    assert "price unknown" in kernel.run("%%agent\nfirst").text
-    again = kernel.run("%%agent\nsecond").text
-    assert "tokens in" in again
-    assert "price unknown" not in again
-
-
 def test_a_turn_in_the_background_streams_into_its_own_cell(kernel):
     kernel.run(GATE + "play(calls('wait'), 'all done', tools=[wait])")
     cell = kernel.run("%%agent --bg\nhello")

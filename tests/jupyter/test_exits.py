@@ -1,11 +1,9 @@
 """Programs and tools that end themselves: the kernel, its variables and the turn go on."""
 
 import ast
-import sys
 
 import pytest
 
-from tests.jupyter.conftest import SETUP
 from tests.jupyter.harness import Kernel
 from tests.jupyter.test_notebook_tools import ALLOWED
 
@@ -131,29 +129,3 @@ def test_a_program_between_cells_and_a_task_that_is_left_behind_do_not_end_the_k
     assert cell.ok, cell.error
     assert not asks_to_exit(cell)
     assert is_alive(notebook)
-
-
-def test_braces_of_a_prompt_end_no_kernel_and_open_no_file(notebook):
-    notebook.run("play('Done.', 'Done.')")
-    braces = "{exit()} {open('made', 'w')}"
-    for code in (f"%%agent\nGo {braces}.", f"%%agent --show\nGo {braces}.", f'%agent ask "Go {braces}."'):
-        cell = notebook.run(code)
-        assert cell.ok, cell.error
-        assert (cell.stream + cell.text).count("} stays as it is: ") >= 2
-        assert not asks_to_exit(cell)
-    assert notebook.run("print(os.path.exists('made'))").stream == "False\n"
-    assert is_alive(notebook)
-
-
-def test_a_kernel_without_the_extension_goes_on_and_ends_by_an_exit_of_its_user(tmp_path):
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-        assert kernel.run(SETUP.replace("%load_ext agentmagic", "")).ok
-        assert kernel.run(TOOLS).ok
-        assert kernel.run(
-            "play(calls('plain'), calls('awaited'), 'Done.', tools=[plain, awaited])\nagent.ask('Go.');"
-        ).ok
-        assert is_alive(kernel)
-        assert kernel.value("agent.messages[-1].text") == "'Done.'"
-        cell = kernel.run("stop()")
-        assert asks_to_exit(cell)
-        assert kernel.has_ended()

@@ -38,34 +38,6 @@ class Page:
             assert self._changed.wait_for(lambda: self.staged() == staged, PATIENCE), self.told
 
 
-class CountedSession(Session):
-    """A session that counts how often all its events are read."""
-
-    reads = 0
-
-    @property
-    def events(self):
-        self.reads += 1
-        return super().events
-
-
-class SlowSession(Session):
-    """A session whose usage takes until `goes_on` to be read."""
-
-    slow = False
-
-    def __init__(self, agent):
-        super().__init__(agent)
-        self.read, self.goes_on = threading.Event(), threading.Event()
-
-    @property
-    def usage(self):
-        if self.slow:
-            self.read.set()
-            assert self.goes_on.wait(PATIENCE)
-        return super().usage
-
-
 @tool(parallel=False)  # as `propose_cell` is
 def stage(name: str, context: ToolContext) -> str:
     "Propose a cell."
@@ -93,7 +65,7 @@ class Kernel:
 
     def bind(self, *steps):
         """Bind a new session to the variable `agent`, as a cell does."""
-        session = CountedSession(Agent(ScriptedModel(steps), tools=[stage]))
+        session = Session(Agent(ScriptedModel(steps), tools=[stage]))
         self.namespace.equip(session)
         self.variables["agent"] = session
         self.shell.events.trigger("post_run_cell", None)
@@ -124,31 +96,3 @@ def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(kernel):
     kernel.variables["other"] = session
     kernel.shell.events.trigger("post_run_cell", None)
     kernel.page.until(["d", "a", "c"])
-
-
-def test_the_events_of_a_session_are_not_read_again_for_what_does_not_change_its_staged_cells(kernel):
-    session = kernel.bind(calls("stage", {"name": "a"}), "Done.")
-    session.ask("Propose.")
-    kernel.page.until(["a"])
-    kernel.greet()
-    before = session.reads
-    for _ in range(5):
-        kernel.greet()
-    assert session.reads == before
-    assert kernel.page.staged() == ["a"]
-
-
-def test_no_page_is_told_a_state_that_is_older_than_the_last_one(kernel):
-    first, last = (SlowSession(Agent(ScriptedModel([], name=name))) for name in ("first", "last"))
-    first.slow = True
-    kernel.variables["agent"] = first
-    threads = [threading.Thread(target=kernel.greet) for _ in range(2)]
-    threads[0].start()
-    assert first.read.wait(PATIENCE)
-    kernel.variables["agent"] = last
-    threads[1].start()
-    threads[1].join(0.2)  # with the mend this thread waits for the first one
-    first.goes_on.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert kernel.page.told[-2]["model"] == "scripted:last"

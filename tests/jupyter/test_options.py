@@ -3,22 +3,19 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import pytest
-from IPython.core.completer import CompletionContext
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import ModelSettings
 from agentmagic.errors import UsageError
 from agentmagic.jupyter import options
-from agentmagic.jupyter.agent_commands import AGENT_COMMANDS, IN_A_CELL, _how_to_load, agent_magic
-from agentmagic.jupyter.completion import matcher
+from agentmagic.jupyter.agent_commands import _how_to_load, agent_magic
 from agentmagic.jupyter.extension import AgentMagics
 from agentmagic.jupyter.mcp_commands import mcp_magic
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
-from agentmagic.jupyter.options import Arg, Help, LineMagic, ParsedLine
+from agentmagic.jupyter.options import Help, ParsedLine
 from agentmagic.jupyter.panel import ShellNotebook
 
 AGENT, MCP = agent_magic(), mcp_magic()
@@ -27,11 +24,6 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "magics.md"
 
 def parsed_line(word, **arguments):
     return ParsedLine(word, arguments)
-
-
-def test_the_panel_leaves_out_the_subcommands_that_begin_turns_in_a_cell():
-    begin = {command for command in AGENT_COMMANDS.values() if "_turns" in command.__code__.co_names}
-    assert begin == IN_A_CELL
 
 
 @pytest.mark.parametrize(
@@ -186,22 +178,6 @@ def test_the_options_of_a_server_stand_before_or_behind_its_name(line):
     assert MCP.read(line) == parsed_line("add", **options, name="clock", command=("uvx", "-e", "x"))
 
 
-def test_a_subcommand_is_one_function_and_one_row():
-    def greet(
-        _commands, *, name: Annotated[str, Arg("NAME", "the person to greet", complete=lambda _: ["Ann", "Bob"])]
-    ):
-        """Greet a person."""
-
-    magic = LineMagic("hello", "About greetings.", {"greet": greet})
-    complete = matcher(Namespace({}, KnownNotebook(InteractiveShell())), options.ask_parser(), [magic])
-    typed = "%hello greet A"
-    found = complete(CompletionContext(token="A", full_text=typed, cursor_position=len(typed), cursor_line=0, limit=9))
-    assert magic.read("greet Ann") == parsed_line("greet", name="Ann")
-    assert "  greet     Greet a person." in magic.overview()
-    assert "the person to greet" in magic.parser("greet").format_help()
-    assert [one.text for one in found["completions"]] == ["Ann"]
-
-
 def test_the_page_of_the_magics_holds_the_help_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
     page = {"%%agent": options.ask_parser().format_help()}
@@ -215,24 +191,6 @@ def test_the_page_of_the_magics_holds_the_help_as_it_is():
 def test_the_command_that_loads_a_conversation_uses_its_name_as_a_session_only_if_that_can_be_one(name):
     assert _how_to_load(name) == f"load {shlex.quote(name)}"
     assert _how_to_load("draft") == "-s draft load"
-
-
-class Vanishing(dict):
-    """Variables that are deleted as soon as they are listed."""
-
-    def __getitem__(self, name):
-        raise KeyError(name)
-
-    def get(self, name, default=None):
-        return default
-
-
-def test_a_panel_lists_the_variables_while_a_cell_deletes_one():
-    shell = InteractiveShell()
-    namespace = Namespace({}, KnownNotebook(shell))
-    magics = AgentMagics(shell, "agent", namespace)
-    namespace.variables = Vanishing(x=1)
-    assert dict(ShellNotebook(namespace, magics.agent, magics.commands).names()).keys() >= {"error"}
 
 
 @pytest.mark.parametrize("line", ["ask {x}", "-s agent ask {x}", "'ask' {x}", "fix"])

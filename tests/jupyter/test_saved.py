@@ -9,7 +9,7 @@ import pytest
 
 from agentmagic import Agent, ScriptedModel, Session
 from agentmagic.history.journal import FOLDER
-from tests.jupyter.harness import BATCH, CONSOLE, Kernel
+from tests.jupyter.harness import CONSOLE, Kernel
 
 LOAD = "%load_ext agentmagic"
 COUNTING = """
@@ -165,22 +165,6 @@ def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_la
     assert "asked last  of the tutor" in kernel.run("%agent -s tutor load").stream
 
 
-@pytest.mark.slow
-def test_nothing_is_saved_and_nothing_hinted_where_no_notebook_is_worked_in(notebook):
-    kernel = notebook.kernel()
-    begin(kernel)
-    ask(kernel, "by a person")
-    before = notebook.lines()
-    kernel.restart()
-    assert begin(kernel, **BATCH) == ""
-    kernel.run("%%agent\nby a program", **BATCH)
-    assert notebook.saved == ["agent.jsonl"]
-    assert notebook.lines() == before
-    assert "saved       nowhere: conversations are saved" in kernel.run("%agent", **BATCH).stream
-    assert "Not saved: conversations are saved" in kernel.run("%agent sessions", **BATCH).stream
-    assert "This session is saved nowhere" in kernel.run("%agent load", **BATCH).error
-
-
 CHANGING = """
 from agentmagic import ScriptedModel, tool
 x = 1
@@ -281,17 +265,6 @@ def test_a_conversation_that_another_kernel_writes_is_gone_on_with_in_memory(ker
         elsewhere.ask("of the first again")
     prompts = [line["prompt"]["parts"][0]["text"] for line in sales.lines("theirs") if line["type"] == "turn_started"]
     assert prompts == ["of the first", "of the first again"]
-
-
-def test_a_torn_last_line_is_told_when_its_conversation_is_loaded(kernel, sales):
-    file = sales.folder / "torn.jsonl"
-    with closing(Session(Agent(ScriptedModel(["one", "two"])), path=file)) as elsewhere:
-        elsewhere.ask("first")
-        elsewhere.ask("second")
-    file.write_bytes(file.read_bytes()[:-20])
-    loaded = kernel.run("%agent -s torn load").stream
-    assert "torn goes on with 2 turns" in loaded
-    assert "1 line of the file could not be read" in loaded
 
 
 def test_a_conversation_is_searched_and_exported_from_a_cell(kernel, sales):

@@ -5,7 +5,6 @@ import io
 import json
 import re
 import threading
-from dataclasses import dataclass
 
 import pytest
 
@@ -14,8 +13,6 @@ from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
 from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
-from agentmagic.jupyter.frontend import Kind
-from agentmagic.jupyter.runner import CellView
 from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
@@ -59,18 +56,6 @@ class Html(LiveHtml):
     def feed(self, event):
         self.transcript.feed(event)
         self.look(event)
-
-
-@dataclass
-class FakeFrontEnd:
-    """A front end that nobody attends."""
-
-    only: BatchScreen
-    kind: Kind = Kind.BATCH
-    attended: bool = False
-
-    def screen(self, *, large):
-        return self.only
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -133,37 +118,6 @@ def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form_of_the
     assert [update for _, update in cell.published].count(False) == 2  # the output of the cell is cleared in between
 
 
-def test_a_view_that_is_begun_again_forgets_what_it_hears_late():
-    cell = Cell()
-    session = Session(Agent(ScriptedModel(["first"])))
-    run = session.start("hello")
-    run.wait()
-    free = threading.Event()
-    engine().loop.call_soon_threadsafe(free.wait)
-    view = CellView(FakeFrontEnd(BatchScreen(cell.publish)), session)
-    view.begin(run)
-    threading.Timer(0.1, free.set).start()
-    view.restart()
-    view.finish()
-    assert not cell.published
-
-
-def test_a_screen_that_was_finished_sends_no_more_updates():
-    cell = Cell()
-
-    async def main():
-        screen = Html(cell.publish)
-        happened = events("late")
-        await _show(screen, happened[:2])
-        sent = len(cell.published)
-        for event in happened[2:]:
-            screen.feed(event)
-        finish_updates()
-        assert len(cell.published) == sent
-
-    asyncio.run(main())
-
-
 def test_what_stands_aside_is_brought_up_to_date_only_when_the_turn_waits_for_the_user():
     cell = Cell()
     happened = events(CALL, "Three.")
@@ -218,14 +172,6 @@ def printed(*steps, **options):
     stream = io.StringIO()
     asyncio.run(_show(TerminalScreen(stream), events(*steps, **options)))
     return stream.getvalue()
-
-
-def test_a_terminal_gets_blocks_apart_and_cards_together():
-    lines = printed(CALL, "It is 3.\n").splitlines()
-    assert lines[:2] == ["Let me see.", ""]
-    assert re.fullmatch(r"✓ add \(notebook\) a: 1, b: 2 \[.* ms\] → 3", lines[2])
-    assert lines[3:6] == ["", "It is 3.", ""]
-    assert lines[6].startswith("scripted:script")
 
 
 def test_a_terminal_gets_words_as_they_come():
