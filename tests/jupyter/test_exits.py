@@ -10,7 +10,6 @@ from tests.jupyter.test_notebook_tools import ALLOWED
 TOOLS = """
 import asyncio, builtins, os, sys, threading
 precious = [1, 2]
-stop = exit
 def leave(*code):
     exit(*code)
 def tidy():
@@ -19,28 +18,23 @@ def tidy():
     finally:
         quit()
 @tool
-def plain() -> str:
-    "Exit in the main thread."
+def plain():
     print("begun")
     exit()
 @tool(thread_safe=True)
-def pooled() -> str:
-    "Exit in a thread."
+def pooled():
     sys.exit("enough")
 @tool
-async def awaited() -> str:
-    "Exit on the loop of the session."
+async def awaited():
     await asyncio.sleep(0)
     quit()
 @tool
-async def gathered() -> str:
-    "Exit in a task on the loop of the session."
+async def gathered():
     async def part():
         sys.exit(4)
     await asyncio.gather(part(), asyncio.sleep(0))
 @tool(loop="caller")
-async def bound() -> str:
-    "Exit on the loop of the kernel."
+async def bound():
     await asyncio.sleep(0)
     sys.exit(5)
 """
@@ -64,12 +58,10 @@ def asks_to_exit(cell) -> bool:
 
 
 PROGRAMS = [
-    ("exit()", ENDED.format(0)),
     ("x = 1\nquit\nx = 2", ENDED.format(0)),
     ("print('so far')\nleave(3)", "Printed:\nso far\n" + ENDED.format(3)),
     ("tidy()", "Printed:\nbegun\n" + ENDED.format(0)),
-    ("exit('all is done')", "The program ended itself: all is done"),
-    ("raise SystemExit(3)", ENDED.format(3)),
+    ("raise SystemExit('all is done')", "The program ended itself: all is done"),
     ("import site, builtins\nsite.setquit()\nbuiltins.quit(2)", ENDED.format(2)),
     ("from IPython import get_ipython as g\ng().ask_exit()", ENDED.format(0)),
     ("get_ipython().kernel.do_shutdown(False)", ENDED.format(0)),

@@ -12,12 +12,6 @@ SLOW = """
 def nap() -> str:
     "Sleep as a function does."
     time.sleep(60)
-
-@tool
-async def wait() -> str:
-    "Wait as a coroutine does."
-    await asyncio.sleep(60)
-
 @tool
 async def block() -> str:
     "Block as a coroutine must not."
@@ -45,11 +39,10 @@ def act() -> str:
     [
         ("agent = Session(Agent(Stalled()))", "half an"),
         (SLOW + "play(calls('nap'), 'second answer')", "running"),
-        (SLOW + "play(calls('wait'), 'second answer')", "running"),
         (SLOW + "play(calls('block'), 'second answer')", "running"),
         ("play(RateLimited('busy', retry_after=60), 'second answer')", "trying again"),
     ],
-    ids=["a stalled stream", "a function that sleeps", "a coroutine", "a coroutine that blocks", "a retry wait"],
+    ids=["a stalled stream", "a function that sleeps", "a coroutine that blocks", "a retry wait"],
 )
 def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
     assert kernel.run(setup).ok

@@ -186,8 +186,9 @@ def test_a_copy_is_another_notebook_even_if_the_original_is_deleted(tmp_path, mo
 def test_of_two_notebooks_with_the_same_cells_none_is_taken_for_the_missing_one(tmp_path, monkeypatch):
     known = kernel(monkeypatch, write(tmp_path / "old.ipynb", "cell-1"))
     talk(known)
-    write(tmp_path / "one.ipynb", "cell-1")
-    (tmp_path / "old.ipynb").rename(tmp_path / "two.ipynb")
+    for name in ("one.ipynb", "two.ipynb"):
+        write(tmp_path / name, "cell-1")
+    (tmp_path / "old.ipynb").unlink()
     assert known.place().notebook is None
 
 

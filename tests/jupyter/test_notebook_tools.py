@@ -198,7 +198,7 @@ def test_a_key_in_a_variable_leaves_through_no_summary_receipt_question_journal_
     key, plain = "sk-" + "q7Zx" * 8, "correct-horse-battery"
     notebook.run(f"holder = ['{key}']\npassword = '{plain}-staple9'\nnested = {{'api_key': '{plain}-nested9'}}")
     steps = "calls('list_variables'), inspect_it('holder'), inspect_it('password'), inspect_it('nested'), "
-    code = "holder2 = holder[:]; password += str(1); tools.propose_cell(source=holder[0], why=password); holder[0]"
+    code = "holder2 = holder[:]; password += str(1); tools.propose_cell(source=holder[0], why=holder[0]); holder[0]"
     notebook.run(f"play({steps} calls('run_python', code={code!r}), 'Done.', tools=[NotebookTools()])")
     notebook.run(f"agent.save({str(tmp_path / 'saved.jsonl')!r})")
     cell, prompts = notebook.answer("%%agent\nLook.", "y")
