@@ -72,19 +72,6 @@ def test_options_hold_for_their_cell_alone_and_text_in_quotes_arrives_as_it_was_
     assert kernel.value("[row.text for row in agent.messages]") == "['third', 'c']"
 
 
-def test_help_needs_no_prompt_and_asks_nothing(kernel):
-    kernel.run("play('never')")
-    for line, said in (
-        ("%%agent --help", "--max-iterations"),
-        ("%%agent --help\nhello", "--keep-going"),
-        ("%agent help", "Subcommands"),
-        ("%agent export?", "--overwrite"),
-        ("%mcp add --help", "COMMAND... | URL"),
-    ):
-        assert said in kernel.run(line).stream
-    assert kernel.value("agent.messages") == "()"
-
-
 def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kernel):
     kernel.run("from agentmagic.errors import BadRequest\nfailure = BadRequest('no such thing')")
     kernel.run("play(failure, 'fine', failure, failure, calls('nothing'))")

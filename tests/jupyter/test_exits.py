@@ -99,25 +99,3 @@ def test_a_tool_that_exits_has_failed_and_says_so(notebook, how):
     ]
     assert not asks_to_exit(cell)
     assert is_alive(notebook)
-
-
-LATE = """
-import asyncio
-async def late():
-    await asyncio.sleep(0.05)
-    exit()
-left = asyncio.create_task(late())
-await asyncio.sleep(0)
-"""
-
-
-def test_a_program_between_cells_and_a_task_that_is_left_behind_do_not_end_the_kernel_either(notebook):
-    notebook.run("program('exit(2)')\nrun = agent.start('Go.')")
-    assert notebook.run("await run;").ok
-    assert notebook.run("print(*told())").stream.strip() == ENDED.format(2)
-    notebook.run(f"program({LATE!r})")
-    assert notebook.run("%%agent\nGo.").ok
-    cell = notebook.run("await asyncio.wait([left]);")
-    assert cell.ok, cell.error
-    assert not asks_to_exit(cell)
-    assert is_alive(notebook)

@@ -15,7 +15,6 @@ from agentmagic.jupyter.notebook_file import (
     SaveFolder,
     notebook_of,
 )
-from agentmagic.widgets.commands import relative_path
 
 
 class Shell:
@@ -218,9 +217,3 @@ def test_a_folder_that_says_nothing_of_its_notebook_is_that_of_its_name(record, 
 def test_an_age_is_said_in_its_largest_unit():
     ages = (-5, "just now"), (59, "just now"), (60, "1 minute ago"), (7_199, "1 hour ago"), (864_000, "10 days ago")
     assert [(seconds, formatting.ago(seconds)) for seconds, _ in ages] == [*ages]
-
-
-def test_a_path_is_written_from_where_the_kernel_is(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert relative_path(tmp_path / "a" / "b.jsonl") == str((tmp_path / "a" / "b.jsonl").relative_to(tmp_path))
-    assert relative_path(tmp_path.parent) == str(tmp_path.parent)

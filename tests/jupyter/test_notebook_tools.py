@@ -73,7 +73,7 @@ def test_the_model_gets_what_a_program_prints_its_last_value_or_its_error_and_th
     assert "('made', 'y', '', 'int'), ('made', 'z', '', 'int')" in receipt(notebook)
 
 
-@pytest.mark.parametrize(("end", "images"), [("", 1), ("plt.show()\nfigure", 1), ("plt.figure().subplots()", 2)])
+@pytest.mark.parametrize(("end", "images"), [("plt.show()\nfigure", 1), ("plt.figure().subplots()", 2)])
 def test_a_program_sends_each_figure_once_as_a_plain_cell_shows_it(notebook, end, images):
     draw = "figure, axes = plt.subplots()\naxes.set_yticks([0, 1], ['Bergen by the sea', 'Oslo']);"
     notebook.run("import matplotlib.pyplot as plt\nplt.close(plt.figure())")

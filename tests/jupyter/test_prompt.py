@@ -119,23 +119,6 @@ def test_the_rows_of_a_frame_are_those_that_are_asked_for_and_stand_on_lines_of_
     assert "3\n\nDataFrame, 300 rows" in fill("{x}{sales}", NAMES).text
 
 
-class Sliced(str):  # noqa: SLOT000  (it counts)
-    """A text that counts the characters copied out of it."""
-
-    copied = 0
-
-    def __getitem__(self, key):
-        piece = super().__getitem__(key)
-        self.copied += len(piece)
-        return piece
-
-
-def test_many_braces_without_an_end_take_time_in_proportion():
-    text = Sliced("{name " * 2000)
-    assert fill(text, NAMES).text == text
-    assert text.copied < 200 * len(text)
-
-
 # -- @ ---------------------------------------------------------------------------------------------
 
 

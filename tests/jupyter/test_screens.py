@@ -13,7 +13,7 @@ from agentmagic.agent import Agent
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import RateLimited
 from agentmagic.events import ApprovalAsked, Approve, PartDelta, PartFinished, PartStarted, StepStarted, ToolStarted
-from agentmagic.jupyter.screens import FRAME, BatchScreen, LiveHtml, LiveScreen, TerminalScreen
+from agentmagic.jupyter.screens import FRAME, LiveHtml, LiveScreen, TerminalScreen
 from agentmagic.messages import Reasoning
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -152,20 +152,6 @@ def test_a_click_in_the_view_answers_the_turn_or_runs_it_again_if_that_is_offere
 
     asyncio.run(main())
     assert answered == [Approve("q")]
-
-
-def test_a_batch_screen_publishes_once_and_without_times_and_nothing_if_it_saw_nothing():
-    cell = Cell()
-    BatchScreen(cell.publish).finish()
-    Html(cell.publish).finish()
-    assert cell.published == []
-    screen = BatchScreen(cell.publish)
-    asyncio.run(_show(screen, events(CALL, "Three.")))
-    screen.finish()
-    ((data, update),) = cell.published
-    assert not update
-    assert data["text/plain"].splitlines()[2] == "✓ add (notebook) a: 1, b: 2"
-    assert " ms" not in data["text/html"]
 
 
 def printed(*steps, **options):

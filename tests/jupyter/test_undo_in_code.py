@@ -60,24 +60,18 @@ def test_undo_and_redo_put_variables_back_and_say_so(notebook):
     ]
 
 
-def test_a_session_without_a_name_and_one_made_before_loading_have_undo_too(notebook):
+def test_a_session_without_a_name_or_made_before_loading_has_undo_and_turns_of_then_say_that_nothing_was_kept(notebook):
     notebook.run("held = [made('total = 5')]\nheld[0].ask('Go.');")
     assert "Put back: total." in printed(notebook, "held[0].undo();")
     notebook.run("%unload_ext agentmagic")
-    notebook.run("s = made('total = 6')")
+    notebook.run("s, t = made('total = 6'), Session(Agent(ScriptedModel([calls('add'), 'Done.']), tools=[add]))")
+    notebook.run("t.ask('Go.');")
+    cell = notebook.run("t.undo();")
     notebook.run("%load_ext agentmagic")
+    assert "after %load_ext agentmagic" in cell.stream
+    assert "after %load_ext agentmagic" in notebook.value("t.undone.problem")
     notebook.run("s.ask('Go.');")
     assert "Put back: total." in printed(notebook, "s.undo();")
-
-
-def test_turns_without_the_extension_say_that_no_variables_were_kept(notebook):
-    notebook.run("%unload_ext agentmagic")
-    notebook.run("s = Session(Agent(ScriptedModel([calls('add'), 'Done.']), tools=[add]))\ns.ask('Go.');")
-    cell = notebook.run("s.undo();")
-    problem = notebook.value("s.undone.problem")
-    notebook.run("%load_ext agentmagic")
-    assert "after %load_ext agentmagic" in problem
-    assert "after %load_ext agentmagic" in cell.stream
 
 
 def test_a_fork_keeps_nothing_and_a_cleared_conversation_comes_back_with_its_undo(notebook):
