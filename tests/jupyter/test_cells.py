@@ -2,6 +2,7 @@
 
 import re
 
+from tests.jupyter.conftest import GATE
 from tests.jupyter.harness import BATCH, CONSOLE
 
 KEY = "sk-planted0123456789abcdef0123456789"
@@ -10,15 +11,6 @@ ADD = """
 def add(a: int, b: int) -> int:
     "Add."
     return a + b
-"""
-
-GATE = """
-import threading
-gate = threading.Event()
-async def wait() -> str:
-    "Wait."
-    await asyncio.to_thread(gate.wait, 30)
-    return "opened"
 """
 
 

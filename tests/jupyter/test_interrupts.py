@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.jupyter.conftest import every_kernel
+from tests.jupyter.conftest import ACT, GATE, every_kernel
 from tests.jupyter.harness import RAW, SOON
 
 pytestmark = every_kernel
@@ -16,21 +16,6 @@ def nap() -> str:
 async def block() -> str:
     "Block as a coroutine must not."
     time.sleep(60)
-"""
-
-GATE = """
-import threading
-gate = threading.Event()
-async def wait() -> str:
-    "Wait."
-    await asyncio.to_thread(gate.wait, 30)
-    return "opened"
-"""
-ACT = """
-@tool(ask=True)
-def act() -> str:
-    "Act."
-    return "acted"
 """
 
 
@@ -66,7 +51,7 @@ def test_an_interrupt_cancels_a_call_of_a_server_which_is_told_and_there_for_the
 
 
 def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
-    kernel.run(ACT + "play(calls('act'), 'second answer')")
+    kernel.run(ACT + "play(calls('act', what='a'), 'second answer')")
     cell = kernel.send("%%agent\nhello")
     kernel.asked(cell)
     assert kernel.interrupted(cell) < SOON

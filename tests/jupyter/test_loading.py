@@ -2,7 +2,6 @@
 
 import sys
 
-import psutil
 import pytest
 
 from tests.jupyter.harness import RAW, Kernel
@@ -109,18 +108,3 @@ def test_unloading_takes_the_magics_and_what_runs_after_a_cell_away_and_leaves_t
     fresh.run(FOREIGN)
     assert fresh.run("%unload_ext agentmagic").ok
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
-
-
-def test_a_project_file_is_loaded_and_nothing_is_left_running_after_the_kernel(tmp_path):
-    config = {"mcpServers": {"raw": {"command": str(RAW[0]), "args": [*map(str, RAW[1:])], "allow": ["*"]}}}
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}, tmp_path) as kernel:
-        kernel.run(f"import json, pathlib\npathlib.Path('.mcp.json').write_text(json.dumps({config!r}))")
-        kernel.run("%load_ext agentmagic")
-        cell, (prompt,) = kernel.answer("%mcp load .mcp.json", "y")
-        assert "Without asking you, it may run: *" in prompt
-        assert "ready" in cell.stream
-        children = psutil.Process(kernel.pid).children(recursive=True)
-        assert any(str(RAW[-1]) in " ".join(child.cmdline()) for child in children)
-    gone, alive = psutil.wait_procs(children, timeout=10)
-    assert alive == []
-    assert gone

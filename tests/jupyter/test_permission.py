@@ -5,14 +5,9 @@ import sys
 
 import pytest
 
+from tests.jupyter.conftest import ACT
 from tests.jupyter.harness import BATCH, CONSOLE, RAW
 
-ACT = """
-@tool(ask=True)
-def act(what: str) -> str:
-    "Act."
-    return "acted: " + what
-"""
 EVIL = "\\x1b[2Jharmless\\u202e\\nwhat  something else"
 
 

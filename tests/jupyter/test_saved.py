@@ -155,36 +155,6 @@ def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_la
     assert "the second conversation" in kernel.run("%agent sessions").stream
 
 
-CHANGING = """
-from agentmagic import ScriptedModel, tool
-x = 1
-@tool
-def change() -> str:
-    "Change."
-    global x
-    x = 2
-    return "ok"
-other = Agent(ScriptedModel([{"calls": [{"name": "change", "arguments": {}}]}, "Changed."]))
-"""
-
-
-def test_what_was_undone_stays_so_after_a_restart_and_then_only_the_conversation_can_be_undone(notebook):
-    kernel = notebook.kernel()
-    begin(kernel)
-    kernel.run(CHANGING)
-    assert "Changed." in kernel.run("%%agent other\nChange x").text
-    for words in ("first", "second", "third"):
-        ask(kernel, words)
-    assert kernel.run("%agent undo").stream == "Forgotten: third\n"
-    kernel.restart()
-    begin(kernel)
-    assert "asked last  second" in kernel.run("%agent load").stream
-    assert kernel.run("%agent redo").stream == "Back again: third\n"
-    kernel.run("x = 2\n%agent -s other load")
-    assert "only the conversation changed" in kernel.run("%agent -s other undo").stream
-    assert kernel.value("x, other.turns") == "(2, ())"
-
-
 @pytest.fixture(scope="module")
 def sales(tmp_path_factory):
     """A notebook with a kernel that keeps running."""

@@ -118,19 +118,17 @@ def test_a_turn_runs_with_the_servers_that_work_and_those_of_an_agent_are_restar
 def test_a_bad_entry_of_a_file_is_mended_by_setting_its_variable(kernel, tmp_path, own_approvals):
     entries = {"unset": {**ENTRY, "env": {"PLACE": "${NO_SUCH_PLACE}"}}, "odd": {"args": []}, "good": ENTRY}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
-    load = f"%mcp load {tmp_path / '.mcp.json'}"
-    cell, (prompt,) = kernel.answer(load, "y")
+    cell, (prompt,) = kernel.answer(f"%mcp load {tmp_path / '.mcp.json'}", "y")
     assert "Start the MCP server 'good'" in prompt
     assert "the variable NO_SUCH_PLACE is not set" in cell.stream
-    states = {line.split()[0]: line.split()[1] for line in kernel.run("%mcp").stream.splitlines()}
+    states = dict(line.split()[:2] for line in kernel.run("%mcp").stream.splitlines())
     assert states == {"unset": "failed", "odd": "failed", "good": "ready"}
     kernel.run("import os\nos.environ['NO_SUCH_PLACE'] = 'Rome'\nplay('first')")
     assert "no one has approved it yet" in kernel.run("%mcp restart unset").error
     assert "ready" in kernel.run("%mcp approve unset").stream
-    cell = kernel.run("%%agent\nhello")
-    assert cell.ok, cell.error
-    assert 'neither "command" nor "url"' in cell.text
-    assert "unset" not in cell.text
+    text = kernel.run("%%agent\nhello").text
+    assert 'neither "command" nor "url"' in text
+    assert "unset" not in text
     kernel.run("del os.environ['NO_SUCH_PLACE']\n%mcp remove unset\n%mcp remove odd\n%mcp remove good")
 
 

@@ -1,16 +1,10 @@
 """Approvals, questions and keys that are typed."""
 
-from tests.jupyter.conftest import every_kernel
+from tests.jupyter.conftest import ACT, every_kernel
 from tests.jupyter.harness import BATCH, CONSOLE
 
 pytestmark = every_kernel
 
-ACT = """
-@tool(ask=True)
-def act(what: str) -> str:
-    "Act."
-    return "acted: " + what
-"""
 TWICE = ACT + "play(calls('act', what='a'), 'first', calls('act', what='b'), 'second')"
 
 
