@@ -128,19 +128,16 @@ def test_the_panel_turns_to_a_new_conversation_and_back(paged):
     assert paged.run("globals()[name].close()\ndel globals()[name]").ok
 
 
-def test_a_fork_becomes_a_variable_that_was_free_and_one_that_is_released_can_be_opened(paged, tmp_path):
+def test_a_fork_becomes_a_variable_that_was_free_and_one_that_has_changed_is_not_released(paged):
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")
     cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
     assert "agent_3.chat()" in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
-    paged.run(f"agent_3.save({str(tmp_path / 'kept.jsonl')!r})")
     paged.run("book = panel._notebooks[id(get_ipython())]\nbook.release('agent_3', 2)\nbook.release('agent', 1)")
     assert paged.value("len(agent_3.turns), len(agent.turns)") == "(1, 1)"
     paged.run("book.release('agent_3', 1)")
     assert paged.value("'agent_3' in globals()") == "False"
-    paged.run(f"agent_3 = Session.load({str(tmp_path / 'kept.jsonl')!r})")
-    assert paged.value("agent_3.turns[0].answer") == "'one'"
 
 
 def test_a_script_is_told_that_it_has_no_panel():

@@ -101,23 +101,16 @@ def test_without_a_rule_that_names_it_no_program_runs_where_no_one_is(notebook):
     assert notebook.value("ran") == "False"
 
 
-def test_a_person_is_shown_the_program_and_what_it_would_do(notebook):
-    notebook.run("rows = [3, 1]")
-    asks(notebook, "rows.append(2)\nimport os\u202e\nprint(len(rows))", more="asked=True")
-    cell, (prompt,) = notebook.answer("%%agent\nAppend.", "n not that", **CONSOLE)
-    for line in ("rows.append(2)", "\\u202e", "cannot be read as Python", "cannot be known", "[a]lways this program"):
-        assert line in prompt
-    assert cell.ok
-    assert told(notebook) == "run_python was not run: the user denied it and said: not that."
-    assert notebook.value("rows") == "[3, 1]"
-
-
-def test_always_holds_for_the_same_program_only(notebook):
+def test_a_person_is_shown_the_program_and_what_it_would_do_and_always_holds_for_the_same_program_only(notebook):
     notebook.run("count = 0")
-    asks(notebook, "count += 1", "count += 1", "count += 10", more="asked=True")
-    _, prompts = notebook.answer("%%agent\nCount.", "a", 'e {"code": "count += 100"}', **CONSOLE)
+    hidden = "count += 1000\nimport os\u202e"
+    asks(notebook, "count += 1", "count += 1", "count += 10", hidden, more="asked=True")
+    _, prompts = notebook.answer("%%agent\nCount.", "a", 'e {"code": "count += 100"}', "n not that", **CONSOLE)
     assert "Writes: count" in prompts[0]
     assert "count += 10" in prompts[1]
+    for line in ("count += 1000", "\\u202e", "cannot be read as Python", "cannot be known", "[a]lways this program"):
+        assert line in prompts[2]
+    assert told(notebook).endswith("run_python was not run: the user denied it and said: not that.")
     assert notebook.value("count") == "102"
 
 

@@ -119,21 +119,6 @@ def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell
 
 
 @pytest.mark.slow
-def test_a_session_is_saved_if_agentmagic_is_loaded_when_the_kernel_starts(notebook):
-    profile = notebook.file.parent / "ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']")
-    notebook.file.write_text(json.dumps({"cells": [{"id": "a-cell", "source": ""}]}))
-    kernel = notebook.kernel()
-    kernel.run(f"{RECIPE}\n%cd -q /")  # the notebook is found from any folder
-    ask(kernel, "the first conversation")
-    kernel.restart()
-    kernel.run(RECIPE)
-    ask(kernel, "another one")
-    assert notebook.saved == ["agent.1.jsonl", "agent.jsonl"]  # as if the cell had loaded it
-
-
-@pytest.mark.slow
 def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_last_is_offered(notebook):
     kernel = notebook.kernel()
     begin(kernel)

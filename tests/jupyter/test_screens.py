@@ -208,14 +208,11 @@ def test_a_key_that_comes_in_pieces_does_not_reach_a_terminal():
 
 
 def test_a_terminal_gets_a_line_for_each_task_that_ends_or_is_tried_again():
-    route, judged = (
-        {"route": "tools"},
-        {"success": False, "retry": True, "reason": "Too few.", "parameters": {"a": 2, "b": 2}},
-    )
+    judged = {"success": False, "retry": True, "reason": "Too few.", "parameters": {"a": 2, "b": 2}}
     tasks = [{"id": f"t{n}", "tool": "add", "parameters": {"a": n, "b": 1}, "description": f"sum {n}"} for n in (1, 2)]
     tasks[1]["depends_on"] = ["t1"]
     fine = {"success": True, "retry": False, "summary": "fine"}
-    steps = [json.dumps(step) for step in (route, {"tasks": tasks}, judged, fine, fine)]
+    steps = map(json.dumps, ({"route": "tools"}, {"tasks": tasks}, judged, fine, fine))
     lines = printed(*steps, "Done.", plan=True, judge="all").splitlines()
     assert [line for line in lines if re.match(r"Plan:|  \S t\d", line)] == [
         "Plan: 0 of 2 done",

@@ -15,32 +15,24 @@ ENTRY = {"command": sys.executable, "args": [*map(str, RAW[1:])]}
 # -- through cells -----------------------------------------------------------------------------------
 
 
-def test_a_server_of_one_cell_is_used_in_others_and_gone_after_a_third(kernel, add):
-    assert "ready" in add("raw", *RAW).stream
-    kernel.run("%mcp allow raw")
-    kernel.run("play(calls('pid'), 'first', calls('pid'), 'second')")
-    assert "✓ pid (raw)" in kernel.run("%%agent\nhello").text
-    assert "✓ pid (raw)" in kernel.run("%%agent\nagain").text
-    first, second = (int(kernel.value(f"int(agent.messages[{row}].parts[0].text)")) for row in (2, 6))
-    assert first == second
-    assert kernel.run("%mcp remove raw").ok
-    assert not is_alive(first)
-    assert "There are no servers" in kernel.run("%mcp").stream
-
-
-def test_a_server_gets_variables_from_its_line_and_is_restarted(kernel, add):
+def test_a_server_of_one_cell_gets_variables_is_used_in_others_restarted_and_gone_after_a_third(kernel, add):
     kernel.run("%env PLACE=Rome")
     assert "ready        " in add("-e TOWN=${PLACE} --timeout 7 raw -e GREETING='good day'", *RAW, "odd").stream
-    kernel.run("%mcp allow raw\nplay(calls('environment'), 'done')")
-    kernel.run("%%agent\nhello")
+    kernel.run("%mcp allow raw\nplay(calls('environment'), 'done', calls('pid'), 'first', calls('pid'), 'second')")
+    for prompt in ("hello", "again", "and again"):
+        assert kernel.run(f"%%agent\n{prompt}").ok
     seen = "__import__('json').loads(agent.messages[2].parts[0].text)"
     assert kernel.value(f"[{seen}[name] for name in ('TOWN', 'GREETING')]") == "['Rome', 'good day']"
+    first, second = (int(kernel.value(f"int(agent.messages[{row}].parts[0].text)")) for row in (6, 10))
+    assert first == second
     assert "ready" in kernel.run("%mcp restart raw").stream
+    assert not is_alive(first)
     assert "There is no server 'row'. Servers: raw" in kernel.run("%mcp restart row").error
     shown = kernel.run("%mcp get raw").stream
     assert "left out      scalar: Its schema does not describe an object." in shown
     assert "dropped       bad_type: type strange of x" in shown
-    kernel.run("%mcp remove raw")
+    assert kernel.run("%mcp remove raw").ok
+    assert "There are no servers" in kernel.run("%mcp").stream
 
 
 def test_a_server_shows_itself_and_its_tools_are_taken_away_and_given_back(kernel, add):

@@ -34,16 +34,6 @@ def test_a_call_is_not_run_after_a_no_whose_reason_reaches_the_model_and_where_n
     assert "no one is there to give it" in cell.text
 
 
-def test_a_tools_question_is_typed(kernel):
-    kernel.run(
-        "from agentmagic import ToolContext\n@tool\nasync def order(ctx: ToolContext) -> str:\n    'Order.'\n"
-        "    return 'ordered ' + await ctx.ask('Which colour?')\nplay(calls('order'), 'done')"
-    )
-    cell, (prompt,) = kernel.answer("%%agent\nhello", "green")
-    assert "Which colour?" in prompt
-    assert "ordered green" in cell.text
-
-
 LOCKED = """
 from agentmagic import settings
 class Locked:
