@@ -101,7 +101,7 @@ def test_unloading_takes_the_magics_and_what_runs_after_a_cell_away_and_leaves_t
     fresh.run("%unload_ext agentmagic")
     assert fresh.value(count) == before
     assert "not found" in fresh.run("%%agent\nhello").stream + fresh.run("%%agent\nhello").error
-    cell = fresh.run("agent.ask('hello')")  # as in plain Python
+    cell = fresh.run("Session(agent.agent).ask('hello')")  # as in plain Python
     assert cell.count("execute_result") == 1
     assert "text/html" not in cell.displays[0]
     fresh.run("%load_ext agentmagic")
