@@ -13,8 +13,7 @@ from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
-
-PATIENCE = 10.0
+from tests.turns import calls
 
 
 class Page:
@@ -29,13 +28,15 @@ class Page:
             self.told.append(message)
             self._changed.notify_all()
 
-    def staged(self):
-        """Return the ids of the staged cells, as they were told last."""
-        return [[one["id"] for one in each["proposals"]] for each in self.told if each["type"] == "proposals"][-1]
+    def until(self, *staged):
+        """Wait until these are the ids of the staged cells, as they were told last."""
 
-    def until(self, staged):
+        def told():
+            proposals = [each["proposals"] for each in self.told if each["type"] == "proposals"]
+            return [one["id"] for one in proposals[-1]] == [*staged]
+
         with self._changed:
-            assert self._changed.wait_for(lambda: self.staged() == staged, PATIENCE), self.told
+            assert self._changed.wait_for(told, 10.0), self.told
 
 
 @tool(parallel=False)  # as `propose_cell` is
@@ -45,54 +46,39 @@ def stage(name: str, context: ToolContext) -> str:
     return name
 
 
-def calls(name, *arguments):
-    return {"calls": [{"name": name, "arguments": given} for given in arguments]}
+@pytest.fixture
+def link():
+    shell = InteractiveShell()
+    made = LabLink(Page(), shell, Namespace({}, KnownNotebook(shell)))
+    made.receive({"content": {"data": {"type": "hello"}}})
+    yield made
+    made.close()
 
 
-class Kernel:
-    """What a page finds: variables, and the link with it, on which the page has said hello."""
+def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(link):
+    page, namespace = link._comm, link._namespace
 
-    def __init__(self):
-        self.shell = InteractiveShell()
-        self.variables = {}
-        self.namespace = Namespace(self.variables, KnownNotebook(self.shell))
-        self.page = Page()
-        self.link = LabLink(self.page, self.shell, self.namespace)
-        self.greet()
-
-    def greet(self):
-        self.link.receive({"content": {"data": {"type": "hello"}}})
-
-    def bind(self, *steps):
-        """Bind a new session to the variable `agent`, as a cell does."""
-        session = Session(Agent(ScriptedModel(steps), tools=[stage]))
-        self.namespace.equip(session)
-        self.variables["agent"] = session
-        self.shell.events.trigger("post_run_cell", None)
+    def bind(name, *ids):
+        """Bind a new session to a variable, as a cell does, and have it stage cells."""
+        steps = [calls(*(("stage", {"name": one}) for one in ids)), "Done."]
+        session = namespace.variables[name] = Session(Agent(ScriptedModel(steps), tools=[stage]))
+        namespace.equip(session)
+        link._shell.events.trigger("post_run_cell", None)
         return session
 
-
-@pytest.fixture
-def kernel():
-    kernel = Kernel()
-    yield kernel
-    kernel.link.close()
-
-
-def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(kernel):
-    session = kernel.bind(calls("stage", {"name": "a"}, {"name": "b"}, {"name": "c"}), "Done.")
+    session = bind("agent", "a", "b", "c")
     session.ask("Propose.")
-    kernel.page.until(["a", "b", "c"])
+    page.until("a", "b", "c")
     session.settle("b", "kept")
-    kernel.page.until(["a", "c"])
+    page.until("a", "c")
     session.undo()
-    kernel.page.until([])
+    page.until()
     session.redo()
-    kernel.page.until(["a", "c"])
-    kernel.bind(calls("stage", {"name": "d"}), "Done.")
-    kernel.page.until([])
-    kernel.variables["agent"].ask("Propose.")
-    kernel.page.until(["d"])
-    kernel.variables["other"] = session
-    kernel.shell.events.trigger("post_run_cell", None)
-    kernel.page.until(["d", "a", "c"])
+    page.until("a", "c")
+    another = bind("agent", "d")
+    page.until()
+    another.ask("Propose.")
+    page.until("d")
+    namespace.variables["other"] = session
+    link._shell.events.trigger("post_run_cell", None)
+    page.until("d", "a", "c")

@@ -1,5 +1,6 @@
 """Runs begun by code in a cell, and what results and sessions look like as the value of a cell."""
 
+from tests.jupyter.conftest import ACT
 from tests.jupyter.harness import BATCH, CONSOLE
 
 ADD = """
@@ -34,15 +35,9 @@ def test_a_run_that_code_begins_is_shown_once_in_its_cell(kernel):
 
 
 def test_an_approval_of_a_run_that_code_begins_is_asked_in_the_cell(kernel):
-    kernel.run("""
-@tool(ask=True)
-def pay(amount: int) -> str:
-    "Pay."
-    return f"paid {amount}"
-play(calls("pay", amount=7), "Done.", tools=[pay])
-""")
-    cell, _ = kernel.answer("result = agent.ask('Pay.')", "y")
-    assert "paid 7" in cell.text
+    kernel.run(ACT + "play(calls('act', what='a'), 'Done.', tools=[act])")
+    cell, _ = kernel.answer("result = agent.ask('Act.')", "y")
+    assert "acted: a" in cell.text
 
 
 def test_a_setting_turns_the_view_off(kernel):

@@ -48,15 +48,6 @@ def test_a_value_cannot_pass_for_another_argument_and_what_hides_in_it_is_shown_
     assert lines[5].split() == [r"to\u202e", "é", "👩\u200d🚀"]
 
 
-def test_a_long_value_does_not_push_another_one_or_its_own_end_out_of_sight():
-    call = ToolCall("1", "run", {"command": "x" * 100_000 + "; rm -rf /", "where": "/home"})
-    prompt = describe(ApprovalAsked("q", call, "shell"))
-    assert "; rm -rf /\n" in prompt
-    assert "/home" in prompt
-    assert "characters are not shown" in prompt
-    assert len(prompt) < LONGEST_ARGUMENTS + 500
-
-
 # -- what is asked and answered ----------------------------------------------------------------------
 
 
