@@ -130,12 +130,13 @@ def test_the_panel_turns_to_a_new_conversation_and_back(paged):
     assert paged.run("globals()[name].close()\ndel globals()[name]").ok
 
 
-def test_a_fork_becomes_a_variable_that_was_free_and_one_that_has_changed_is_not_released(paged):
+def test_a_fork_becomes_a_variable_that_was_free_and_is_released_once_it_is_saved(paged, tmp_path):
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")
     cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
     assert "agent_3.chat()" in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
+    paged.run(f"agent_3.save({str(tmp_path / 'kept.jsonl')!r})")
     paged.run("book = panel._notebooks[id(get_ipython())]\nbook.release('agent_3', 2)\nbook.release('agent', 1)")
     assert paged.value("len(agent_3.turns), len(agent.turns)") == "(1, 1)"
     paged.run("book.release('agent_3', 1)")

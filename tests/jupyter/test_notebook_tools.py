@@ -201,7 +201,7 @@ def test_a_key_in_a_variable_leaves_through_no_summary_receipt_question_journal_
     for said in (sent, str(cell.messages), str(prompts), *files):
         assert not [one for one in (key, f"{plain}-staple9", f"{plain}-nested9") if one in said]
     assert "holder2" in sent
-    assert len(files) == 3
+    assert len(files) >= 3
 
 
 # -- stopping ----------------------------------------------------------------------------------------------
@@ -292,13 +292,13 @@ import numpy as np, pandas as pd
 for name in [name for name, value in globals().items() if isinstance(value, pd.DataFrame | np.ndarray)]:
     del globals()[name]  # those of other tests
 sales, long = pd.DataFrame({"n": [1, 2, 3]}), np.zeros(100_000)
-def rows(df: pd.DataFrame | None) -> int:
+def rows(df: pd.DataFrame) -> int:
     return len(df)
 def grow(a: np.ndarray) -> None:
     a += 1
 def names():
     tools = agent.agent.model.requests[-1].tools
-    return [place.get("anyOf", [place])[0]["enum"] for one in tools for place in one.parameters["properties"].values()]
+    return [place["enum"] for one in tools for place in one.parameters["properties"].values()]
 played = calls("rows", df="sales")
 play(calls("grow", a="long"), played, "Done.", played, "Done.", "Done.", tools=[rows, grow])
 """
