@@ -107,6 +107,13 @@ def test_a_turn_runs_with_the_servers_that_work_and_those_of_an_agent_are_restar
     kernel.run("%mcp remove own")
 
 
+def test_a_server_that_has_failed_shows_the_end_of_its_stderr(kernel, tmp_path):
+    (tmp_path / "noisy.py").write_text("import sys\nfor n in range(9): print('line', n, file=sys.stderr)")
+    assert "it ended without an answer" in kernel.run(f"%mcp add noisy {sys.executable} {tmp_path / 'noisy.py'}").error
+    assert "Its last words on stderr:\nline 4\nline 5\n" in kernel.run("%mcp get noisy").stream
+    kernel.run("%mcp remove noisy")
+
+
 def test_a_bad_entry_of_a_file_is_mended_by_setting_its_variable(kernel, tmp_path, own_approvals):
     entries = {"unset": {**ENTRY, "env": {"PLACE": "${NO_SUCH_PLACE}"}}, "odd": {"args": []}, "good": ENTRY}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
