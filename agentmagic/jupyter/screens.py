@@ -242,6 +242,9 @@ class TerminalScreen(TurnScreen):
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed:
                 self._print_tasks(block)
+            if block.open and block.key in self._printed:  # a call is asked about again: its end is printed too
+                self._printed.discard(block.key)
+                self._begun.discard(block.key)
             if block.open or block.key in self._printed or isinstance(block, PromptBlock) or self._may_be_value(block):
                 continue
             self._printed.add(block.key)

@@ -62,6 +62,22 @@ for _name in [name for name in globals() if name[0] != "_" and name not in get_i
 globals().update(get_ipython().as_loaded)
 """
 
+ACT = """
+@tool(ask=True)
+def act(what: str) -> str:
+    "Act."
+    return "acted: " + what
+"""
+GATE = """
+import threading
+gate = threading.Event()
+async def wait() -> str:
+    "Wait."
+    await asyncio.to_thread(gate.wait, 30)
+    return "opened"
+"""
+"""Cells that define a tool which asks, and one that waits until a gate is opened."""
+
 
 missing = pytest.mark.skipif(KERNEL6 not in os.environ, reason=f"{KERNEL6} names no Python with ipykernel 6.31")
 every_kernel = pytest.mark.parametrize(

@@ -227,15 +227,6 @@ class Kernel:
         reply = cast("Any", self._client).complete(code, len(code), reply=True, timeout=TIMEOUT)
         return reply["content"]["matches"]
 
-    def has_ended(self) -> bool:
-        """Wait for the process to end by itself; return False if it does not."""
-        end = time.monotonic() + TIMEOUT
-        while self._manager.is_alive():
-            if time.monotonic() > end:
-                return False
-            self._take_messages()
-        return True
-
     def stop(self) -> None:
         self._client.stop_channels()
         self._manager.shutdown_kernel()

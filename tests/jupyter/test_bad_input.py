@@ -7,18 +7,12 @@ BAD = [
     ("%%agent -m opnai:gpt-5.4\nhello", "Did you mean openai:?"),
     ("%%agent -m gpt-5.4\nhello", "Did you mean openai:gpt-5.4?"),
     ("%%agent -m gemini\nhello", "Write gemini:gemini-3.5-flash"),
-    ("%%agent str\nhello", "'str' cannot name a session"),
-    ("%%agent Summarise the table\n", "The prompt stands below this line"),
-    ("%%agent", "The prompt is empty: write it below the line %%agent"),
     ("%%agent\n   \n", "The prompt is empty"),
-    ("%%agent tutor\n", "The prompt is empty"),
     ("x = %agent ask", "The prompt is empty. Write it in quotes"),
     ("%agent What is this?", "write %%agent and the prompt below it"),  # IPython would take it for help
-    ("%%agent --timeout\nhello", "expected one argument"),
     ("%%agent --timeout 0\nhello", "Give seconds above 0"),
     ("%%agent --max-cost 0\nhello", "Give US dollars above 0"),
     ("%%agent -o str\nhello", "'str' cannot take an answer"),
-    ("%%agent -o _3\nhello", "'_3' cannot take an answer: IPython keeps"),
     ("%%agent -o agent\nhello", "agent is a session and stays"),
     ("%%agent --new --as os\nhello", "--as os is no type of an answer: output is <module"),
     ("%%agent --as Nocity\nhello", "NameError: name 'Nocity' is not defined"),
@@ -32,7 +26,6 @@ BAD = [
     ("%mcp add -e A other x", "'A' is not a variable. Write NAME=VALUE."),
     ("%mcp add clock no-such-program --here", "command not found: no-such-program"),
     ("%mcp tools clok", "There is no server 'clok'"),
-    ("%mcp add clock http://127.0.0.1:9/mcp", "clock"),
     ("%mcp load nowhere.json", "There is no file"),
     ("%mcp load broken.json", "this is not JSON"),
 ]
@@ -70,13 +63,9 @@ def test_neither_an_error_nor_a_line_that_a_magic_prints_keeps_a_key(talking):
     assert "openai-chat:[redacted]" in cell.stream
 
 
-def test_what_errors_say_to_type_for_the_options_works(talking):
+def test_what_errors_say_to_type_for_the_options_works_and_a_wrong_base_url_is_named(talking):
     assert "%%agent? tells the options" in talking.run("%%agent --modle x\nhello").error
-    payload = talking.run("%%agent?").reply["content"]["payload"]
-    assert "--max-iterations" in str(payload)
-
-
-def test_a_wrong_base_url_is_named(talking):
+    assert "--max-iterations" in str(talking.run("%%agent?").reply["content"]["payload"])
     cell = talking.run("%%agent -m openai-chat:x --timeout 20\nhello")
     assert "127.0.0.1:9" in cell.text
     assert len(cell.error.splitlines()) == 1

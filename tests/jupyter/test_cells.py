@@ -2,8 +2,10 @@
 
 import re
 
+from tests.jupyter.conftest import GATE
 from tests.jupyter.harness import BATCH, CONSOLE
 
+KEY = "sk-planted0123456789abcdef0123456789"
 ADD = """
 @tool
 def add(a: int, b: int) -> int:
@@ -11,44 +13,35 @@ def add(a: int, b: int) -> int:
     return a + b
 """
 
-GATE = """
-import threading
-gate = threading.Event()
-async def wait() -> str:
-    "Wait."
-    await asyncio.to_thread(gate.wait, 30)
-    return "opened"
-"""
 
-
-def test_a_cell_calls_a_function_of_the_notebook_and_shows_the_answer(kernel):
-    kernel.run(ADD + 'play(calls("add", a=19, b=23), "It is **42**.")')
+def test_a_cell_calls_the_function_of_the_notebook_as_it_is_now_and_shows_the_answer(kernel):
+    kernel.run(ADD + 'play(calls("add", a=19, b=23), "It is **42**.", calls("add", a=1, b=2), "two")')
     cell = kernel.run("%%agent\nWhat is 19 plus 23?")
     assert cell.ok
     assert cell.count("execute_result") == 0
     (shown,) = cell.displays
     assert "It is <strong>42</strong>." in shown["text/html"]
     assert "✓ add (notebook)" in shown["text/plain"]
-    assert "It is **42**." in shown["text/plain"]
+    kernel.run(ADD.replace("a + b", "1000"))
+    assert "1000" in kernel.run("%%agent\nsecond").text
 
 
-def test_a_function_that_is_defined_anew_is_the_one_that_runs(kernel):
-    kernel.run('play(calls("f"), "one", calls("f"), "two")\n@tool\ndef f() -> str:\n    "Tell."\n    return "old"')
-    kernel.run("%%agent\nfirst")
-    kernel.run('@tool\ndef f() -> str:\n    "Tell."\n    return "new"')
-    assert "new" in kernel.run("%%agent\nsecond").text
-
-
-def test_values_of_the_notebook_are_put_into_the_prompt_and_what_cannot_be_put_in_is_told(kernel):
+def test_values_of_the_notebook_are_put_into_the_prompt_and_kept_and_what_cannot_be_put_in_is_told(kernel, tmp_path):
     kernel.run("x, sales = 5, []\nplay('fine')")
-    cell = kernel.run('%%agent\nIs {x + 1} even? {"json": true} {nothing} {sales[0]} {sale}')
-    assert kernel.value("agent.messages[0].text") == repr('Is 6 even? {"json": true} {nothing} {sales[0]} {sale}')
+    cell = kernel.run('%%agent\nIs {x + 1} even? {"json": true} {nothing} {sales[0]} {sale} {exit()}')
+    asked = 'Is 6 even? {"json": true} {nothing} {sales[0]} {sale} {exit()}'
+    assert kernel.value("agent.messages[0].text") == repr(asked)
     assert "{sales[0]} stays as it is: IndexError" in cell.stream
     assert "no variable is named sale. Did you mean sales?" in cell.stream
+    assert "exit belongs to IPython" in cell.stream
+    assert "{x + 1}: 6 (1 token)" in cell.text
+    path = tmp_path / "saved.jsonl"
+    kernel.run(f"%agent save {path}\nagain = Session.load({str(path)!r}, agent.agent)")
+    assert kernel.value("again.events[0].values == agent.events[0].values != ()") == "True"
 
 
-def test_a_cell_that_makes_a_session_says_so_once_and_gives_it_the_recipe_of_the_default_one(kernel):
-    kernel.run("play('first', 'second')")
+def test_a_cell_that_makes_a_session_says_so_once_and_one_named_like_something_else_leaves_it_alone(kernel):
+    kernel.run("play('first', 'second')\nbob, x = Agent(ScriptedModel(['from the recipe'])), None")
     cell = kernel.run("%%agent other\nhello")
     assert cell.stream == "New session: other.\n"
     assert "first" in cell.text
@@ -56,15 +49,9 @@ def test_a_cell_that_makes_a_session_says_so_once_and_gives_it_the_recipe_of_the
     assert kernel.value("len(other.messages), len(agent.messages)") == "(4, 0)"
     hinted = kernel.run("%%agent Sum\nthe table").stream
     assert hinted.startswith("New session: Sum. If it begins your prompt, write the prompt below the line")
-
-
-def test_a_name_that_holds_an_agent_becomes_a_session_of_it_and_one_of_something_else_is_left_alone(kernel):
-    kernel.run("other, x = Agent(ScriptedModel(['from the recipe'])), None")
-    assert "from the recipe" in kernel.run("%%agent other\nhello").text
-    assert kernel.value("type(other).__name__") == "'Session'"
-    cell = kernel.run("%%agent x\nhello")
-    assert "x is a NoneType, no session, and is left alone" in cell.error
-    assert kernel.value("x is None") == "True"
+    assert "from the recipe" in kernel.run("%%agent bob\nhello").text
+    assert "x is a NoneType, no session, and is left alone" in kernel.run("%%agent x\nhello").error
+    assert kernel.value("type(bob).__name__, x is None") == "('Session', True)"
 
 
 def test_options_hold_for_their_cell_alone_and_text_in_quotes_arrives_as_it_was_typed(kernel):
@@ -75,19 +62,6 @@ def test_options_hold_for_their_cell_alone_and_text_in_quotes_arrives_as_it_was_
     sent = "[(request.instructions, [one.name for one in request.tools]) for request in model.requests]"
     assert kernel.value(sent) == "[('Say {x} and $x.', []), ('', ['unmarked']), ('', ['add'])]"
     assert kernel.value("[row.text for row in agent.messages]") == "['third', 'c']"
-
-
-def test_help_needs_no_prompt_and_asks_nothing(kernel):
-    kernel.run("play('never')")
-    for line, said in (
-        ("%%agent --help", "--max-iterations"),
-        ("%%agent --help\nhello", "--keep-going"),
-        ("%agent help", "Subcommands"),
-        ("%agent export?", "--overwrite"),
-        ("%mcp add --help", "COMMAND... | URL"),
-    ):
-        assert said in kernel.run(line).stream
-    assert kernel.value("agent.messages") == "()"
 
 
 def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kernel):
@@ -105,57 +79,37 @@ def test_a_failed_turn_fails_the_cell_in_one_line_and_leaves_the_transcript(kern
     assert kernel.run("%%agent\nhello").error.startswith("TurnFailed: The model called a tool, and there are none.")
 
 
-WHERE = """
+def test_functions_run_in_the_main_thread_or_on_the_kernels_loop_with_and_without_a_cell_in_front(kernel):
+    kernel.run("""
 import threading
-loops, threads = [], []
 @tool(loop="caller")
-async def where() -> str:
+async def where() -> bool:
     "Tell."
-    await asyncio.sleep(0)
-    loops.append(asyncio.get_running_loop())
-    return "here"
+    return asyncio.get_running_loop() is get_ipython().kernel.io_loop.asyncio_loop
 @tool
 def thread() -> str:
     "Tell."
-    threads.append(threading.current_thread().name)
-    return "here"
-"""
-
-
-def test_functions_run_in_the_main_thread_or_on_the_kernels_loop_with_and_without_a_cell_in_front(kernel):
-    kernel.run(WHERE + "play(calls('where'), 'fine', {'text': 'wait', 'pace': 0.1, **calls('thread')}, 'over')")
+    return threading.current_thread().name
+play(calls('where'), 'fine', {'text': 'wait', 'pace': 0.1, **calls('thread')}, 'over')
+""")
     assert kernel.run("%%agent\nwhere").ok
-    assert kernel.value("get_ipython().kernel.io_loop.asyncio_loop in loops") == "True"
     assert kernel.run("%%agent --bg\nhello").ok
     kernel.run("run = agent.running\nif run: await run")
-    assert kernel.value("threads") == "['MainThread']"
+    told = "[part.text for row in agent.messages if row.role == 'tool' for part in row.parts]"
+    assert kernel.value(told) == "['true', 'MainThread']"
 
 
-def test_an_unknown_price_is_said_in_the_first_cell_of_a_session_alone(kernel):
-    kernel.run("play('a', 'b')\nagent.agent.model.name = 'test:unpriced'")
-    assert "price unknown" in kernel.run("%%agent\nfirst").text
-    again = kernel.run("%%agent\nsecond").text
-    assert "tokens in" in again
-    assert "price unknown" not in again
-
-
-def test_a_turn_in_the_background_streams_into_its_own_cell(kernel):
-    kernel.run(GATE + "play(calls('wait'), 'all done', tools=[wait])")
+def test_a_turn_in_the_background_streams_into_its_own_cell_and_the_next_one_waits_for_it(kernel):
+    kernel.run(GATE + "play(calls('wait'), {'text': 'all is done', 'pace': 0.02}, 'second', tools=[wait])")
     cell = kernel.run("%%agent --bg\nhello")
     assert cell.ok
     later = kernel.run("print('later')\ngate.set()")
-    kernel.wait(cell, lambda: "all done" in str(cell.displays) + str(later.displays))
+    assert "second" in kernel.run("%%agent\nnext").text
+    kernel.wait(cell, lambda: "all is done" in str(cell.displays) + str(later.displays))
     updates = [message for message in cell.messages + later.messages if message["msg_type"] == "update_display_data"]
     shown = [message for message in cell.messages + later.messages if message["msg_type"] == "display_data"]
     identity = shown[1]["content"]["transient"]["display_id"]  # behind the place of the view
     assert {message["content"]["transient"]["display_id"] for message in updates} == {identity}
-
-
-def test_a_cell_waits_for_the_turn_in_the_background(kernel):
-    kernel.run("play({'text': 'one two three', 'pace': 0.02}, 'second')")
-    kernel.run("%%agent --bg\nfirst")
-    assert "second" in kernel.run("%%agent\nnext").text
-    assert kernel.value("[row.text for row in agent.messages][1]") == "'one two three'"
 
 
 def test_what_is_printed_by_a_batch_run_is_the_same_each_time_and_holds_no_times(kernel):
@@ -165,7 +119,6 @@ def test_what_is_printed_by_a_batch_run_is_the_same_each_time_and_holds_no_times
         cell = kernel.run("%%agent\nWhat is 1 plus 2?", **BATCH)
         assert cell.count("display_data") == 1
         assert cell.count("update_display_data") == 0
-        assert "transient" not in cell.messages[-2]["content"] or not cell.messages[-2]["content"]["transient"]
         seen.append(cell.displays)
     assert seen[0] == seen[1]
     assert " ms" not in seen[0][0]["text/plain"]
@@ -202,10 +155,8 @@ def test_the_line_magic_tells_and_changes(kernel):
     assert "local:qwen2.5-coder-1.5b" in listed
     assert "scripted:FILE.json" in listed
     assert kernel.run("%agent reset").stream == "The conversation is forgotten. %agent undo brings it back.\n"
-    assert kernel.run("%agent undo").stream == "Brought back 1 turn.\n"
-    assert kernel.run("%agent undo").stream == "Forgotten: Is it?\n"
-    assert kernel.value("agent.messages") == "()"
-    assert kernel.run("%agent undo").stream == "There is no turn to undo.\n"
+    for said in ("Brought back 1 turn.", "Forgotten: Is it?", "There is no turn to undo."):
+        assert kernel.run("%agent undo").stream == f"{said}\n"
     kernel.run("import pathlib\npathlib.Path('script.json').write_text('[\"scripted\"]')")
     assert kernel.run("%agent models scripted:script.json").stream == "The session's model: scripted:script.json\n"
     assert "scripted" in kernel.run("%%agent\nhello").text
@@ -261,52 +212,36 @@ def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
 
 def test_fix_asks_about_the_last_error_with_its_cell_and_a_line_below_the_error_says_so_if_a_person_sees_it(kernel):
     kernel.run("%reload_ext agentmagic")  # forgets the failures of the tests before
-    kernel.run('play("Divide by one.", "Again.")\nimport os\nos.environ["ACME_API_KEY"] = "sk-acme-0123456789abcdef"')
+    kernel.run(f'play("Divide by one.", "Again.")\nimport os\nos.environ["ACME_API_KEY"] = {KEY!r}')
     assert "No cell has failed" in str(kernel.run("%agent fix").error)
-    failed = kernel.run("token = 'sk-acme-0123456789abcdef'\ntotal = {1: 2}\ntotal[0] / 0")
+    failed = kernel.run(f"token = {KEY!r}\ntotal = {{1: 2}}\ntotal[0] / 0")
     assert failed.stream == "%agent fix asks the agent about this error.\n"
     kernel.run("1 + 1")
     fixed = kernel.run("%agent fix")
-    assert fixed.ok, fixed.error
     assert "Divide by one." in fixed.text
     prompt = kernel.run("print(agent.turns[-1].prompt.text)").stream
     assert "total[0] / 0" in prompt
     assert "KeyError: 0" in prompt
-    assert "sk-acme" not in prompt
+    assert KEY not in prompt
     assert kernel.run("1 / 0", **BATCH).stream == ""
     kernel.run("os.environ['AGENTMAGIC_HINTS'] = 'off'")
     assert kernel.run("1 / 0").stream == ""
-    kernel.run("del os.environ['AGENTMAGIC_HINTS']")
-
-
-KEY = "sk-planted0123456789abcdef0123456789"
+    kernel.run("del os.environ['AGENTMAGIC_HINTS'], os.environ['ACME_API_KEY']")
 
 
 def test_show_tells_what_would_be_sent_and_calls_nothing(kernel):
-    kernel.run("import pandas as pd\nsales = pd.DataFrame({'sold': [1, 2]})\nplay('fine')\nmodel = agent.agent.model")
-    kernel.run("@tool\ndef year() -> str:\n    'Tell the year.'\n    return '2026'")
+    kernel.run("import pandas as pd\nsales = pd.DataFrame({'sold': [1, 2]})\nplay('fine')" + ADD)
     cell = kernel.run("%%agent --show --instructions Short.\nWhat is in {sales}?")
     assert cell.ok, cell.error
     assert "This would be sent to scripted:script. Nothing was called." in cell.stream
     for part in ("instructions", "tools", "history", "results", "prompt", "together", "{sales}"):
         assert re.search(rf"^  {re.escape(part)} +[\d,]+ tokens", cell.stream, re.MULTILINE), part
-    for part in ("Short.", "year: Tell the year.", "| sold | int64 | 0 | 1 to 2 |"):
+    for part in ("Short.", "add: Add.", "| sold | int64 | 0 | 1 to 2 |"):
         assert part in cell.stream
-    assert kernel.value("len(model.requests), len(agent.messages)") == "(0, 0)"
+    assert kernel.value("len(agent.agent.model.requests), len(agent.messages)") == "(0, 0)"
 
 
-def test_hand_in_writes_the_run_with_its_checks_and_keeps_a_file_that_is_there(kernel, tmp_path):
-    kernel.run("play('three')")
-    kernel.run("%%agent\nAdd 1 and 2.")
-    kernel.run("from agentmagic.testing import check\ncheck(agent).answered('three')")
-    target = tmp_path / "run.yaml"
-    said = kernel.run(f"%agent hand-in {target}").stream
-    assert "1 check passed, 0 failed." in said
-    assert "Add 1 and 2." in target.read_text(encoding="utf-8")
-    assert "is there already" in kernel.run(f"%agent hand-in {target}").error
-
-
-def test_inspect_shows_what_a_turn_sent_and_received(kernel):
+def test_a_turn_is_inspected_and_handed_in_with_its_checks_into_a_file_that_is_not_there_yet(kernel, tmp_path):
     kernel.run("play('three')")
     assert "There are no turns yet" in kernel.run("%agent inspect").error
     kernel.run("%%agent\nAdd 1 and 2.")
@@ -315,6 +250,11 @@ def test_inspect_shows_what_a_turn_sent_and_received(kernel):
     assert " ms" in shown["text/plain"]
     (batch,) = kernel.run("%agent inspect --search three", **BATCH).displays
     assert " ms" not in batch["text/plain"]
+    kernel.run("from agentmagic.testing import check\ncheck(agent).answered('three')")
+    target = tmp_path / "run.yaml"
+    assert "1 check passed, 0 failed." in kernel.run(f"%agent hand-in {target}").stream
+    assert "Add 1 and 2." in target.read_text(encoding="utf-8")
+    assert "is there already" in kernel.run(f"%agent hand-in {target}").error
 
 
 def test_a_key_in_a_variable_leaves_neither_by_show_nor_by_the_line_nor_in_the_saved_output(kernel):
@@ -327,11 +267,3 @@ def test_a_key_in_a_variable_leaves_neither_by_show_nor_by_the_line_nor_in_the_s
         assert "Tr0ub4dor" not in str(cell.messages)
     assert "{key}: [redacted]" in cell.text
     assert kernel.value(f"{KEY[:8]!r} in str(agent.model().requests)") == "False"
-
-
-def test_the_values_of_a_prompt_are_kept_and_shown_again(kernel, tmp_path):
-    kernel.run("play('fine')\nx = 5")
-    assert "{x}: 5 (1 token)" in kernel.run("%%agent\nIs {x} odd?").text
-    path = tmp_path / "saved.jsonl"
-    kernel.run(f"%agent save {path}\nagain = Session.load({str(path)!r}, agent.agent)")
-    assert kernel.value("again.events[0].values == agent.events[0].values != ()") == "True"

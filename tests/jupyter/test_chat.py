@@ -33,6 +33,7 @@ def paged(kernel):
 
 def test_a_cell_shows_the_place_of_the_panel_and_the_conversation_so_far(kernel):
     kernel.run("play('an **answer**')")
+    assert kernel.run("agent.chat()", **BATCH).displays == []
     kernel.run("%%agent\na prompt")
     cell = kernel.run("agent.chat()")
     (written,) = cell.displays
@@ -41,29 +42,19 @@ def test_a_cell_shows_the_place_of_the_panel_and_the_conversation_so_far(kernel)
     assert "<strong>answer</strong>" in written["text/html"]
     assert written["text/plain"].startswith("> a prompt\n\nan **answer**")
     assert "application/vnd.jupyter.widget-view+json" not in str(cell.messages)
-    assert "None" not in cell.text
-
-
-def test_the_magic_shows_the_panel_and_makes_the_session_that_is_named(kernel):
-    cell = kernel.run("%agent chat other")
-    assert cell.count("display_data") == 2
-    assert cell.stream == ""
-    assert kernel.value("type(other).__name__") == "'Session'"
-    kernel.run("x = 1")
-    assert "no session" in kernel.run("%agent chat x").error
-
-
-def test_in_batch_the_conversation_is_shown_without_times_and_a_console_is_told_where_there_are_panels(kernel):
-    kernel.run("play('an answer')")
-    assert kernel.run("agent.chat()", **BATCH).displays == []
-    kernel.run("%%agent\na prompt")
     (written,) = kernel.run("agent.chat()", **BATCH).displays
-    assert written["text/plain"].startswith("> a prompt\n\nan answer")
+    assert written["text/plain"].startswith("> a prompt\n\nan **answer**")
     assert "agentmagic-static" not in written["text/html"]
     assert " ms" not in written["text/plain"]
     cell = kernel.run("agent.chat()", **CONSOLE)
     assert cell.stream.startswith("The chat panel works in JupyterLab and Notebook 7.")
     assert cell.displays == []
+
+
+def test_the_magic_shows_the_panel_and_makes_the_session_that_is_named(kernel):
+    assert kernel.run("%agent chat other").count("display_data") == 2
+    assert kernel.value("type(other).__name__") == "'Session'"
+    assert "no session" in kernel.run("x = 1\n%agent chat x").error
 
 
 def test_a_panels_turn_has_the_functions_of_the_notebook_and_a_cell_waits_for_it(paged):
@@ -77,10 +68,9 @@ def test_a_panels_turn_has_the_functions_of_the_notebook_and_a_cell_waits_for_it
 
 def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
     pasted = "{x} {ran.append(x)} {1/0 + x} {__import__('sys').exit(x)}"
-    paged.run(f"x, ran = 2026, []\npasted = {pasted!r}\nopened('one', 'two', 'three', 'four', 'five')")
+    paged.run(f"x, ran = 2026, []\npasted = {pasted!r}\nopened('one', 'two', 'three', 'four')")
     steps = "'send', text=pasted", "'rewrite', turn=0, text='again ' + pasted", "'retry', turn=0"
-    answers = "one", "two", "three"
-    for step, answer in zip(steps, answers, strict=True):
+    for step, answer in zip(steps, ("one", "two", "three"), strict=True):
         cell = paged.run(f"page.act({step})\npage.until(lambda: page.texts('text') == ['{answer}'])\npage.turns(1)")
         assert cell.ok, cell.error
         prompt = pasted if answer == "one" else f"again {pasted}"
@@ -88,51 +78,43 @@ def test_nothing_that_is_typed_in_the_panel_is_evaluated(paged):
         assert paged.value("agent.model().requests[-1].messages[-1].text") == repr(prompt)
     assert paged.value("ran, page.problems") == "([], [])"
     assert paged.value("[fork.turns[0].answer for fork in (agent_2, agent_3)]") == "['one', 'two']"
-    paged.run("page.act('send', text='{x}')\npage.turns(2)")
-    assert paged.value("agent.turns[1].prompt.text") == "'{x}'"
     assert paged.run("%%agent\nIs it {x}?").ok  # a cell is the user's own code, and its values are put in
     assert paged.value("agent.turns[-1].prompt.text") == "'Is it 2026?'"
 
 
-def test_the_servers_of_the_notebook_are_there_and_a_resource_that_is_named_goes_along(paged):
-    paged.run(f"x = '@obliging:memo://one'\n%mcp add obliging {' '.join(map(str, OBLIGING))}")
-    paged.run("opened('one', 'two', 'three')\npage.act('send', text='Read @obliging:memo://one')\npage.turns(1)")
+def test_the_servers_of_the_notebook_are_there_and_a_resource_that_is_named_goes_along(paged, add):
+    add("obliging", *OBLIGING)
+    paged.run("opened('one', 'two')\npage.act('send', text='Read @obliging:memo://one')\npage.turns(1)")
     parts = "[part.type for part in agent.turns[0].prompt.parts]"
     assert paged.value(parts) == "['text', 'resource']"
     paged.run("page.act('retry', turn=0)\npage.until(lambda: page.texts('text') == ['two'])\npage.turns(1)")
     assert paged.value(parts) == "['text', 'resource']"
-    paged.run("page.act('rewrite', turn=0, text='{x}')\npage.until(lambda: page.texts('text') == ['three'])")
-    paged.run("page.turns(1)")
-    assert paged.value(parts) == "['text']"
     assert "'book'" in paged.value("[one.name for one in agent.tools]")
     assert paged.value("[row['name'] for row in page.state['servers']]") == "['obliging']"
-    paged.run("%mcp remove obliging")
 
 
 def test_a_variable_that_is_named_in_the_panel_goes_along_with_its_value_and_others_stay_words(paged):
-    paged.run("opened('one', 'two')\nsales = [1, 2]")
-    paged.run("page.act('send', text='@sales, not a@sales, @nobody or @print')\npage.turns(1)")
-    assert paged.value("[part.text for part in agent.turns[0].prompt.parts]") == (
-        "['@sales, not a@sales, @nobody or @print', '[1, 2]']"
-    )
-    paged.run("class Rude:\n    def __repr__(self): raise OSError('no')\nrude = Rude()")
-    paged.run("page.act('send', text='@rude and {rude} and @sale')\npage.turns(2)")
-    assert paged.value("[part.text for part in agent.turns[1].prompt.parts]") == (
-        "['@rude and {rude} and @sale', '<Rude: its repr raised OSError>']"
-    )
-    told = paged.value("[event.text for event in agent.turns[1].events if event.type == 'notice']")
+    paged.run("opened('one')\nsales = [1, 2]\nclass Rude:\n    def __repr__(self): raise OSError('no')\nrude = Rude()")
+    written = "@sales, not a@sales, @nobody, @print, @rude, {rude} and @sale"
+    paged.run(f"page.act('send', text={written!r})\npage.turns(1)")
+    attached = ["[1, 2]", "<Rude: its repr raised OSError>"]
+    assert paged.value("[part.text for part in agent.turns[0].prompt.parts][1:]") == str(attached)
+    assert paged.value(f"agent.turns[0].prompt.parts[0].text == {written!r}") == "True"
+    told = paged.value("[event.text for event in agent.turns[0].events if event.type == 'notice']")
     assert "@sale attaches nothing: no variable is named sale. Did you mean @sales?" in told
 
 
-def test_a_command_of_the_panel_acts_on_its_own_session_and_refuses_what_it_does_not_know(paged):
-    paged.run("opened('one')\nbob = agent\ndel agent")
+def test_a_command_of_the_panel_acts_on_its_own_session_whose_new_name_shows_in_the_head(paged):
+    paged.run("opened('one')\npage.until(lambda: page.state.get('title') == 'agent')")
+    paged.run("bob = agent\ndel agent")
+    assert paged.run("page.until(lambda: page.state['title'] == 'bob')").ok
     paged.run("page.act('send', text='hello')\npage.turns(1)")
     paged.run("page.act('command', line='undo')\npage.until(lambda: page.said)")
     assert "Forgotten: hello" in paged.value("page.said[0]")
     assert paged.value("len(bob.turns)") == "0"
     paged.run("page.act('command', line='undoo')\npage.until(lambda: page.problems)")
     assert "Did you mean undo" in paged.value("page.problems[0]")
-    paged.run("agent = bob")
+    paged.run("agent = bob\ndel bob")
 
 
 def test_the_panel_turns_to_a_new_conversation_and_back(paged):
@@ -148,7 +130,7 @@ def test_the_panel_turns_to_a_new_conversation_and_back(paged):
     assert paged.run("globals()[name].close()\ndel globals()[name]").ok
 
 
-def test_a_fork_becomes_a_variable_that_was_free_and_one_that_is_released_can_be_opened(paged, tmp_path):
+def test_a_fork_becomes_a_variable_that_was_free_and_is_released_once_it_is_saved(paged, tmp_path):
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")
     cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
@@ -159,15 +141,6 @@ def test_a_fork_becomes_a_variable_that_was_free_and_one_that_is_released_can_be
     assert paged.value("len(agent_3.turns), len(agent.turns)") == "(1, 1)"
     paged.run("book.release('agent_3', 1)")
     assert paged.value("'agent_3' in globals()") == "False"
-    paged.run(f"agent_3 = Session.load({str(tmp_path / 'kept.jsonl')!r})")
-    assert paged.value("agent_3.turns[0].answer") == "'one'"
-
-
-def test_what_a_cell_changes_shows_in_the_head(paged):
-    paged.run("opened('one')\npage.until(lambda: page.state.get('title') == 'agent')")
-    paged.run("bob = agent\ndel agent")
-    assert paged.run("page.until(lambda: page.state['title'] == 'bob')").ok
-    paged.run("agent = bob\ndel bob")
 
 
 def test_a_script_is_told_that_it_has_no_panel():

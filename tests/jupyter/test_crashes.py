@@ -56,13 +56,11 @@ class Shop:
     """A notebook whose tool leaves a mark, and its kernel."""
 
     def __init__(self, folder):
-        notebook = folder / "shop.ipynb"
-        notebook.write_text("{}")
-        self.file = folder / FOLDER / "shop" / "agent.jsonl"
-        self.effects = folder / "effects.txt"
-        self.kernel = Kernel(
-            sys.executable, {"JPY_SESSION_NAME": str(notebook), "IPYTHONDIR": str(folder / "ipython")}, folder
-        )
+        self.notebook = folder / "shop.ipynb"
+        self.notebook.write_text("{}")
+        self.file, self.effects = folder / FOLDER / "shop" / "agent.jsonl", folder / "effects.txt"
+        variables = {"JPY_SESSION_NAME": str(self.notebook), "IPYTHONDIR": str(folder / "ipython")}
+        self.kernel = Kernel(sys.executable, variables, folder)
 
     @property
     def paid(self):
@@ -70,8 +68,7 @@ class Shop:
 
     def marks(self, kind):
         """How many whole lines of a kind the file holds."""
-        lines = self.file.read_bytes().split(b"\n")[1:-1]
-        return sum(json.loads(line)["type"] == kind for line in lines)
+        return sum(json.loads(line)["type"] == kind for line in self.file.read_bytes().split(b"\n")[1:-1])
 
     def begin(self, *amounts):
         cell = self.kernel.run(f"{PAYING}\nagent = paying{amounts!r}")

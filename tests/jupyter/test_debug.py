@@ -1,48 +1,41 @@
 """`%agent debug`: what was logged, without secrets."""
 
 import re
-import sys
 
-from tests.jupyter.harness import BATCH, Kernel
+from tests.jupyter.harness import BATCH
 
 KEY = "sk-" + "a" * 30
 SETUP = """
-%load_ext agentmagic
 import logging
-from agentmagic import Agent, tool
-from agentmagic.providers.scripted import ScriptedModel
 @tool
 def look(key: str) -> str:
     "Look."
     raise ValueError("refused " + key)
-agent = Agent(ScriptedModel([{"calls": [{"name": "look", "arguments": {"key": KEY}}]}, "It said " + KEY] * 2))
+play(*[calls("look", key=KEY), "It said " + KEY] * 2)
 """
 
 
-def test_the_outlines_are_kept_from_loading_on_and_more_on_request(tmp_path):
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-        assert kernel.run(f"KEY = {KEY!r}{SETUP}").ok
-        assert kernel.run("%agent debug").stream.endswith("There are no records yet.\n")
-        kernel.run("%%agent\nLook at {KEY}.")
-        outline = kernel.run("%agent debug", **BATCH).stream
-        assert "INFO    agentmagic: turn_started scripted:script: Look at [redacted]." in outline
-        assert "INFO    agentmagic: turn_finished answer" in outline
-        assert "after … s" in outline
-        assert re.search(r"\d s\b|seconds=\d", outline) is None
-        assert "seconds=0." in kernel.run("%agent debug").stream
-        assert "tool_started" not in outline
-        assert "openai, anthropic, google_genai, httpx2, mcp" in kernel.run("%agent debug on").stream
-        cell = kernel.run("%%agent\nAgain.")
-        kernel.run("logging.getLogger('openai._base_client').debug('sent %s', KEY)")
-        detail = kernel.run("%agent debug").stream
-        assert "tool_started notebook: look" in detail
-        assert "tool_finished look" in detail
-        assert "openai._base_client: sent [redacted]" in detail
-        assert KEY not in outline + detail
-        assert cell.stream == ""  # nothing of it reaches the cells themselves
-        off = "The log now keeps how turns begin and end, retries and warnings."
-        assert kernel.run("%agent debug off").stream.startswith(off)
-        kernel.run("logging.getLogger('openai._base_client').debug('more')")
-        assert "more\n" not in kernel.run("%agent debug").stream
-        logged = kernel.run("logging.getLogger('agentmagic').error('it failed with %s', KEY)")
-        assert logged.stream == "it failed with [redacted]\n"  # errors reach the cell as before
+def test_the_outlines_of_turns_are_kept_and_more_on_request(kernel):
+    assert kernel.run(f"KEY = {KEY!r}{SETUP}").ok
+    kernel.run("%%agent\nLook at {KEY}.")
+    outline = kernel.run("%agent debug", **BATCH).stream.rpartition("INFO    agentmagic: turn_started ")[2]
+    assert outline.startswith("scripted:script: Look at [redacted].")
+    assert "INFO    agentmagic: turn_finished answer" in outline
+    assert "after … s" in outline
+    assert re.search(r"\d s\b|seconds=\d", outline) is None
+    assert "seconds=0." in kernel.run("%agent debug").stream
+    assert "tool_started" not in outline
+    assert "openai, anthropic, google_genai, httpx2, mcp" in kernel.run("%agent debug on").stream
+    cell = kernel.run("%%agent\nAgain.")
+    kernel.run("logging.getLogger('openai._base_client').debug('sent %s', KEY)")
+    detail = kernel.run("%agent debug").stream
+    assert "tool_started notebook: look" in detail
+    assert "openai._base_client: sent [redacted]" in detail
+    assert KEY not in outline + detail
+    assert cell.stream == ""  # nothing of it reaches the cells themselves
+    off = "The log now keeps how turns begin and end, retries and warnings."
+    assert kernel.run("%agent debug off").stream.startswith(off)
+    kernel.run("logging.getLogger('openai._base_client').debug('more')")
+    assert "more\n" not in kernel.run("%agent debug").stream
+    logged = kernel.run("logging.getLogger('agentmagic').error('it failed with %s', KEY)")
+    assert logged.stream == "it failed with [redacted]\n"  # errors reach the cell as before

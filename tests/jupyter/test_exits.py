@@ -1,18 +1,15 @@
 """Programs and tools that end themselves: the kernel, its variables and the turn go on."""
 
 import ast
-import sys
 
 import pytest
 
-from tests.jupyter.conftest import SETUP
 from tests.jupyter.harness import Kernel
 from tests.jupyter.test_notebook_tools import ALLOWED
 
 TOOLS = """
 import asyncio, builtins, os, sys, threading
 precious = [1, 2]
-stop = exit
 def leave(*code):
     exit(*code)
 def tidy():
@@ -21,28 +18,23 @@ def tidy():
     finally:
         quit()
 @tool
-def plain() -> str:
-    "Exit in the main thread."
+def plain():
     print("begun")
     exit()
 @tool(thread_safe=True)
-def pooled() -> str:
-    "Exit in a thread."
+def pooled():
     sys.exit("enough")
 @tool
-async def awaited() -> str:
-    "Exit on the loop of the session."
+async def awaited():
     await asyncio.sleep(0)
     quit()
 @tool
-async def gathered() -> str:
-    "Exit in a task on the loop of the session."
+async def gathered():
     async def part():
         sys.exit(4)
     await asyncio.gather(part(), asyncio.sleep(0))
 @tool(loop="caller")
-async def bound() -> str:
-    "Exit on the loop of the kernel."
+async def bound():
     await asyncio.sleep(0)
     sys.exit(5)
 """
@@ -66,12 +58,10 @@ def asks_to_exit(cell) -> bool:
 
 
 PROGRAMS = [
-    ("exit()", ENDED.format(0)),
     ("x = 1\nquit\nx = 2", ENDED.format(0)),
     ("print('so far')\nleave(3)", "Printed:\nso far\n" + ENDED.format(3)),
     ("tidy()", "Printed:\nbegun\n" + ENDED.format(0)),
-    ("exit('all is done')", "The program ended itself: all is done"),
-    ("raise SystemExit(3)", ENDED.format(3)),
+    ("raise SystemExit('all is done')", "The program ended itself: all is done"),
     ("import site, builtins\nsite.setquit()\nbuiltins.quit(2)", ENDED.format(2)),
     ("from IPython import get_ipython as g\ng().ask_exit()", ENDED.format(0)),
     ("get_ipython().kernel.do_shutdown(False)", ENDED.format(0)),
@@ -109,51 +99,3 @@ def test_a_tool_that_exits_has_failed_and_says_so(notebook, how):
     ]
     assert not asks_to_exit(cell)
     assert is_alive(notebook)
-
-
-LATE = """
-import asyncio
-async def late():
-    await asyncio.sleep(0.05)
-    exit()
-left = asyncio.create_task(late())
-await asyncio.sleep(0)
-"""
-
-
-def test_a_program_between_cells_and_a_task_that_is_left_behind_do_not_end_the_kernel_either(notebook):
-    notebook.run("program('exit(2)')\nrun = agent.start('Go.')")
-    assert notebook.run("await run;").ok
-    assert notebook.run("print(*told())").stream.strip() == ENDED.format(2)
-    notebook.run(f"program({LATE!r})")
-    assert notebook.run("%%agent\nGo.").ok
-    cell = notebook.run("await asyncio.wait([left]);")
-    assert cell.ok, cell.error
-    assert not asks_to_exit(cell)
-    assert is_alive(notebook)
-
-
-def test_braces_of_a_prompt_end_no_kernel_and_open_no_file(notebook):
-    notebook.run("play('Done.', 'Done.')")
-    braces = "{exit()} {open('made', 'w')}"
-    for code in (f"%%agent\nGo {braces}.", f"%%agent --show\nGo {braces}.", f'%agent ask "Go {braces}."'):
-        cell = notebook.run(code)
-        assert cell.ok, cell.error
-        assert (cell.stream + cell.text).count("} stays as it is: ") >= 2
-        assert not asks_to_exit(cell)
-    assert notebook.run("print(os.path.exists('made'))").stream == "False\n"
-    assert is_alive(notebook)
-
-
-def test_a_kernel_without_the_extension_goes_on_and_ends_by_an_exit_of_its_user(tmp_path):
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-        assert kernel.run(SETUP.replace("%load_ext agentmagic", "")).ok
-        assert kernel.run(TOOLS).ok
-        assert kernel.run(
-            "play(calls('plain'), calls('awaited'), 'Done.', tools=[plain, awaited])\nagent.ask('Go.');"
-        ).ok
-        assert is_alive(kernel)
-        assert kernel.value("agent.messages[-1].text") == "'Done.'"
-        cell = kernel.run("stop()")
-        assert asks_to_exit(cell)
-        assert kernel.has_ended()

@@ -13,8 +13,7 @@ from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
-
-PATIENCE = 10.0
+from tests.turns import calls
 
 
 class Page:
@@ -29,41 +28,15 @@ class Page:
             self.told.append(message)
             self._changed.notify_all()
 
-    def staged(self):
-        """Return the ids of the staged cells, as they were told last."""
-        return [[one["id"] for one in each["proposals"]] for each in self.told if each["type"] == "proposals"][-1]
+    def until(self, *staged):
+        """Wait until these are the ids of the staged cells, as they were told last."""
 
-    def until(self, staged):
+        def told():
+            proposals = [each["proposals"] for each in self.told if each["type"] == "proposals"]
+            return [one["id"] for one in proposals[-1]] == [*staged]
+
         with self._changed:
-            assert self._changed.wait_for(lambda: self.staged() == staged, PATIENCE), self.told
-
-
-class CountedSession(Session):
-    """A session that counts how often all its events are read."""
-
-    reads = 0
-
-    @property
-    def events(self):
-        self.reads += 1
-        return super().events
-
-
-class SlowSession(Session):
-    """A session whose usage takes until `goes_on` to be read."""
-
-    slow = False
-
-    def __init__(self, agent):
-        super().__init__(agent)
-        self.read, self.goes_on = threading.Event(), threading.Event()
-
-    @property
-    def usage(self):
-        if self.slow:
-            self.read.set()
-            assert self.goes_on.wait(PATIENCE)
-        return super().usage
+            assert self._changed.wait_for(told, 10.0), self.told
 
 
 @tool(parallel=False)  # as `propose_cell` is
@@ -73,82 +46,39 @@ def stage(name: str, context: ToolContext) -> str:
     return name
 
 
-def calls(name, *arguments):
-    return {"calls": [{"name": name, "arguments": given} for given in arguments]}
+@pytest.fixture
+def link():
+    shell = InteractiveShell()
+    made = LabLink(Page(), shell, Namespace({}, KnownNotebook(shell)))
+    made.receive({"content": {"data": {"type": "hello"}}})
+    yield made
+    made.close()
 
 
-class Kernel:
-    """What a page finds: variables, and the link with it, on which the page has said hello."""
+def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(link):
+    page, namespace = link._comm, link._namespace
 
-    def __init__(self):
-        self.shell = InteractiveShell()
-        self.variables = {}
-        self.namespace = Namespace(self.variables, KnownNotebook(self.shell))
-        self.page = Page()
-        self.link = LabLink(self.page, self.shell, self.namespace)
-        self.greet()
-
-    def greet(self):
-        self.link.receive({"content": {"data": {"type": "hello"}}})
-
-    def bind(self, *steps):
-        """Bind a new session to the variable `agent`, as a cell does."""
-        session = CountedSession(Agent(ScriptedModel(steps), tools=[stage]))
-        self.namespace.equip(session)
-        self.variables["agent"] = session
-        self.shell.events.trigger("post_run_cell", None)
+    def bind(name, *ids):
+        """Bind a new session to a variable, as a cell does, and have it stage cells."""
+        steps = [calls(*(("stage", {"name": one}) for one in ids)), "Done."]
+        session = namespace.variables[name] = Session(Agent(ScriptedModel(steps), tools=[stage]))
+        namespace.equip(session)
+        link._shell.events.trigger("post_run_cell", None)
         return session
 
-
-@pytest.fixture
-def kernel():
-    kernel = Kernel()
-    yield kernel
-    kernel.link.close()
-
-
-def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(kernel):
-    session = kernel.bind(calls("stage", {"name": "a"}, {"name": "b"}, {"name": "c"}), "Done.")
+    session = bind("agent", "a", "b", "c")
     session.ask("Propose.")
-    kernel.page.until(["a", "b", "c"])
+    page.until("a", "b", "c")
     session.settle("b", "kept")
-    kernel.page.until(["a", "c"])
+    page.until("a", "c")
     session.undo()
-    kernel.page.until([])
+    page.until()
     session.redo()
-    kernel.page.until(["a", "c"])
-    kernel.bind(calls("stage", {"name": "d"}), "Done.")
-    kernel.page.until([])
-    kernel.variables["agent"].ask("Propose.")
-    kernel.page.until(["d"])
-    kernel.variables["other"] = session
-    kernel.shell.events.trigger("post_run_cell", None)
-    kernel.page.until(["d", "a", "c"])
-
-
-def test_the_events_of_a_session_are_not_read_again_for_what_does_not_change_its_staged_cells(kernel):
-    session = kernel.bind(calls("stage", {"name": "a"}), "Done.")
-    session.ask("Propose.")
-    kernel.page.until(["a"])
-    kernel.greet()
-    before = session.reads
-    for _ in range(5):
-        kernel.greet()
-    assert session.reads == before
-    assert kernel.page.staged() == ["a"]
-
-
-def test_no_page_is_told_a_state_that_is_older_than_the_last_one(kernel):
-    first, last = (SlowSession(Agent(ScriptedModel([], name=name))) for name in ("first", "last"))
-    first.slow = True
-    kernel.variables["agent"] = first
-    threads = [threading.Thread(target=kernel.greet) for _ in range(2)]
-    threads[0].start()
-    assert first.read.wait(PATIENCE)
-    kernel.variables["agent"] = last
-    threads[1].start()
-    threads[1].join(0.2)  # with the mend this thread waits for the first one
-    first.goes_on.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert kernel.page.told[-2]["model"] == "scripted:last"
+    page.until("a", "c")
+    another = bind("agent", "d")
+    page.until()
+    another.ask("Propose.")
+    page.until("d")
+    namespace.variables["other"] = session
+    link._shell.events.trigger("post_run_cell", None)
+    page.until("d", "a", "c")

@@ -1,5 +1,6 @@
 """Runs begun by code in a cell, and what results and sessions look like as the value of a cell."""
 
+from tests.jupyter.conftest import ACT
 from tests.jupyter.harness import BATCH, CONSOLE
 
 ADD = """
@@ -34,17 +35,9 @@ def test_a_run_that_code_begins_is_shown_once_in_its_cell(kernel):
 
 
 def test_an_approval_of_a_run_that_code_begins_is_asked_in_the_cell(kernel):
-    kernel.run("""
-@tool(ask=True)
-def pay(amount: int) -> str:
-    "Pay."
-    return f"paid {amount}"
-play(calls("pay", amount=7), "Done.")
-%agent tools
-""")
-    cell, (prompt,) = kernel.answer("result = agent.ask('Pay.')", "y")
-    assert "[y]es" in prompt
-    assert "paid 7" in cell.text
+    kernel.run(ACT + "play(calls('act', what='a'), 'Done.', tools=[act])")
+    cell, _ = kernel.answer("result = agent.ask('Act.')", "y")
+    assert "acted: a" in cell.text
 
 
 def test_a_setting_turns_the_view_off(kernel):
@@ -60,29 +53,22 @@ def test_a_setting_turns_the_view_off(kernel):
 
 def test_a_run_that_a_tool_begins_has_no_view_of_its_own(kernel):
     kernel.run("""
-@tool
 def nested() -> str:
     "Ask another."
     return Session(Agent(ScriptedModel(["inner words"]))).ask("x").final_text
-play(calls("nested"), "outer words")
-%agent tools
+play(calls("nested"), "outer words", tools=[nested])
 """)
-    cell = kernel.run("result = agent.ask('Go.')")
-    assert len(cell.displays) == 1
-    assert "outer words" in cell.text
+    (shown,) = kernel.run("result = agent.ask('Go.')").displays
+    assert "outer words" in shown["text/plain"]
 
 
-def test_a_result_of_an_earlier_cell_shows_its_transcript(kernel):
+def test_a_result_of_an_earlier_cell_shows_its_transcript_and_a_session_its_last_turns(kernel):
     kernel.run(ADD + "result = agent.ask('What is 19 plus 23?')")
     for value in ("result", "agent.last", "agent.turns[0]", "agent"):
         (shown,) = kernel.run(value).displays
         assert "What is 19 plus 23?" in shown["text/html"]
         assert "It is <strong>42</strong>." in shown["text/html"]
         assert "\n" not in shown["text/plain"]
-    assert kernel.value("result") == "<RunResult answer: 'It is **42**.', 2 steps, 1 calls>"
-
-
-def test_the_display_of_a_session_is_bounded_by_its_last_turns(kernel):
     kernel.run("play(*[f'answer {n};' for n in range(12)])\nfor n in range(12): agent.ask(f'{n}')")
     (shown,) = kernel.run("agent").displays
     assert "answer 11;" in shown["text/html"]
@@ -90,33 +76,13 @@ def test_the_display_of_a_session_is_bounded_by_its_last_turns(kernel):
     assert "The first 2 are left out" in shown["text/html"]
 
 
-def test_the_magic_asks_in_an_expression(kernel):
-    kernel.run(ADD)
-    assert kernel.run('n = 19\nx = %agent ask "What is {n} plus 23?"').ok
-    assert kernel.value("x, isinstance(x, str)") == "('It is **42**.', True)"
-    assert kernel.value("agent.messages[0].text") == "'What is 19 plus 23?'"
-    assert kernel.value("x") == "'It is **42**.'"
-    kernel.run("play('7')")
-    assert kernel.value('%agent ask --as int "How many?"') == "7"
-
-
-def test_a_session_knows_its_last_answer_and_takes_another_recipe(kernel):
-    kernel.run("play('[1, 2]', 'text')")
+def test_the_magic_asks_in_an_expression_and_a_session_knows_its_last_answer(kernel):
+    kernel.run("play('It is **42**.', '[1, 2]', 'text')")
     assert kernel.value("agent.last, agent.answer, agent.value") == "(None, '', None)"
-    kernel.run("%%agent --as list[int]\nNumbers.")
+    assert kernel.run('n = 19\nx = %agent ask "What is {n} plus 23?"').ok
+    assert kernel.value("x, agent.messages[0].text") == "('It is **42**.', 'What is 19 plus 23?')"
+    assert kernel.value('%agent ask --as list[int] "Numbers."') == "[1, 2]"
     assert kernel.value("agent.answer, agent.value") == "('[1, 2]', [1, 2])"
-    kernel.run("agent.agent = Agent(ScriptedModel(['from the other']))")
-    kernel.run("%%agent\nAgain.")
+    kernel.run("agent.agent = Agent(ScriptedModel(['from the other']))\nagent.ask('Again.')")
     assert kernel.value("agent.answer, agent.value") == "('from the other', None)"
     assert "Assign an Agent: session.agent = Agent(...)" in kernel.run("agent.agent = 'gpt'").error
-
-
-def test_unloading_leaves_runs_and_results_as_they_are_in_plain_python(kernel):
-    kernel.run(ADD)
-    try:
-        kernel.run("%unload_ext agentmagic")
-        cell = kernel.run("agent.ask('What is 19 plus 23?')")
-    finally:
-        kernel.run("%load_ext agentmagic")
-    assert cell.count("execute_result") == 1
-    assert "text/html" not in cell.displays[0]

@@ -2,7 +2,6 @@
 
 import sys
 
-import psutil
 import pytest
 
 from tests.jupyter.harness import RAW, Kernel
@@ -94,37 +93,18 @@ def test_another_extensions_magic_stays_and_ours_loads_under_another_name(fresh)
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
 
 
-def test_unloading_takes_the_magics_away_but_no_other_extensions_one_and_leaves_the_sessions(fresh):
-    fresh.run("%load_ext agentmagic\n%unload_ext agentmagic")
+def test_unloading_takes_the_magics_and_what_runs_after_a_cell_away_and_leaves_the_sessions(fresh):
+    count = "len(get_ipython().events.callbacks['post_run_cell'])"
+    before = fresh.value(count)
+    fresh.run(f"%load_ext agentmagic\n{SCRIPTED}agent.chat()")
+    assert fresh.value(count) != before
+    fresh.run("%unload_ext agentmagic")
+    assert fresh.value(count) == before
     assert "not found" in fresh.run("%%agent\nhello").stream + fresh.run("%%agent\nhello").error
-    assert fresh.value("type(agent).__name__") == "'Session'"
+    cell = fresh.run("Session(agent.agent).ask('hello')")  # as in plain Python
+    assert cell.count("execute_result") == 1
+    assert "text/html" not in cell.displays[0]
     fresh.run("%load_ext agentmagic")
     fresh.run(FOREIGN)
     assert fresh.run("%unload_ext agentmagic").ok
     assert fresh.run("%%agent\nhello").stream == "theirs\n"
-
-
-def test_unloading_leaves_nothing_that_runs_after_a_cell_and_reloading_takes_it_up_again(fresh):
-    count = "len(get_ipython().events.callbacks['post_run_cell'])"
-    before = int(fresh.value(count))
-    fresh.run("%load_ext agentmagic\nagent.chat()")
-    assert int(fresh.value(count)) == before + 3  # of the panel, of runs that code begins, and of %agent fix
-    fresh.run("%unload_ext agentmagic")
-    assert int(fresh.value(count)) == before
-    fresh.run("%load_ext agentmagic")
-    assert int(fresh.value(count)) == before + 3
-
-
-def test_a_project_file_is_loaded_and_nothing_is_left_running_after_the_kernel(tmp_path):
-    config = {"mcpServers": {"raw": {"command": str(RAW[0]), "args": [*map(str, RAW[1:])], "allow": ["*"]}}}
-    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}, tmp_path) as kernel:
-        kernel.run(f"import json, pathlib\npathlib.Path('.mcp.json').write_text(json.dumps({config!r}))")
-        kernel.run("%load_ext agentmagic")
-        cell, (prompt,) = kernel.answer("%mcp load .mcp.json", "y")
-        assert "Without asking you, it may run: *" in prompt
-        assert "ready" in cell.stream
-        children = psutil.Process(kernel.pid).children(recursive=True)
-        assert any(str(RAW[-1]) in " ".join(child.cmdline()) for child in children)
-    gone, alive = psutil.wait_procs(children, timeout=10)
-    assert alive == []
-    assert gone

@@ -40,10 +40,6 @@ def notebook(kernel):
     return kernel
 
 
-def words(html: str) -> str:
-    return unescape(re.sub(r"<[^>]+>", "", html))
-
-
 def told(kernel) -> str:
     return kernel.run("print(*told(), sep='|')").stream.strip()
 
@@ -56,33 +52,28 @@ def receipt(kernel) -> str:
     return kernel.run("print(receipt())").stream.strip()
 
 
-def test_a_program_runs_in_the_notebook_and_the_model_gets_what_it_prints_and_its_last_value(notebook):
+def test_the_model_gets_what_a_program_prints_its_last_value_or_its_error_and_the_user_the_traceback(notebook):
     notebook.run("x = 20")
     asks(
         notebook,
         'y = x * 2\nprint("so far", y)\ny + 2',
         "import asyncio\n%time\nz = await asyncio.sleep(0, 5)\nz",
         "await asyncio.sleep(0, 'slept');",
+        "print('begun')\nkept = 1\n1 / 0",
     )
-    assert notebook.run("%%agent\nAdd.").ok
+    cell = notebook.run("%%agent\nAdd.")
     assert told(notebook).startswith("Printed:\nso far 40\n42|")
-    assert told(notebook).endswith("5|(no output; print what you need to know)")
-    assert notebook.value("y, z") == "(40, 5)"
-    assert "('made', 'y', '', 'int'), ('made', 'z', '', 'int')" in receipt(notebook)
-
-
-def test_the_model_gets_an_error_as_a_message_and_the_user_its_traceback(notebook):
-    asks(notebook, "print('begun')\nkept = 1\n1 / 0")
-    cell = notebook.run("%%agent\nDivide.")
-    assert told(notebook) == "ZeroDivisionError: division by zero\nPrinted:\nbegun"
+    nothing = "5|(no output; print what you need to know)"
+    assert told(notebook).endswith(f"{nothing}|ZeroDivisionError: division by zero\nPrinted:\nbegun")
+    assert notebook.value("y, z, kept") == "(40, 5, 1)"
     html = cell.displays[0]["text/html"]
     assert "Traceback" in html
     assert "line 3" in html
     assert "notebook_kernel" not in html
-    assert "'kept'" in receipt(notebook)
+    assert "('made', 'y', '', 'int'), ('made', 'z', '', 'int')" in receipt(notebook)
 
 
-@pytest.mark.parametrize(("end", "images"), [("", 1), ("plt.show()\nfigure", 1), ("plt.figure().subplots()", 2)])
+@pytest.mark.parametrize(("end", "images"), [("plt.show()\nfigure", 1), ("plt.figure().subplots()", 2)])
 def test_a_program_sends_each_figure_once_as_a_plain_cell_shows_it(notebook, end, images):
     draw = "figure, axes = plt.subplots()\naxes.set_yticks([0, 1], ['Bergen by the sea', 'Oslo']);"
     notebook.run("import matplotlib.pyplot as plt\nplt.close(plt.figure())")
@@ -110,23 +101,16 @@ def test_without_a_rule_that_names_it_no_program_runs_where_no_one_is(notebook):
     assert notebook.value("ran") == "False"
 
 
-def test_a_person_is_shown_the_program_and_what_it_would_do(notebook):
-    notebook.run("rows = [3, 1]")
-    asks(notebook, "rows.append(2)\nimport os\u202e\nprint(len(rows))", more="asked=True")
-    cell, (prompt,) = notebook.answer("%%agent\nAppend.", "n not that", **CONSOLE)
-    for line in ("rows.append(2)", "\\u202e", "cannot be read as Python", "cannot be known", "[a]lways this program"):
-        assert line in prompt
-    assert cell.ok
-    assert told(notebook) == "run_python was not run: the user denied it and said: not that."
-    assert notebook.value("rows") == "[3, 1]"
-
-
-def test_always_holds_for_the_same_program_only(notebook):
+def test_a_person_is_shown_the_program_and_what_it_would_do_and_always_holds_for_the_same_program_only(notebook):
     notebook.run("count = 0")
-    asks(notebook, "count += 1", "count += 1", "count += 10", more="asked=True")
-    _, prompts = notebook.answer("%%agent\nCount.", "a", 'e {"code": "count += 100"}', **CONSOLE)
+    hidden = "count += 1000\nimport os\u202e"
+    asks(notebook, "count += 1", "count += 1", "count += 10", hidden, more="asked=True")
+    _, prompts = notebook.answer("%%agent\nCount.", "a", 'e {"code": "count += 100"}', "n not that", **CONSOLE)
     assert "Writes: count" in prompts[0]
     assert "count += 10" in prompts[1]
+    for line in ("count += 1000", "\\u202e", "cannot be read as Python", "cannot be known", "[a]lways this program"):
+        assert line in prompts[2]
+    assert told(notebook).endswith("run_python was not run: the user denied it and said: not that.")
     assert notebook.value("count") == "102"
 
 
@@ -151,29 +135,21 @@ def own() -> object:
 """
 
 
-def test_inside_a_program_every_tool_is_a_function_and_returns_its_own_value(notebook):
+def test_inside_a_program_every_tool_is_a_function_that_is_asked_about_and_returns_its_own_value(notebook):
     notebook.run(TOOLS)
     code = (
-        "print([tools.double(number) for number in range(3)], tools.slow(number=7)['number'], tools.own() is own)\n"
+        "print([tools.double(number) for number in range(2)], tools.slow(number=7)['number'], tools.own() is own)\n"
         "import inspect\nprint(inspect.signature(tools.double), tools.double.__doc__, 'run_python' in dir(tools))"
     )
-    asks(notebook, code, more="tools=[double, slow, own]")
-    cell = notebook.run("%%agent\nDouble.")
+    asks(notebook, code, more="tools=[double, slow, own], rules=[Rule('ask', 'double')]")
+    cell, (prompt, _) = notebook.answer("%%agent\nDouble.", "y", "y", **CONSOLE)
     assert cell.ok
-    assert told(notebook) == "Printed:\n[0, 2, 4] 7 True\n(number) Double a number. False"
-    assert "tools.double(number): Double a number." in notebook.run("print(described())").stream
-    assert notebook.value("double.thread, len(inner())") == "(True, 5)"
-    assert notebook.value("[part.name for row in agent.messages for part in row.calls]") == "['run_python']"
-    assert "slow" in cell.displays[0]["text/html"]
-
-
-def test_a_call_inside_a_program_is_asked_about(notebook):
-    notebook.run(TOOLS)
-    code = "print([tools.double(number) for number in (1, 2)])"
-    asks(notebook, code, more="tools=[double], rules=[Rule('ask', 'double')]")
-    _, (prompt, _) = notebook.answer("%%agent\nDouble.", "y", "y", **CONSOLE)
     assert "number" in prompt
-    assert told(notebook) == "Printed:\n[2, 4]"
+    assert told(notebook) == "Printed:\n[0, 2] 7 True\n(number) Double a number. False"
+    assert "tools.double(number): Double a number." in notebook.run("print(described())").stream
+    assert notebook.value("double.thread, len(inner())") == "(True, 4)"
+    assert notebook.value("[part.name for row in agent.messages for part in row.calls]") == "['run_python']"
+    assert "slow" in cell.stream
 
 
 def test_a_variable_named_tools_is_neither_read_nor_overwritten(notebook):
@@ -181,7 +157,6 @@ def test_a_variable_named_tools_is_neither_read_nor_overwritten(notebook):
     asks(notebook, "print(tools, agent_tools.double(4))", more="tools=[double]")
     notebook.run("%%agent\nDouble.")
     assert told(notebook) == "Printed:\nmine 8"
-    assert notebook.value("tools") == "'mine'"
     assert "agent_tools.double(number)" in notebook.run("print(described())").stream
     assert "NameError" in notebook.run("del tools\ntools").error
 
@@ -212,34 +187,30 @@ def test_the_receipt_names_what_was_made_changed_and_removed(notebook):
     assert receipt(notebook) == "([], [])"
 
 
-def test_a_key_in_a_variable_leaves_through_no_summary_and_no_receipt(notebook):
-    key = "sk-" + "q7Zx" * 8
-    plain = "correct-horse-battery"
+def test_a_key_in_a_variable_leaves_through_no_summary_receipt_question_journal_or_export(notebook, tmp_path):
+    key, plain = "sk-" + "q7Zx" * 8, "correct-horse-battery"
     notebook.run(f"holder = ['{key}']\npassword = '{plain}-staple9'\nnested = {{'api_key': '{plain}-nested9'}}")
-    names = "'holder'", "'password'", "'nested'"
-    steps = ", ".join(["calls('list_variables')", *(f"inspect_it({name})" for name in names)])
-    steps += ", calls('run_python', code='holder2 = holder[:]; password += str(1)')"
-    rule = "Rule('allow', 'run_python')"
-    notebook.run(f"play({steps}, 'Done.', tools=[NotebookTools()], permission=Policy([{rule}]))")
-    cell = notebook.run("%%agent\nLook.")
+    steps = "calls('list_variables'), inspect_it('holder'), inspect_it('password'), inspect_it('nested'), "
+    code = "holder2 = holder[:]; password += str(1); tools.propose_cell(source=holder[0], why=holder[0]); holder[0]"
+    notebook.run(f"play({steps} calls('run_python', code={code!r}), 'Done.', tools=[NotebookTools()])")
+    notebook.run(f"agent.save({str(tmp_path / 'saved.jsonl')!r})")
+    cell, prompts = notebook.answer("%%agent\nLook.", "y")
+    notebook.run(f"%agent export {tmp_path / 'out.json'}\n%agent export {tmp_path / 'out.md'}")
+    files = [path.read_text() for path in tmp_path.iterdir()]
     sent = notebook.run("print(agent.messages, agent.events)").stream
-    page = str(cell.displays)
-    for secret in (key, f"{plain}-staple9", f"{plain}-nested9"):
-        assert secret not in sent
-        assert secret not in page
+    for said in (sent, str(cell.messages), str(prompts), *files):
+        assert not [one for one in (key, f"{plain}-staple9", f"{plain}-nested9") if one in said]
     assert "holder2" in sent
+    assert len(files) >= 3
 
 
 # -- stopping ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", ["while True:\n    pass", "tools.wait()", "tools.block()"])
+@pytest.mark.parametrize("code", ["while True:\n    pass", "tools.wait()"])
 def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, code):
-    notebook.run(
-        "@tool\nasync def wait() -> str:\n    'Wait.'\n    await asyncio.sleep(30)\n    return 'waited'\n"
-        "@tool\ndef block() -> str:\n    'Block.'\n    time.sleep(30)\n    return 'blocked'"
-    )
-    asks(notebook, f"half = 1\nprint('begun', flush=True)\n{code}", more="tools=[wait, block]")
+    notebook.run("@tool\nasync def wait() -> str:\n    'Wait.'\n    await asyncio.sleep(30)")
+    asks(notebook, f"half = 1\nprint('begun', flush=True)\n{code}", more="tools=[wait]")
     cell = notebook.wait_for_text(notebook.send("%%agent\nStay.", **CONSOLE), "begun")
     assert notebook.interrupted(cell) < SOON
     assert "Interrupted" in cell.error
@@ -253,67 +224,50 @@ def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, c
 
 
 def test_an_option_and_a_command_offer_the_tools_of_the_notebook(notebook):
-    notebook.run(
-        "play('One.', 'Two.', 'Three.')\nnames = lambda: [one.name for one in agent.agent.model.requests[-1].tools]"
-    )
-    notebook.run("%%agent --notebook\nOne.")
-    assert "run_python" in notebook.value("names()")
-    assert "run_python" in notebook.run("%agent tools notebook").stream
-    notebook.run("%%agent\nTwo.")
-    assert "list_variables" in notebook.value("names()")
-    assert "no longer" in notebook.run("%agent tools notebook off").stream
-    notebook.run("%%agent\nThree.")
-    assert "list_variables" not in notebook.value("names()")
+    notebook.run("play('One.', 'Two.', 'Three.')")
+    offered = "'run_python' in [one.name for one in agent.agent.model.requests[-1].tools]"
+    for line, command, said, seen in (
+        ("--notebook", "%agent tools notebook", "run_python", True),
+        ("", "%agent tools notebook off", "no longer", True),
+        ("", "", "", False),
+    ):
+        notebook.run(f"%%agent {line}\nGo.")
+        assert notebook.value(offered) == str(seen)
+        assert said in notebook.run(command).stream
 
 
-def test_cells_are_read_from_the_history_where_the_file_is_not_known(notebook):
-    notebook.run("marker = 'a cell to be found'\nmarker")
-    notebook.run("play(calls('read_cells', first=-3, count=3), 'Read.', tools=[NotebookTools()])")
-    notebook.run("%%agent\nRead.")
-    text = told(notebook)
-    assert "Cells as this kernel has run them" in text
-    assert "marker = 'a cell to be found'" in text
-    assert "-> a cell to be found" in text
-    assert "running now" in text
-
-
-def test_variables_are_listed_without_the_code_of_their_classes(notebook):
+def test_cells_are_read_from_the_history_and_variables_listed_without_the_code_of_their_classes(notebook):
     notebook.run("class Odd:\n    def __repr__(self):\n        raise SystemExit\nodd = Odd()\nnumbers = [1, 2]")
-    notebook.run("play(calls('list_variables'), inspect_it('numbrs'), 'Seen.', tools=[NotebookTools()])")
+    notebook.run("marker = 'a cell to be found'\nmarker")
+    steps = "calls('read_cells', first=-3, count=3), calls('list_variables'), inspect_it('numbrs')"
+    notebook.run(f"play({steps}, 'Seen.', tools=[NotebookTools()])")
     notebook.run("%%agent\nLook.")
     text = told(notebook)
-    assert "numbers: list of 2 = [1, 2]" in text
-    assert "odd: Odd" in text
-    assert "There is no variable 'numbrs'. Close names: numbers." in text
-
-
-def test_undo_takes_back_what_a_tool_did_to_a_large_variable_that_it_took_by_name(notebook):
-    notebook.run("import numpy as np\nlong = np.zeros(100_000)\ndef grow(a: np.ndarray) -> None:\n    a += 1")
-    notebook.run("play(calls('grow', a='long'), 'Done.', tools=[grow])")
-    assert notebook.run("%%agent\nGrow it.").ok
-    assert notebook.value("long.sum()") == "np.float64(100000.0)"
-    assert "Put back: long." in notebook.run("%agent undo").stream
-    assert notebook.value("long.sum()") == "np.float64(0.0)"
+    for said in (
+        "Cells as this kernel has run them",
+        "marker = 'a cell to be found'",
+        "-> a cell to be found",
+        "running now",
+        "numbers: list of 2 = [1, 2]",
+        "odd: Odd",
+        "There is no variable 'numbrs'. Close names: numbers.",
+    ):
+        assert said in text
 
 
 def test_a_proposed_cell_is_inserted_below_the_running_one_once_and_never_run(notebook):
-    proposals = [
-        {"source": "untouched = 1", "why": "Sets a number."},
-        {"source": "untouched = 2", "why": "Sets another one."},
-        {"source": "# Title", "why": "A title.", "kind": "markdown"},
-    ]
-    notebook.run(f"steps = [calls('propose_cell', **one) for one in {proposals}]")
+    notebook.run("steps = [calls('propose_cell', source=f'untouched = {n}', why='A number.') for n in (1, 2)]")
     notebook.run("play(*steps, 'Done.', tools=[NotebookTools()])")
     cell = notebook.run("%%agent\nPropose.")
     assert cell.ok, cell.error
     assert [one for one in cell.reply["content"]["payload"] if one["source"] == "set_next_input"] == [
         {"source": "set_next_input", "text": "untouched = 1", "replace": False}
     ]
-    assert told(notebook).count("Inserted below this cell, and not run.") == 1
-    assert told(notebook).count("Shown to the user, who can copy it") == 2
+    below, shown = told(notebook).split("|")
+    assert "Inserted below this cell, and not run." in below
+    assert "Shown to the user, who can copy it" in shown
     assert notebook.value("'untouched' in globals()") == "False"
-    assert words(cell.displays[0]["text/html"]).count("Copy it if you want it: it could not be put") == 2
-    assert "untouched = 2" in words(cell.displays[0]["text/html"])
+    assert "untouched = 2" in unescape(re.sub(r"<[^>]+>", "", cell.displays[0]["text/html"]))
 
 
 def test_the_model_is_told_whether_a_proposed_cell_was_run_as_it_is_or_changed(notebook):
@@ -333,60 +287,34 @@ def test_the_model_is_told_whether_a_proposed_cell_was_run_as_it_is_or_changed(n
     assert "It is now:\\nchanged_cell = sum([1, 2, 3, 4])" in notebook.value(f"{notes}[1]")
 
 
-def test_journal_and_export_hold_inner_calls_effects_and_changes_and_no_key_of_a_variable(notebook, tmp_path):
-    key = "sk-" + "proj-planted" + "0123456789" * 3
-    program = (
-        f"token = {key[:9]!r} + {key[9:]!r}\ncopies = [token]\n"
-        "tools.propose_cell(source=f'client = {token!r}', why=token)\ntoken"
-    )
-    asks(notebook, program, more="asked=True")
-    notebook.run(f"agent.save({str(tmp_path / 'saved.jsonl')!r})")
-    assert notebook.answer("%%agent\nGo.", "y", **CONSOLE)[0].ok
-    notebook.run(f"%agent export {tmp_path / 'out.json'}")
-    notebook.run(f"%agent export {tmp_path / 'out.md'}")
-    written = {path.name: path.read_text() for path in tmp_path.iterdir() if path.suffix in (".jsonl", ".json", ".md")}
-    assert set(written) == {"saved.jsonl", "out.json", "out.md"}
-    for name in ("saved.jsonl", "out.json"):
-        kinds = set(
-            re.findall(r'"type": ?"(inner_call|approval_asked|variables_changed|cell_proposed)"', written[name])
-        )
-        assert kinds == {"inner_call", "approval_asked", "variables_changed", "cell_proposed"}
-        assert re.search(r'"effects": ?\[\s*"[^"]', written[name])
-        assert re.search(r'"name": ?"copies"', written[name])
-    assert [name for name, text in written.items() if key in text] == []
-
-
 BY_NAME = """
-import pandas as pd, polars as pl
-for name in [name for name, value in globals().items() if isinstance(value, pd.DataFrame | pl.DataFrame)]:
+import numpy as np, pandas as pd
+for name in [name for name, value in globals().items() if isinstance(value, pd.DataFrame | np.ndarray)]:
     del globals()[name]  # those of other tests
-sales, frame = pd.DataFrame({"n": [1, 2, 3]}), pl.DataFrame({"n": [1]})
+sales, long = pd.DataFrame({"n": [1, 2, 3]}), np.zeros(100_000)
 def rows(df: pd.DataFrame) -> int:
-    "Count the rows of a table."
     return len(df)
-@tool
-def height(df: pl.DataFrame | None) -> int:
-    return df.height
+def grow(a: np.ndarray) -> None:
+    a += 1
 def names():
-    tools = sorted(agent.agent.model.requests[-1].tools, key=lambda one: one.name)
-    places = [one.parameters["properties"]["df"] for one in tools]
-    return [place.get("anyOf", [place])[0]["enum"] for place in places]
+    tools = agent.agent.model.requests[-1].tools
+    return [place["enum"] for one in tools for place in one.parameters["properties"].values()]
 played = calls("rows", df="sales")
-play(played, calls("height", df="frame"), "Done.", played, "Done.", "Done.", tools=[rows])
+play(calls("grow", a="long"), played, "Done.", played, "Done.", "Done.", tools=[rows, grow])
 """
 
 
-def test_functions_of_the_notebook_take_its_variables_by_name(notebook):
+def test_functions_of_the_notebook_take_its_variables_by_name_and_undo_puts_these_back(notebook):
     assert notebook.run(BY_NAME).ok
-    shown = notebook.run("%%agent --show\nHow many?")
-    assert "frame" in shown.text + shown.stream
-    assert "sales" in notebook.run("%%agent\nHow many?").text
-    assert told(notebook) == "3|1"
-    assert notebook.run("print(names())").stream == "[['frame'], ['sales']]\n"
+    assert notebook.run("%%agent\nHow many?").ok
+    assert told(notebook).endswith("|3")
+    assert notebook.value("names(), long.sum().item()") == "([['sales'], ['long']], 100000.0)"
+    assert "Put back: long." in notebook.run("%agent undo").stream
+    assert notebook.value("long.sum().item()") == "0.0"
     notebook.run("late = sales; del sales")
     notebook.run("%%agent\nHow many?")
     assert """"sales" is not one of""" in told(notebook)
-    notebook.run("del late, frame")
+    notebook.run("del late")
     left_out = notebook.run("%%agent\nHow many?")
     assert "rows is left out of this turn: its df is a pandas.DataFrame, and no variable is one." in left_out.text
 

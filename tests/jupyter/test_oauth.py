@@ -34,15 +34,7 @@ def test_the_browser_comes_back_and_the_cell_goes_on(kernel, web):
     assert not any(secret in cell.stream for secret in granting.secrets)
 
 
-def test_the_address_may_be_pasted(kernel, web):
-    cell = kernel.send(f"%mcp add web {web[0]}")
-    kernel.type(visit_from_afar(page_of(kernel, cell)))
-    kernel.finish(cell)
-    assert "ready" in cell.stream
-    assert "code=" not in cell.stream
-
-
-def test_an_interrupt_ends_the_wait_at_once_and_with_nobody_there_the_cell_says_what_to_do(kernel, web):
+def test_an_interrupt_ends_the_wait_at_once_nobody_there_is_told_what_to_do_and_the_address_may_be_pasted(kernel, web):
     cell = kernel.send(f"%mcp add web {web[0]}")
     page_of(kernel, cell)
     assert kernel.interrupted(cell) < SOON
@@ -50,6 +42,12 @@ def test_an_interrupt_ends_the_wait_at_once_and_with_nobody_there_the_cell_says_
     assert "web" not in kernel.run("%mcp list").stream
     cell = kernel.run(f"%mcp add web {web[0]}", **BATCH)
     assert "it asks to be authorized (HTTP 401), and no one is there to do so" in cell.error
+    kernel.run("%mcp remove web")
+    cell = kernel.send(f"%mcp add web {web[0]}")
+    kernel.type(visit_from_afar(page_of(kernel, cell)))
+    kernel.finish(cell)
+    assert "ready" in cell.stream
+    assert "code=" not in cell.stream
 
 
 def test_a_turn_asks_while_its_cell_waits(kernel, web):

@@ -40,8 +40,7 @@ def told(attachments):
 def test_a_value_that_the_kernel_knows_is_attached_with_the_code_of_its_cell():
     code, table = attached(RESULT)
     assert told([code, table]) == [("@In[3]", "code"), ("@out[3]", "table")]
-    assert code.part.text == "sales"
-    assert "Lima" in table.part.text
+    assert (code.part.text, "Lima" in table.part.text) == ("sales", True)
 
 
 @pytest.mark.parametrize("changed", [{"source": "other"}, {"count": None}, {"variables": {"Out": {3: SALES}}}])
@@ -90,17 +89,8 @@ def test_no_value_leaves_a_kernel_that_sends_names_and_types_only():
     assert "Lima" not in str([one.part for one in parts])
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"action": "run"},
-        {"count": 0},
-        {"outputs": [{"kind": "html", "text": ""}]},
-        {"outputs": [{"kind": "image", "type": "image/svg+xml", "data": ""}]},
-        {"outputs": [RESULT] * 19},
-        {"code": "1"},
-    ],
-)
-def test_a_message_of_another_form_is_refused(wrong):
-    with pytest.raises(ValidationError):
-        AskAboutOutput.model_validate({"action": "ask", "count": 3, "source": "", "outputs": [], **wrong})
+def test_a_message_of_another_form_is_refused():
+    image = {"kind": "image", "type": "image/svg+xml", "data": ""}
+    for wrong in ({"count": 0}, {"outputs": [image]}, {"outputs": [RESULT] * 19}, {"code": "1"}):
+        with pytest.raises(ValidationError):
+            AskAboutOutput.model_validate({"action": "ask", "count": 3, "source": "", "outputs": [], **wrong})

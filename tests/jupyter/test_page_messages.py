@@ -1,7 +1,5 @@
 """Messages of pages: IPython's hooks run for those of other extensions, and for none of ours, in no thread."""
 
-from contextlib import contextmanager
-
 import pytest
 
 from tests.jupyter.conftest import every_kernel
@@ -36,7 +34,6 @@ OURS = [
     ("lab", {"type": "?"}),
 ]
 """The comms of a view, of what a page loads with it, and of the extension, and messages to them."""
-CONTROL = "jupyter.widget.control"
 
 
 @pytest.fixture
@@ -45,25 +42,6 @@ def watched(kernel):
     assert state.ok, state.error
     yield kernel
     assert kernel.run("for hook in ('pre_execute', 'post_execute'): events.unregister(hook, heard)").ok
-
-
-@pytest.fixture
-def subshell(watched):
-    """The id of a subshell."""
-    name = watched.subshell()
-    if name is None:
-        pytest.skip("this kernel has no subshells")
-    return name
-
-
-@contextmanager
-def running_cell(kernel):
-    """Have a cell block the main thread."""
-    cell = kernel.send("input()")
-    kernel.asked(cell)
-    yield
-    kernel.type("go on")
-    assert kernel.finish(cell).ok
 
 
 def comm_of(kernel, expression):
@@ -76,21 +54,20 @@ def test_no_message_of_ours_runs_a_hook_between_cells(watched):
     assert watched.value("of_pages()") == "[]"
 
 
-def test_no_message_of_ours_runs_a_hook_in_the_thread_of_a_subshell_while_a_cell_runs(watched, subshell):
+def test_no_message_of_ours_and_no_page_that_loads_its_widgets_runs_a_hook_while_a_cell_runs(watched):
+    subshell = watched.subshell()
+    if subshell is None:
+        pytest.skip("this kernel has no subshells: messages wait for the cell")
     sent = [(comm_of(watched, comm), data) for comm, data in OURS]
-    with running_cell(watched):
-        for comm, data in sent:
-            watched.tell(comm, data, subshell=subshell)
-    assert watched.value("of_pages()") == "[]"
-    assert watched.value("view.mounted.is_set()") == "True"
-
-
-@pytest.mark.usefixtures("subshell")  # without subshells the message waits for the cell
-def test_a_page_that_loads_its_widgets_while_a_cell_runs_runs_no_hook(watched):
-    with running_cell(watched):
-        watched.tell("control", {}, opens=CONTROL)
-        watched.tell("control", {"method": "request_states"})
-    assert watched.value("of_pages()") == "[]"
+    cell = watched.send("input()")  # blocks the main thread
+    watched.asked(cell)
+    for comm, data in sent:
+        watched.tell(comm, data, subshell=subshell)
+    watched.tell("control", {}, opens="jupyter.widget.control")
+    watched.tell("control", {"method": "request_states"})
+    watched.type("go on")
+    assert watched.finish(cell).ok
+    assert watched.value("of_pages(), view.mounted.is_set()") == "([], True)"
 
 
 def test_a_message_of_another_widget_runs_the_hooks_as_before(watched):

@@ -5,14 +5,9 @@ import sys
 
 import pytest
 
+from tests.jupyter.conftest import ACT
 from tests.jupyter.harness import BATCH, CONSOLE, RAW
 
-ACT = """
-@tool(ask=True)
-def act(what: str) -> str:
-    "Act."
-    return "acted: " + what
-"""
 EVIL = "\\x1b[2Jharmless\\u202e\\nwhat  something else"
 
 
@@ -129,26 +124,20 @@ def test_a_server_of_a_file_starts_once_its_command_was_shown_and_agreed_to_and_
     assert "needs approval" in kernel.run("%mcp").stream
 
 
-def test_a_server_of_a_file_waits_for_approve_after_a_no_and_where_nobody_can_type(kernel, project):
+def test_a_server_of_a_file_waits_for_approve_after_a_no_an_interrupt_and_where_nobody_can_type(kernel, project):
     load = f"%mcp load {project({'proj': program()})}"
     cell = kernel.run(load, **BATCH)
     assert "no one has approved it yet" in cell.stream
-    assert "%mcp approve proj lets it start" in cell.stream
-    cell, _ = kernel.answer(load, "")
-    assert "%mcp approve proj lets it start" in cell.stream
+    cell = kernel.send(load)
+    kernel.asked(cell)
+    kernel.interrupt()
+    assert kernel.finish(cell).error == "Interrupted: what was under way is given up."
+    assert "%mcp approve proj lets it start" in kernel.answer(load, "")[0].stream
     assert "needs approval" in kernel.run("%mcp").stream
     approved = kernel.run("%mcp approve proj").stream
     assert approved.startswith("proj may start: ")
     assert "ready" in approved
     assert "needs no approval" in kernel.run("%mcp approve proj").stream
-
-
-def test_an_interrupt_at_the_question_starts_nothing(kernel, project):
-    cell = kernel.send(f"%mcp load {project({'proj': program()})}")
-    kernel.asked(cell)
-    kernel.interrupt()
-    assert kernel.finish(cell).error == "Interrupted: what was under way is given up."
-    assert "needs approval" in kernel.run("%mcp").stream
 
 
 def test_no_secret_of_an_entry_is_shown(kernel, project):

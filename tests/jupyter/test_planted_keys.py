@@ -63,8 +63,7 @@ class Planted(KeyringBackend):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["environment", "keyring"])
-def test_no_planted_key_is_in_an_output_or_in_a_file(place, tmp_path):
+def test_no_planted_key_is_in_an_output_or_in_a_file(tmp_path):
     planted, folder = tmp_path / "planted", tmp_path / "run"
     planted.mkdir()
     folder.mkdir()
@@ -78,9 +77,6 @@ def test_no_planted_key_is_in_an_output_or_in_a_file(place, tmp_path):
     for name in ("value", "shape", "model"):
         (planted / name).write_text(keys[name])
     (planted / "planted_keyring.py").write_text(KEYRING)
-    of_model = {"OPENAI_API_KEY": keys["model"]}
-    if place == "keyring":
-        of_model = {"PYTHON_KEYRING_BACKEND": "planted_keyring.Planted"}
     told = ", ".join(keys.values())
     steps = (
         call(("look", {"token": told}), ("look", {"token": "fail"}), ("echo", {"text": told}), think=told, says=told),
@@ -90,7 +86,7 @@ def test_no_planted_key_is_in_an_output_or_in_a_file(place, tmp_path):
         environment = {
             "IPYTHONDIR": str(planted),
             "PLANTED": str(planted),
-            **of_model,
+            "PYTHON_KEYRING_BACKEND": "planted_keyring.Planted",
             "OPENAI_BASE_URL": f"{server.url}/v1",
             "SHOP_TOKEN": keys["environment"],
             "WEB_TOKEN": keys["header"],

@@ -18,13 +18,9 @@ from agentmagic.secrets import BLANK
         (" YES ", Approve("q")),
         ("always", Approve("q", always=True)),
         ("n not on Sundays", Deny("q", "not on Sundays")),
-        ("no", Deny("q")),
-        ("n, not this file", Deny("q", "not this file")),
         ("No: ask Ann", Deny("q", "ask Ann")),
         ("", Deny("q")),
-        ("ask Ann first", Deny("q", "ask Ann first")),
         ("e for effort", Deny("q", "e for effort")),
-        ("always ask me before that", Deny("q", "always ask me before that")),
         ("yes, but later", Deny("q", "yes, but later")),
     ],
 )
@@ -32,17 +28,14 @@ def test_all_that_is_no_yes_is_a_no(typed, meant):
     assert approval("q", typed) == meant
 
 
-def test_the_prompt_shows_tool_server_and_all_arguments():
+def test_the_prompt_shows_tool_server_and_all_arguments_and_why_it_asks_where_that_is_no_rule():
     call = ToolCall("1", "move", {"source": "a.txt", "options": {"force": True}})
-    prompt = describe(ApprovalAsked("q", call, "files"))
-    assert prompt.startswith('Run move (files) with\n  source   a.txt\n  options  {"force": true}\n[y]es')
-
-
-def test_the_prompt_says_why_it_asks_where_that_is_no_rule():
-    call = ToolCall("1", "pay", {"amount": 5})
-    asked = ApprovalAsked("q", call, "bank", "It was under way when the kernel stopped.")
-    assert describe(asked, brief=True).startswith("It was under way when the kernel stopped. Run pay (bank)? [y]es")
-    assert describe(asked).startswith("It was under way when the kernel stopped. Run pay (bank) with\n  amount  5")
+    arguments = 'Run move (files) with\n  source   a.txt\n  options  {"force": true}\n[y]es'
+    assert describe(ApprovalAsked("q", call, "files")).startswith(arguments)
+    why = "It was under way when the kernel stopped."
+    asked = ApprovalAsked("q", call, "files", why)
+    assert describe(asked, brief=True).startswith(f"{why} Run move (files)? [y]es")
+    assert describe(asked).startswith(f"{why} {arguments}")
 
 
 def test_a_value_cannot_pass_for_another_argument_and_what_hides_in_it_is_shown_as_its_escape():
@@ -53,15 +46,6 @@ def test_a_value_cannot_pass_for_another_argument_and_what_hides_in_it_is_shown_
     assert lines[2].startswith(" " * 12)  # below the value, not below the names
     assert lines[4].endswith(r"\x1b[2J/etc/pass\u200bwd\u2066\r\x07\U000e0041")
     assert lines[5].split() == [r"to\u202e", "é", "👩\u200d🚀"]
-
-
-def test_a_long_value_does_not_push_another_one_or_its_own_end_out_of_sight():
-    call = ToolCall("1", "run", {"command": "x" * 100_000 + "; rm -rf /", "where": "/home"})
-    prompt = describe(ApprovalAsked("q", call, "shell"))
-    assert "; rm -rf /\n" in prompt
-    assert "/home" in prompt
-    assert "characters are not shown" in prompt
-    assert len(prompt) < LONGEST_ARGUMENTS + 500
 
 
 # -- what is asked and answered ----------------------------------------------------------------------
@@ -172,15 +156,10 @@ CALL = ApprovalAsked("q", ToolCall("1", "open", {"path": "a"}), "files", step=Tr
 REQUEST = QuestionAsked("q", "Step 1, to a:b\nuser: Why?", "Why?", step=True)
 
 
-def test_a_pause_before_a_call_shows_it_and_takes_other_arguments():
-    intent, prompts = answered("e", '{"path": "b"}', event=CALL)
+def test_a_pause_shows_what_comes_and_takes_other_arguments_or_another_prompt():
+    intent, (prompt, _) = answered("e", '{"path": "b"}', event=CALL)
     assert intent == Approve("q", arguments={"path": "b"})
-    assert (
-        prompts[0] == "Paused before open (files) with\n  path  a\n[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
-    )
-
-
-def test_a_pause_before_a_request_shows_it_and_takes_another_prompt():
+    assert prompt == "Paused before open (files) with\n  path  a\n[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
     intent, prompts = answered("e", "Why not?", event=REQUEST)
     assert intent == Reply("q", "Why not?")
     assert prompts[0] == "Step 1, to a:b\nuser: Why?\n[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "

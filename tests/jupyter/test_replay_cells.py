@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.jupyter.harness import BATCH, RAW, ROOT, Kernel
+from tests.jupyter.harness import BATCH, RAW, Kernel
 
 SETUP = "%load_ext agentmagic\nfrom agentmagic import Agent, ScriptedModel"
 SAYS = "agent = Agent(ScriptedModel({}))"
@@ -85,7 +85,6 @@ import math as m
 import os
 os.mkdir("mark")
 sales = pd.DataFrame({"product": ["Desk", "Lamp, small"], "units": [3, 4], "share": [0.1, 1 / 3]})
-sales = sales.sort_values("units", ascending=False)
 total, rates = sales["units"].sum(), {"NO": [tools.rate(country="NO"), None]}
 api_key = "sk-proj-" + "abcdefghijklmnop0123456789"
 seen.append(total.item())
@@ -94,38 +93,38 @@ del gone
 print("units", total)
 """
 LOOK = "print(sales.to_csv(), type(total), total, rates, seen, m.__name__, dict(sales.dtypes), 'gone' in globals())"
-LACKS = "A replay of this cell lacks what a cassette cannot keep: double (function <lambda>)."
+PREPARED = f"""{SETUP}, NotebookTools, Policy, Rule
+import pandas as pd
+%agent cassette x.cassette.yaml
+%agent {{}}
+policy = Policy([Rule('allow', 'run_python')])
+seen, gone = [], 1
+def rate(country: str) -> float:
+    os.mkdir(f'asked for {{{{country}}}}')
+    return 0.088
+agent = Agent(ScriptedModel({{}}), tools=[NotebookTools(), rate], permission=policy)"""
 
 
 def test_a_program_is_not_run_in_a_replay_and_its_variables_return(kernel, tmp_path):
     script = [{"calls": [{"name": "run_python", "arguments": {"code": PROGRAM}}]}, "There are 7."]
-    setup = f"{SETUP}, NotebookTools, Policy, Rule\nimport pandas as pd\n"
-    setup += "%agent cassette x.cassette.yaml\n%agent {}\n"
-    setup += "policy = Policy([Rule('allow', 'run_python')])\nseen, gone = [], 1\n"
-    setup += "def rate(country: str) -> float:\n    os.mkdir(f'asked for {{country}}')\n    return 0.088\n"
-    setup += "agent = Agent(ScriptedModel({}), tools=[NotebookTools(), rate], permission=policy)"
     outputs, looks = [], []
     for mode, steps in (("record", script), ("replay", [])):
-        assert kernel.run(setup.format(mode, steps)).ok
+        assert kernel.run(PREPARED.format(mode, steps)).ok
         cell = kernel.run("%%agent\nCount.", **BATCH)
         assert not cell.error
-        looked = kernel.run(LOOK)
-        assert looked.ok
+        looks.append(kernel.run(LOOK).stream)
         outputs.append(cell.text.partition("Changed in the notebook")[0])
-        looks.append(looked.stream)
-        assert LACKS in cell.text
+        assert "A replay of this cell lacks what a cassette cannot keep: double (function <lambda>)." in cell.text
         assert "made total (int64)" in cell.text
-        assert "asked" not in cell.text
-        assert "0.088" in cell.text
+        assert ("asked" in cell.text, "0.088" in cell.text) == (False, True)
         for folder in ("mark", "asked for NO"):
             assert (tmp_path / folder).exists() == (mode == "record")
             shutil.rmtree(tmp_path / folder, ignore_errors=True)
-        key = kernel.run("api_key").text
-        assert ("sk-proj-abcdefghijklmnop" in key) == (mode == "record")
+        assert ("sk-proj-abcdefghijklmnop" in kernel.run("api_key").text) == (mode == "record")
         assert kernel.run("%agent undo").ok
         assert kernel.run("'sales' in globals(), seen, gone").text == "(False, [], 1)"
         begin_again(kernel)
-    assert looks[0] == looks[1]
+    assert looks[0] == looks[1] != ""
     assert outputs[0] == outputs[1]
     assert "sk-proj-abcdefghijklmnop" not in (tmp_path / "x.cassette.yaml").read_text()
 
@@ -151,19 +150,3 @@ def test_no_command_starts_a_server_in_a_replay(kernel, tmp_path):
             assert mark.exists() == (mode == "record" and "load" not in command), command
         assert not kernel.run("%%agent\nSay hello.", **BATCH).error
         begin_again(kernel)
-
-
-def test_the_walkthrough_is_replayed_again_and_again_with_the_same_outputs(kernel, tmp_path):
-    notebook = json.loads((ROOT / "notebooks" / "01_first_agent.ipynb").read_text(encoding="utf-8"))
-    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    shutil.copy(ROOT / "notebooks" / "01_first_agent.cassette.yaml", tmp_path)
-    kernel.run("import os\nos.environ['AGENTMAGIC_REPLAY'] = 'replay'")
-    runs = []
-    for _ in range(3):
-        results = [kernel.run(cell, **BATCH) for cell in cells]
-        assert [result.error for result in results] == [""] * len(cells)
-        runs.append([(result.stream, result.displays) for result in results])
-        begin_again(kernel)
-    kernel.run("import os\ndel os.environ['AGENTMAGIC_REPLAY']")
-    assert "Dubai" in str(runs[0])
-    assert runs[1:] == runs[:1] * 2

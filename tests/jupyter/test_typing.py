@@ -1,19 +1,39 @@
 """Approvals, questions and keys that are typed."""
 
-import pytest
-
-from tests.jupyter.conftest import every_kernel
+from tests.jupyter.conftest import ACT, every_kernel
 from tests.jupyter.harness import BATCH, CONSOLE
 
 pytestmark = every_kernel
 
-ACT = """
-@tool(ask=True)
-def act(what: str) -> str:
-    "Act."
-    return "acted: " + what
-"""
 TWICE = ACT + "play(calls('act', what='a'), 'first', calls('act', what='b'), 'second')"
+
+
+def test_an_approval_shows_the_call_which_runs_once_after_a_yes_or_as_it_was_edited(kernel):
+    kernel.run(TWICE)
+    cell = kernel.send("%%agent\nhello")
+    why, asked = kernel.asked(cell)["prompt"].splitlines()
+    assert why.startswith("(Type your answer: ")
+    assert asked.startswith("Run act (notebook)? [y]es")
+    kernel.wait_for_text(cell, "waits for you")
+    assert "what  a" in cell.displays[0]["text/html"]
+    kernel.type("y")
+    assert "acted: a" in kernel.finish(cell).text
+    cell, (prompt, again) = kernel.answer("%%agent\nagain", 'e {"how": "b"}', 'e {"what": "c"}', **CONSOLE)
+    assert prompt.startswith("Run act (notebook) with\n  what  b\n[y]es")
+    assert "cannot be used" in again
+    assert "acted: c" in cell.stream
+
+
+def test_a_call_is_not_run_after_a_no_whose_reason_reaches_the_model_and_where_nobody_can_type(kernel):
+    kernel.run(TWICE)
+    cell, _ = kernel.answer("%%agent\nhello", "n not on a Sunday")
+    assert cell.ok
+    assert "not on a Sunday" in kernel.value("agent.messages[2].parts[0].text")
+    cell = kernel.run("%%agent\nhello", **BATCH)
+    assert cell.ok
+    assert "no one is there to give it" in cell.text
+
+
 LOCKED = """
 from agentmagic import settings
 class Locked:
@@ -28,86 +48,24 @@ agent = Session(Agent(Locked()))
 """
 
 
-def test_an_approval_shows_the_call_and_a_yes_lets_it_run_once(kernel):
-    kernel.run(TWICE)
-    cell = kernel.send("%%agent\nhello")
-    why, asked = kernel.asked(cell)["prompt"].splitlines()
-    assert why.startswith("(Type your answer: ")
-    assert asked.startswith("Run act (notebook)? [y]es")
-    kernel.wait_for_text(cell, "waits for you")
-    assert "what  a" in cell.displays[0]["text/html"]
-    kernel.type("y")
-    assert "acted: a" in kernel.finish(cell).text
-    cell, (prompt,) = kernel.answer("%%agent\nagain", "yes", **CONSOLE)
-    assert prompt.startswith("Run act (notebook) with\n  what  b\n[y]es")
-    assert "acted: b" in cell.stream
-
-
-def test_always_is_asked_once_a_session(kernel):
-    kernel.run(TWICE)
-    kernel.answer("%%agent\nhello", "a")
-    assert "acted: b" in kernel.run("%%agent\nagain").text
-
-
-def test_a_call_is_not_run_after_a_no_whose_reason_reaches_the_model_and_where_nobody_can_type(kernel):
-    kernel.run(TWICE)
-    cell, _ = kernel.answer("%%agent\nhello", "n not on a Sunday")
-    assert cell.ok
-    assert "not on a Sunday" in kernel.value("agent.messages[2].parts[0].text")
-    cell = kernel.run("%%agent\nhello", **BATCH)
-    assert cell.ok
-    assert "no one is there to give it" in cell.text
-
-
-def test_what_is_typed_wrong_is_asked_for_again_and_the_edited_call_runs(kernel):
-    kernel.run(TWICE)
-    typed = "e", "what = b", '["b"]', '{"how": "b"}', 'e {"what": "b"}'
-    cell, prompts = kernel.answer("%%agent\nhello", *typed)
-    for prompt, said in zip(
-        prompts[1:], ('{"what": "a"}', "no JSON (", "no JSON object", "cannot be used"), strict=True
-    ):
-        assert said in prompt
-    assert "acted: b" in cell.text
-    assert "The user changed the arguments of this call to" in kernel.value("agent.messages[2].parts[0].text")
-
-
-def test_a_tools_question_is_typed(kernel):
-    kernel.run(
-        "from agentmagic import ToolContext\n@tool\nasync def order(ctx: ToolContext) -> str:\n    'Order.'\n"
-        "    return 'ordered ' + await ctx.ask('Which colour?')\nplay(calls('order'), 'done')"
-    )
-    cell, (prompt,) = kernel.answer("%%agent\nhello", "green")
-    assert "Which colour?" in prompt
-    assert "ordered green" in cell.text
-
-
-@pytest.fixture
-def keyless(kernel):
-    """A model whose key is looked for when it is asked, as those of the providers."""
+def test_a_missing_key_is_asked_for_hidden_and_the_turn_runs_again_or_fails_if_nothing_is_typed(kernel):
     kernel.run(LOCKED)
-    yield kernel
-    kernel.run("settings._typed.clear()")
-
-
-def test_a_missing_key_is_asked_for_hidden_and_the_turn_runs_again(keyless):
-    cell = keyless.send("%%agent\nhello")
-    asked = keyless.asked(cell)
+    cell = kernel.run("%%agent\nhello", **BATCH)
+    assert cell.error.startswith("AuthenticationMissing: Locked needs a key")
+    cell, _ = kernel.answer("%%agent\nhello", "")
+    assert cell.error.startswith("AuthenticationMissing: the turn failed")
+    assert "Error: Locked needs a key" in cell.text
+    kernel.run(LOCKED)
+    cell = kernel.send("%%agent\nhello")
+    asked = kernel.asked(cell)
     assert asked["password"]
     assert "LOCKED_KEY" in asked["prompt"]
-    keyless.type("a-very-secret-key")
-    assert keyless.finish(cell).ok
+    kernel.type("a-very-secret-key")
+    assert kernel.finish(cell).ok
     assert "unlocked" in cell.text
     assert "Error" not in cell.text
     assert "a-very-secret-key" not in str(cell.messages)
-    assert keyless.value("len(agent.messages)") == "2"
-
-
-def test_a_missing_key_fails_the_cell_if_nothing_is_typed_and_where_nobody_can_type(keyless):
-    cell, _ = keyless.answer("%%agent\nhello", "")
-    assert cell.error.startswith("AuthenticationMissing: the turn failed")
-    assert "Error: Locked needs a key" in cell.text
-    cell = keyless.run("%%agent\nhello", **BATCH)
-    assert cell.error.startswith("AuthenticationMissing: Locked needs a key")
+    assert kernel.value("settings._typed.clear() or len(agent.messages)") == "2"
 
 
 def test_the_local_model_is_offered_where_no_model_is_chosen(kernel):
