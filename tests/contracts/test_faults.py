@@ -22,7 +22,6 @@ from agentmagic.events import TRIES
 from tests.contracts.conversing import check_events, every_api, one_api, retries, words_of
 from tests.providers.strict.script import (
     DROPPED,
-    NO_MODEL,
     TOO_LONG,
     Answer,
     Call,
@@ -58,7 +57,7 @@ FINAL = {
     "400": (fault(400), BadRequest),
     "401": (fault(401), AuthenticationFailed),
     "403": (fault(403), AuthenticationFailed),
-    "404": (NO_MODEL, BadRequest),
+    "404": (fault(404), BadRequest),
     "too long": (TOO_LONG, ContextTooLong),
 }
 """Faults that the same request would meet again."""

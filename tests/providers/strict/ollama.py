@@ -78,12 +78,8 @@ class Ollama(Api):
         return {"error": str(refused)}
 
     def failure(self, fault: Fault) -> Json:
-        words = {
-            "too_long": "the prompt is longer than the context length currently available to the model; shorten it",
-            "no_model": "model 'qwen3' not found",
-            "quota": "you've reached your hourly usage limit, please upgrade to continue",
-        }
-        return {"error": words.get(fault.kind, "server busy, please try again.")}
+        too_long = "the prompt is longer than the context length currently available to the model; shorten it"
+        return {"error": too_long if fault.kind == "too_long" else "server busy, please try again."}
 
     def _pieces(self, part: Say | Think | Call) -> Iterator[str]:
         said = {"role": "assistant", "content": ""}
@@ -132,10 +128,7 @@ def _check_message(message: Any) -> None:
 
 
 def _check_tool(tool: Any) -> None:
-    refuse_unless(tool.get("type") == "function", "the test does not know this type of tool")
-    function = _typed(tool.get("function"), dict, "tools.function", "api.ToolFunction")
-    parameters = _typed(function.get("parameters"), dict, "tools.function.parameters", "api.ToolFunctionParameters")
-    _typed(parameters.get("type"), str, "tools.function.parameters.type", "string")
+    parameters = _typed(tool["function"].get("parameters"), dict, "tools.function.parameters", "ToolFunctionParameters")
     _typed(parameters.get("required"), list, "tools.function.parameters.required", "[]string")
     for schema in _typed(parameters.get("properties"), dict, "tools.function.parameters.properties", "map").values():
         _check_property(schema, "tools.function.parameters.properties")
@@ -143,13 +136,9 @@ def _check_tool(tool: Any) -> None:
 
 def _check_property(schema: Any, where: str) -> None:
     _typed(schema, dict, where, "api.ToolProperty")
-    _typed(schema.get("type"), list if isinstance(schema.get("type"), list) else str, f"{where}.type", "PropertyType")
     _typed(schema.get("enum"), list, f"{where}.enum", "[]interface {}")
-    _typed(schema.get("description"), str, f"{where}.description", "string")
-    for inner in _typed(schema.get("anyOf"), list, f"{where}.anyOf", "[]api.ToolProperty"):
-        _check_property(inner, f"{where}.anyOf")
-    for inner in _typed(schema.get("properties"), dict, f"{where}.properties", "map").values():
-        _check_property(inner, f"{where}.properties")
+    for inner in (*(schema.get("anyOf") or ()), *(schema.get("properties") or {}).values()):
+        _check_property(inner, where)
 
 
 def _check_options(options: Json) -> None:

@@ -56,24 +56,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A response that fails with a status; `kind` picks the API's own words where a status has several."""
+    """A response that fails with a status, or for its length, or a connection that is dropped in its place."""
 
     status: int
-    kind: Literal["", "too_long", "no_model", "quota"] = ""
+    kind: Literal["", "too_long", "dropped"] = ""
     retry_after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """A response that is none: a dropped connection, a page for people, or what only one of the APIs sends.
-
-    Gemini sends no candidates, a block and a malformed call; the Responses API fails after its start.
-    """
-
-    kind: Literal["dropped", "page", "no_candidates", "blocked", "malformed", "failed", "failed for its length"]
-
-
-Step = Answer | Fault | Odd
+Step = Answer | Fault
 
 
 def say(text: str, *, think: str = "", ends: Ending = "whole") -> Answer:
@@ -98,15 +88,7 @@ def fault(status: int, *, retry_after: str = "") -> Fault:
 
 
 TOO_LONG = Fault(400, "too_long")
-NO_MODEL = Fault(404, "no_model")
-NO_QUOTA = Fault(429, "quota")
-DROPPED = Odd("dropped")
-PAGE = Odd("page")
-NO_CANDIDATES = Odd("no_candidates")
-BLOCKED = Odd("blocked")
-MALFORMED = Odd("malformed")
-FAILED = Odd("failed")
-FAILED_FOR_LENGTH = Odd("failed for its length")
+DROPPED = Fault(0, "dropped")
 
 
 def halves(text: str) -> tuple[str, str]:

@@ -12,11 +12,9 @@ from tests.providers.strict.gemini import Gemini
 from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
 from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
-from tests.providers.strict.script import Answer, Fault, Odd, Step
+from tests.providers.strict.script import Answer, Fault, Step
 
 KEY = "test-key-of-nobody"
-PAGE = "<!doctype html><html><body><h1>Please log in to the network</h1></body></html>"
-
 
 APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
     "openai": Responses,
@@ -82,17 +80,12 @@ class Strict(Loopback):
         match step:
             case Answer():
                 return self._stream(step)
+            case Fault(kind="dropped"):
+                return Exchange("", dropped=True)
             case Fault(status=status, retry_after=seconds):
                 # Google says it in the body instead.
                 headers = {"retry-after": seconds} if seconds and not isinstance(self.api, Gemini) else {}
                 return _json(self.api.failure(step), status, headers)
-            case Odd(kind="dropped"):
-                return Exchange("", dropped=True)
-            case Odd(kind="page"):
-                return Exchange(PAGE, content_type="text/html; charset=utf-8")
-            case Odd():
-                assert isinstance(self.api, Gemini | Responses), f"{self.api.name} does not answer so"
-                return Exchange(self.api.odd(step))
 
     def _stream(self, answer: Answer) -> Exchange:
         begin, rest = ("".join(events) for events in self.api.stream(answer))
