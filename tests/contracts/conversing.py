@@ -123,26 +123,8 @@ class Conversations:
 
 
 def check_events(result: RunResult) -> None:
-    """Check that the events of a turn are in their order, and that its messages are what they tell."""
-    step_open = False
-    running: set[str] = set()
+    """Check that the messages of a turn are what its events tell."""
     assert result.events[0].type == "turn_started"
-    for event in result.events:
-        match event.type:
-            case "step_started":
-                assert not step_open
-                assert not running
-                step_open = True
-            case "step_finished":
-                step_open = False
-            case "step_retried" | "part_started" | "part_delta":
-                assert step_open, event
-            case "tool_started":
-                assert not step_open
-                running.add(event.call.id)
-            case "tool_finished":
-                assert not step_open
-                running.discard(event.result.call_id)
     assert fold(result.events) == result.history_delta
 
 

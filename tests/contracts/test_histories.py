@@ -102,8 +102,9 @@ def test_a_history_that_was_compacted_can_be_handed_over(conversation, maker, he
             talk.server.script(call(UTC, think="Hm."), say(ANSWER))
             talk.ask("Tell me a long story. " * 50)
         talk.server.script(TOO_LONG, say("A summary."), say(ANSWER))
-        _, error = talk.ask()
-        assert error is None, error
+        result, error = talk.ask()
+        assert (error, result.final_text) == (None, ANSWER)
+        assert [event.type for event in result.events].count("compacted") == 1
         hand_over(talk, other)
         talk.goes_on()
 

@@ -23,7 +23,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.anthropic.anthropic_decoder import Decoder, refusal
-from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, honoured_by, memo_for
+from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, honoured_by
 from agentmagic.providers.anthropic.anthropic_model import Anthropic
 from agentmagic.providers.base import ModelFinished, ModelSettings, OutputSchema, Request
 from tests.providers.loopback import Exchange, Loopback, ask
@@ -176,16 +176,6 @@ def test_a_request_has_its_parts_where_the_api_wants_them():
             {"name": "clock", "description": "Tell the time.", "input_schema": dict(CLOCK.parameters), **mark},
         ],
     }
-
-
-def test_the_marks_of_the_cache_do_not_change_what_the_memo_keeps():
-    memo = memo_for()
-    hello, again = user("Hello"), user("Again")
-    answer = Message("assistant", (Text("Hi."),))
-    first = encode(Request((hello,)), MODEL, memo)["messages"]
-    second = encode(Request((hello, answer, again)), MODEL, memo)["messages"]
-    assert "cache_control" in first[0]["content"][0]
-    assert ["cache_control" in message["content"][0] for message in second] == [False, False, True]
 
 
 @pytest.mark.parametrize(

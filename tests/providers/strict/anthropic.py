@@ -45,7 +45,6 @@ class Anthropic(Api):
     def __init__(self) -> None:
         self._signed: dict[str, tuple[Json, str]] = {}
         self._thoughts_of: dict[str, list[Json]] = {}
-        self._arguments: dict[str, str] = {}
         self._asked = ""
         super().__init__()
 
@@ -116,8 +115,7 @@ class Anthropic(Api):
                 return {"type": "text", "text": text}
             case Call(name, arguments):
                 call_id = f"toolu_{next(self._numbers):07}"
-                self._arguments[call_id] = arguments
-                block = {"type": "tool_use", "id": call_id, "name": name, "input": _object(arguments)}
+                block = {"type": "tool_use", "id": call_id, "name": name, "input": json.loads(arguments)}
                 return block | {"caller": {"type": "direct"}}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
@@ -126,7 +124,7 @@ class Anthropic(Api):
         events = [_START, event({"type": "ping"})]
         ends: list[str] = []
         for place, block in enumerate(blocks):
-            begin, ends = _streamed(place, block, self._arguments.get(block.get("id", ""), ""))
+            begin, ends = _streamed(place, block)
             events += [*begin, *(ends if place < len(blocks) - 1 else ())]
         if answer.ending == "length":  # what would have come after the middle never comes
             ends, reason = [event({"type": "content_block_stop", "index": len(blocks) - 1})], "max_tokens"
@@ -163,15 +161,7 @@ _MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODE
 _START = event({"type": "message_start", "message": {**_MESSAGE, "usage": _USAGE}})
 
 
-def _object(arguments: str) -> Json:
-    try:
-        value = json.loads(arguments)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _streamed(place: int, block: Json, arguments: str) -> tuple[list[str], list[str]]:
+def _streamed(place: int, block: Json) -> tuple[list[str], list[str]]:
     """Return the events of a block: those up to its middle, and the rest."""
     kind = block["type"]
     empty, delta, key = {
@@ -180,7 +170,8 @@ def _streamed(place: int, block: Json, arguments: str) -> tuple[list[str], list[
         "tool_use": ({"input": {}}, "input_json_delta", "partial_json"),
         "redacted_thinking": ({}, "", ""),
     }[kind]
-    deltas = [{"type": delta, key: half} for half in halves(arguments or block[key])] if delta else []
+    text = json.dumps(block["input"]) if kind == "tool_use" else block.get(key, "")
+    deltas = [{"type": delta, key: half} for half in halves(text)] if delta else []
     if kind == "thinking":
         deltas.append({"type": "signature_delta", "signature": block["signature"]})
     pieces = [event({"type": "content_block_delta", "index": place, "delta": delta}) for delta in deltas]

@@ -99,15 +99,11 @@ class Gemini(Api):
             case Say(text):
                 return {"text": text}
             case Call(name, arguments):
-                return {
-                    "functionCall": {"name": name, "args": json.loads(arguments), "id": f"g{next(self._numbers):07}"}
-                }
+                made = {"name": name, "args": json.loads(arguments), "id": f"g{next(self._numbers):07}"}
+                return {"functionCall": made}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
         # A call comes in one chunk, so that a break before its end is a break before it.
-        if any(isinstance(part, Call) and not _is_object(part.arguments) for part in answer.parts):
-            end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(default_api.clock("}
-            return [], [sse({"candidates": [{"content": {}, **end}]})]
         chunks = [chunk for part in self.output(answer) for chunk in _pieces(part)]
         if answer.ending == "length":
             return [_chunk(part) for part in chunks], [_chunk({"text": ""}, reason="MAX_TOKENS")]
@@ -136,13 +132,6 @@ def _error(status: int, message: str, *, retry_after: str = "") -> Json:
 
 def _is_name(name: object) -> bool:
     return isinstance(name, str) and len(name) <= LONGEST_NAME and NAME.fullmatch(name) is not None
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
 
 
 def _pieces(part: Json) -> list[Json]:
@@ -222,10 +211,8 @@ def _named(content: Json, kind: str, role: str) -> "Counter[tuple[str, str]]":
 def _check_tools(body: Json) -> None:
     declared = [entry for tool in body.get("tools", ()) for entry in tool.get("functionDeclarations", ())]
     for place, entry in enumerate(declared):
-        where, schema = (
-            f"tools[0].function_declarations[{place}]",
-            entry.get("parametersJsonSchema", {"type": "object"}),
-        )
+        where = f"tools[0].function_declarations[{place}]"
+        schema = entry.get("parametersJsonSchema", {"type": "object"})
         refuse_unless(_is_name(entry.get("name", "")), f"* {where}.name: Invalid function name.")
         is_object = schema.get("type") == "object"
         refuse_unless(is_object, f"* {where}: functionDeclaration parameters schema should be of type OBJECT.")

@@ -92,11 +92,7 @@ class Ollama(Api):
                 yield _line(said | {"tool_calls": [self._call(name, arguments)]})
 
     def _call(self, name: str, arguments: str) -> Json:
-        try:
-            given = json.loads(arguments)
-        except ValueError:
-            given = arguments
-        function = {"index": 0, "name": name, "arguments": given}
+        function = {"index": 0, "name": name, "arguments": json.loads(arguments)}
         return {"id": f"call_ollama{next(self._numbers)}", "function": function}
 
 

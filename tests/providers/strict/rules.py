@@ -90,9 +90,7 @@ def check_length(text: str, longest: int, where: str) -> None:
 def check_schema(schema: Any, name: str) -> None:
     """Refuse parameters of a function that are no JSON Schema of an object."""
     is_object = isinstance(schema, dict) and schema.get("type") == "object"
-    refuse_unless(
-        is_object, f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'."
-    )
+    refuse_unless(is_object, f"Invalid schema for function '{name}': schema must be a JSON Schema of an object.")
 
 
 def openai_fault(fault: Fault, too_long: str) -> Json:

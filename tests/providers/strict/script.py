@@ -26,22 +26,20 @@ class Think:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call; `arguments` is the JSON text that the model writes, which need not be JSON."""
+    """A tool call; `arguments` is the JSON text that the model writes, an object."""
 
     name: str
     arguments: str
 
 
 Part = Say | Think | Call
-Ending = Literal["whole", "length", "closed", "unfinished", "error", "garbage", "stall"]
+Ending = Literal["whole", "length", "closed", "error", "stall"]
 """How an answer ends.
 
 - whole: with its closing event
 - length: with a closing event that says it was cut at a limit of length, within its last part
 - closed: the socket closes within the last part
-- unfinished: the body ends in order, without a closing event, within the last part
 - error: an event within the last part reports a failure of the server
-- garbage: a chunk within the last part is no JSON, then the body ends
 - stall: nothing more comes within the last part
 """
 
@@ -77,9 +75,9 @@ def call(*calls: tuple[str, dict[str, Any] | str], think: str = "", says: str = 
     return Answer((*_thought(think), *spoken, *(Call(name, _raw(arguments)) for name, arguments in calls)), ends)
 
 
-def silence(*, think: str = "", ends: Ending = "whole") -> Answer:
+def silence(*, think: str = "") -> Answer:
     """Have the model end its answer without a word, after it may have thought."""
-    return Answer(_thought(think), ends)
+    return Answer(_thought(think))
 
 
 def fault(status: int, *, retry_after: str = "") -> Fault:

@@ -96,12 +96,8 @@ class Strict(Loopback):
                 return Exchange(begin + rest, cut_at=len(begin.encode()))
             case "stall":
                 return Exchange(begin + rest, stall_at=len(begin.encode()))
-            case "unfinished":
-                return Exchange(begin)
             case "error":
                 return Exchange(begin + self.api.midway_failure())
-            case "garbage":
-                return Exchange(begin + 'data: {"type": "resp\n\n')
 
 
 def strict(api: str, *steps: Step) -> Strict:
