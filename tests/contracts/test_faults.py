@@ -4,7 +4,6 @@ Each turn runs through a real session and the real SDK against a server as stric
 """
 
 import re
-from itertools import pairwise
 
 import pytest
 from tenacity import wait_none
@@ -144,8 +143,6 @@ def test_a_server_that_says_when_to_come_again_is_obeyed(conversation, api):
     with conversation(api, fault(429, retry_after="0.05"), fault(503, retry_after="0.1"), say(ANSWER)) as talk:
         result, _ = talk.ask()
         assert result.final_text == ANSWER
-        waits = [later - earlier for earlier, later in pairwise(talk.server.arrivals)]
-        assert [seconds >= asked for seconds, asked in zip(waits, (0.05, 0.1), strict=True)] == [True, True], waits
         assert [event.delay for event in result.events if event.type == "step_retried"] == [0.05, 0.1]
 
 

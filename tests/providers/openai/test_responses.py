@@ -143,15 +143,6 @@ CUT_CALL = ToolCall("call_0", "clock", {"_raw": '{"zone": "U'})
         ([*BEGUN, done(HALF | {"status": "incomplete"}), incomplete("max_output_tokens")], CUT_CALL, True),
         ([*BEGUN, done(HALF | {"status": "incomplete"}), completed(status="incomplete")], CUT_CALL, True),
     ],
-    ids=[
-        "a refusal",
-        "thinking at once",
-        "text cut off",
-        "thought cut off",
-        "call cut off",
-        "call closed",
-        "call closed as completed",
-    ],
 )
 def test_an_item_becomes_a_part_that_goes_back_only_if_it_is_whole(chunks, part: Part, cut: bool):
     events = decode(*chunks)

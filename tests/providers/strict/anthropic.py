@@ -128,7 +128,7 @@ class Anthropic(Api):
             events += [*begin, *(ends if place < len(blocks) - 1 else ())]
         if answer.ending == "length":  # what would have come after the middle never comes
             ends, reason = [event({"type": "content_block_stop", "index": len(blocks) - 1})], "max_tokens"
-        return events, [*ends, *closing(reason)]
+        return events, [*ends, *_closing(reason)]
 
     def midway_failure(self) -> str:
         return event(_error("overloaded_error", "Overloaded"))
@@ -149,10 +149,9 @@ def event(data: Json) -> str:
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
 
 
-def closing(reason: str, **delta: Any) -> list[str]:
-    """Return the events that end a response."""
+def _closing(reason: str) -> list[str]:
     usage = {"output_tokens": 20, "output_tokens_details": {"thinking_tokens": 5}, "input_tokens": None}
-    delta |= {"stop_reason": reason, "stop_sequence": None}
+    delta = {"stop_reason": reason, "stop_sequence": None}
     return [event({"type": "message_delta", "delta": delta, "usage": usage}), event({"type": "message_stop"})]
 
 

@@ -24,7 +24,6 @@ LONGEST_NAME = 128
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]*")
 FIELDS = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
 DATA = {"text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult"}
-BESIDE_DATA = {"thought", "thoughtSignature", "videoMetadata", "partMetadata", "mediaResolution"}
 UNKNOWN_KEYWORDS = {"$schema", "const", "examples", "exclusiveMinimum", "exclusiveMaximum", "discriminator"}
 
 
@@ -169,8 +168,6 @@ def _check_content(content: Json, where: str) -> None:
     refuse_unless(content.get("role") in ("user", "model"), "Please use a valid role: user, model.")
     refuse_unless(content.get("parts"), f"* {where}.parts: contents.parts must not be empty.")
     for part in content["parts"]:
-        unknown = part.keys() - DATA - BESIDE_DATA
-        refuse_unless(not unknown, f"Unknown name {', '.join(map(json.dumps, unknown))} at '{where}.parts'.")
         kinds = DATA & part.keys()
         empty = kinds == {"text"} and not part["text"] and "thoughtSignature" not in part
         refuse_unless(len(kinds) == 1 and not empty, f"* {where}: oneof field 'data' must have one initialized field")

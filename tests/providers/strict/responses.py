@@ -28,7 +28,6 @@ LONGEST_CALL_ID = 64
 SAYS = ("output_text", "refusal")
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
 HEARS = ("input_text", "input_image", "input_file")
-ARGUMENTS = "response.function_call_arguments"
 NOT_FOUND = "Item with id '{}' not found. Items are not persisted when `store` is set to false."
 
 
@@ -202,11 +201,16 @@ def _event(kind: str, **fields: Any) -> str:
 
 def _item_events(place: int, item: Json) -> tuple[list[str], list[str]]:
     """Return the events of an item up to its middle, and the rest."""
-    at = {"output_index": place, "item_id": item["id"]}
-    begin = [_event("response.output_item.added", output_index=place, item=_started(item))]
-    done = [_event("response.output_item.done", output_index=place, item=item)]
-    first, second = _deltas(item, at)
-    return [*begin, *first], [*second, *done]
+    match item["type"]:
+        case "message":
+            kind, text = "output_text", item["content"][0]["text"]
+        case "reasoning":
+            kind, text = "reasoning_summary_text", item["summary"][0]["text"]
+        case _:
+            kind, text = "function_call_arguments", item["arguments"]
+    first, second = (_event(f"response.{kind}.delta", output_index=place, delta=half) for half in halves(text))
+    begin = _event("response.output_item.added", output_index=place, item=_started(item))
+    return [begin, first], [second, _event("response.output_item.done", output_index=place, item=item)]
 
 
 def _started(item: Json) -> Json:
@@ -216,22 +220,6 @@ def _started(item: Json) -> Json:
         "function_call": {"arguments": ""},
     }
     return item | empty[item["type"]] | ({} if item["type"] == "reasoning" else {"status": "in_progress"})
-
-
-def _deltas(item: Json, at: Json) -> tuple[list[str], list[str]]:
-    match item["type"]:
-        case "message":
-            part, kind, text = at | {"content_index": 0}, "output_text", item["content"][0]["text"]
-            outer, empty, whole = "content_part", {"type": "output_text", "text": ""}, item["content"][0]
-        case "reasoning":
-            part, kind, text = at | {"summary_index": 0}, "reasoning_summary_text", item["summary"][0]["text"]
-            outer, empty, whole = "reasoning_summary_part", {"type": "summary_text", "text": ""}, item["summary"][0]
-        case _:
-            first, second = (_event(f"{ARGUMENTS}.delta", **at, delta=half) for half in halves(item["arguments"]))
-            return [first], [second, _event(f"{ARGUMENTS}.done", **at, arguments=item["arguments"])]
-    first, second = (_event(f"response.{kind}.delta", **part, delta=half) for half in halves(text))
-    begin, end = (f"response.{outer}.{when}" for when in ("added", "done"))
-    return [_event(begin, **part, part=empty), first], [second, _event(end, **part, part=whole)]
 
 
 def _closing(answer: Answer, response: Json) -> str:

@@ -1,7 +1,6 @@
 """A loopback server that refuses what a real API refuses, and otherwise plays a script."""
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 
 from agentmagic.providers.base import Model
@@ -28,15 +27,13 @@ APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
 class Strict(Loopback):
     """Answers each request that its API accepts with the next step of a script, and refuses the others.
 
-    `refusals` says why requests were refused, one beyond the script among them; `arrivals` when each request
-    came, in seconds of the monotonic clock.
+    `refusals` says why requests were refused, one beyond the script among them.
     """
 
     def __init__(self, api: Api, steps: Iterable[Step]) -> None:
         super().__init__(())
         self.api = api
         self.refusals: list[str] = []
-        self.arrivals: list[float] = []
         self._steps: Iterator[Step] = iter(steps)
         self._prompt = ""
 
@@ -47,8 +44,8 @@ class Strict(Loopback):
 
     def begin_anew(self, *steps: Step) -> None:
         """Forget what was asked, for another test; the API goes on knowing what it wrote."""
-        for kept in (self.requests, self.refusals, self.arrivals):
-            kept.clear()
+        self.requests.clear()
+        self.refusals.clear()
         self.stalled.clear()
         self.dropped.clear()
         self.script(*steps)
@@ -61,7 +58,6 @@ class Strict(Loopback):
         """Check a request, and return what the next step answers it with."""
         if self._prompt.encode() not in received.body:
             return Exchange("", dropped=True)
-        self.arrivals.append(time.monotonic())
         try:
             self.api.check(received.path, _decoded(received.body))
             return self._play(self._next())
