@@ -43,7 +43,6 @@ PASSING = {
     "408": (fault(408), Unavailable),
     "409": (fault(409), Unavailable),
     "429": (fault(429), RateLimited),
-    "529": (fault(529), Unavailable),
     "dropped": (DROPPED, Unavailable),
     "closed in text": (say(HALF, think=HALF, ends="closed"), StreamBroken),
     "error in text": (say(HALF, ends="error"), Unavailable),

@@ -5,7 +5,7 @@ What counts as thinking is tested in `tests/providers/test_text_reader.py`.
 
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Reasoning
-from tests.contracts.conversing import every_api, one_api
+from tests.contracts.conversing import every_api
 from tests.providers.strict.script import call, say
 
 WIPE = '<tool_call>{"name": "clock", "arguments": {"zone": "CET"}}</tool_call>'
@@ -42,11 +42,3 @@ def test_a_call_that_was_only_thought_of_is_not_carried_out_and_a_real_one_besid
         assert thoughts_of(result).count(WIPE) == 2
         assert thoughts_of(result).endswith("So")
         talk.goes_on(result)
-
-
-@one_api
-def test_thinking_is_no_part_of_a_value_and_alone_no_answer(conversation, api):
-    with conversation(api, say("<think>Is it 42?"), say('1, or so?</think>\n{"value": 42}')) as talk:
-        result, error = talk.ask(output=int)
-        assert (result.value, error) == (42, None)
-        assert any(event.type == "step_retried" for event in result.events)
