@@ -28,7 +28,7 @@ def test_thinking_is_no_part_of_the_answer_and_goes_to_no_later_request(conversa
         assert next(event.kind for event in result.events if isinstance(event, PartStarted)) == "text"
         finished = [event.part.type for event in result.events if isinstance(event, PartFinished)]
         assert finished[:2] == ["reasoning", "text"]  # words that prove to be thinking are withdrawn by their end
-        talk.goes_on(result)
+        talk.goes_on()
         assert "Is it" not in talk.server.requests[-1].body.decode()
 
 
@@ -41,4 +41,4 @@ def test_a_call_that_was_only_thought_of_is_not_carried_out_and_a_real_one_besid
         assert (talk.ran, result.final_text, error) == (["UTC"], "Noon.", None)
         assert thoughts_of(result).count(WIPE) == 2
         assert thoughts_of(result).endswith("So")
-        talk.goes_on(result)
+        talk.goes_on()

@@ -3,7 +3,7 @@
 Rules: https://platform.claude.com/docs/en/api/messages, and under https://platform.claude.com/docs/en the pages
 agents-and-tools/tool-use/handle-tool-calls, build-with-claude/thinking and build-with-claude/preserved-thinking. Words
 of its refusals: anthropics/claude-code#1237 (results), #63265 (changed thoughts), anomalyco/opencode#48637 (thoughts of
-another conversation), can1357/oh-my-pi#12939 (forced tools), posit-dev/chatlas#10 (empty content).
+another conversation), posit-dev/chatlas#10 (empty content).
 """
 
 import json
@@ -22,16 +22,6 @@ BLOCKS = {
     "assistant": ("text", "tool_use", *THOUGHTS),
     "system": ("text",),
     "tool_result": ("text", "image", "document"),
-}
-TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    409: "conflict_error",
-    429: "rate_limit_error",
-    529: "overloaded_error",
 }
 
 
@@ -134,14 +124,14 @@ class Anthropic(Api):
         return event(_error("overloaded_error", "Overloaded"))
 
     def refusal(self, refused: Refused) -> Json:
-        return _error(TYPES[refused.status], str(refused))
+        return _error("invalid_request_error", str(refused))
 
     def failure(self, fault: Fault) -> Json:
         """Write the body of a fault: https://platform.claude.com/docs/en/api/errors."""
         words = f"The request failed with {fault.status}."
         if fault.kind == "too_long":
             words = "prompt is too long: 1000010 tokens > 1000000 maximum"
-        return _error(TYPES.get(fault.status, "api_error"), words)
+        return _error("api_error" if fault.status >= 500 else "invalid_request_error", words)
 
 
 def event(data: Json) -> str:
