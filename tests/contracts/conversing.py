@@ -38,6 +38,8 @@ def api_case(name: str):
 
 
 every_api = pytest.mark.parametrize("api", [api_case(name) for name in SDKS])
+one_api = pytest.mark.parametrize("api", [api_case("openai")])
+"""`every_api` is for what a provider does, `one_api` for what the loop does, which no provider changes."""
 
 
 @dataclass

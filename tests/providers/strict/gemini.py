@@ -209,13 +209,16 @@ def _check_tools(body: Json) -> None:
     declared = [entry for tool in body.get("tools", ()) for entry in tool.get("functionDeclarations", ())]
     for place, entry in enumerate(declared):
         where = f"tools[0].function_declarations[{place}]"
-        schema = entry.get("parametersJsonSchema", {"type": "object"})
         refuse_unless(_is_name(entry.get("name", "")), f"* {where}.name: Invalid function name.")
-        is_object = schema.get("type") == "object"
-        refuse_unless(is_object, f"* {where}: functionDeclaration parameters schema should be of type OBJECT.")
-        for inner in (schema, *(schema.get("properties") or {}).values()):
-            for keyword in UNKNOWN_KEYWORDS & inner.keys():
-                raise Refused(f"* {where}.parameters_json_schema: Unknown keyword {keyword!r}.")
+        _check_schema(entry.get("parametersJsonSchema", {"type": "object"}), where)
+
+
+def _check_schema(schema: Json, where: str) -> None:
+    is_object = isinstance(schema, dict) and schema.get("type") == "object"
+    refuse_unless(is_object, f"* {where}: functionDeclaration parameters schema should be of type OBJECT.")
+    for inner in (schema, *(schema.get("properties") or {}).values()):
+        for keyword in UNKNOWN_KEYWORDS & inner.keys():
+            raise Refused(f"* {where}.parameters_json_schema: Unknown keyword {keyword!r}.")
 
 
 def _check_kind(body: Json, model: str) -> None:

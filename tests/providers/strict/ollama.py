@@ -119,7 +119,10 @@ def _check_message(message: Any) -> None:
 
 
 def _check_tool(tool: Any) -> None:
-    parameters = _typed(tool["function"].get("parameters"), dict, "tools.function.parameters", "ToolFunctionParameters")
+    refuse_unless(tool.get("type") == "function", "the test does not know this type of tool")
+    function = _typed(tool.get("function"), dict, "tools.function", "api.ToolFunction")
+    parameters = _typed(function.get("parameters"), dict, "tools.function.parameters", "api.ToolFunctionParameters")
+    _typed(parameters.get("type"), str, "tools.function.parameters.type", "string")
     _typed(parameters.get("required"), list, "tools.function.parameters.required", "[]string")
     for schema in _typed(parameters.get("properties"), dict, "tools.function.parameters.properties", "map").values():
         _check_property(schema, "tools.function.parameters.properties")
@@ -127,6 +130,10 @@ def _check_tool(tool: Any) -> None:
 
 def _check_property(schema: Any, where: str) -> None:
     _typed(schema, dict, where, "api.ToolProperty")
+    _typed(schema.get("type"), list if isinstance(schema.get("type"), list) else str, f"{where}.type", "PropertyType")
     _typed(schema.get("enum"), list, f"{where}.enum", "[]interface {}")
-    for inner in (*(schema.get("anyOf") or ()), *(schema.get("properties") or {}).values()):
-        _check_property(inner, where)
+    _typed(schema.get("description"), str, f"{where}.description", "string")
+    for inner in _typed(schema.get("anyOf"), list, f"{where}.anyOf", "[]api.ToolProperty"):
+        _check_property(inner, f"{where}.anyOf")
+    for inner in _typed(schema.get("properties"), dict, f"{where}.properties", "map").values():
+        _check_property(inner, f"{where}.properties")

@@ -88,9 +88,22 @@ def check_length(text: str, longest: int, where: str) -> None:
 
 
 def check_schema(schema: Any, name: str) -> None:
-    """Refuse parameters of a function that are no JSON Schema of an object."""
+    """Refuse parameters of a function that are no JSON Schema of an object, or hold an array of nothing."""
+    start = f"Invalid schema for function '{name}': "
     is_object = isinstance(schema, dict) and schema.get("type") == "object"
-    refuse_unless(is_object, f"Invalid schema for function '{name}': schema must be a JSON Schema of an object.")
+    refuse_unless(is_object, f"{start}schema must be a JSON Schema of 'type: \"object\"'.")
+    for path, inner in _schemas(schema, ()):
+        whole = inner.get("type") != "array" or "items" in inner or "prefixItems" in inner
+        refuse_unless(whole, f"{start}In context={path}, array schema missing items.")
+
+
+def _schemas(schema: Json, path: tuple[str, ...]):
+    yield path, schema
+    children = [((key, name), inner) for key in ("properties", "$defs") for name, inner in schema.get(key, {}).items()]
+    children += [((key,), inner) for key in ("anyOf", "oneOf", "allOf") for inner in schema.get(key, ())]
+    for step, inner in (*children, (("items",), schema.get("items"))):
+        if isinstance(inner, dict):
+            yield from _schemas(inner, (*path, *step))
 
 
 def openai_fault(fault: Fault, too_long: str) -> Json:
