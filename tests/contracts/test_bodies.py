@@ -47,7 +47,6 @@ class Kind:
     api: str
     model: str
     forms: Forms = "always"
-    vertex: bool = False
 
 
 KINDS = [
@@ -70,8 +69,6 @@ KINDS = [
     Kind("gemini", "gemini-1.5-flash", "without tools"),
     Kind("gemini", "gemma-4-31b-it", "never"),
     Kind("gemini", "gemma-3-27b-it", "never"),
-    Kind("gemini", "gemini-2.0-flash", "without tools", vertex=True),
-    Kind("gemini", "gemini-3.5-flash", vertex=True),
     Kind("anthropic", "claude-sonnet-5-5"),
     Kind("anthropic", "claude-opus-5-5"),
     Kind("anthropic", "claude-opus-4-7"),
@@ -84,35 +81,15 @@ KINDS = [
 
 def kind_case(kind: Kind):
     """A kind as a parameter of a test, which is skipped where its SDK is not installed."""
-    name = f"{kind.api}:{kind.model}{' at Vertex' * kind.vertex}"
-    return pytest.param(kind, id=name, marks=api_case(kind.api).marks)
+    return pytest.param(kind, id=f"{kind.api}:{kind.model}", marks=api_case(kind.api).marks)
 
 
-def model_of(kind: Kind, server: Strict, monkeypatch: pytest.MonkeyPatch) -> Model:
+def model_of(kind: Kind, server: Strict) -> Model:
     """The model of a kind, pointed at a server that knows it."""
     first: Any = server.model()
     if kind.api == "gemini":
-        where = f"/v1beta/models/{kind.model}"
-        if kind.vertex:
-            where = f"/v1beta1/projects/here/locations/global/publishers/google/models/{kind.model}"
-        server.api.path = f"{where}:streamGenerateContent?alt=sse"
-    if kind.vertex:
-        at_vertex(server.url, monkeypatch)
-        return type(first)(kind.model)
+        server.api.path = f"/v1beta/models/{kind.model}:streamGenerateContent?alt=sse"
     return type(first)(kind.model, base_url=first.base_url, api_key=KEY)
-
-
-def at_vertex(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Google's SDK take a server for Vertex AI, and find credentials."""
-    import google.auth
-    from google.auth.credentials import AnonymousCredentials
-
-    credentials = AnonymousCredentials()
-    credentials.token = "a-token"
-    monkeypatch.setattr(google.auth, "default", lambda **_: (credentials, "here"))
-    for name, value in (("GOOGLE_GENAI_USE_VERTEXAI", "true"), ("GOOGLE_CLOUD_PROJECT", "here")):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("GOOGLE_VERTEX_BASE_URL", url)
 
 
 async def asked(model: Model, request: Request) -> tuple[Any, ...]:
@@ -151,7 +128,7 @@ def expected(kind: Kind, carried: frozenset[str]) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("kind", [kind_case(kind) for kind in KINDS])
-def test_any_subset_of_what_a_request_carries_is_sent_as_json_and_answered(kind, monkeypatch):
+def test_any_subset_of_what_a_request_carries_is_sent_as_json_and_answered(kind):
     async def main() -> None:
         history = await history_of(model, server)
         for carried in SUBSETS:
@@ -165,5 +142,5 @@ def test_any_subset_of_what_a_request_carries_is_sent_as_json_and_answered(kind,
         await model.aclose()
 
     with strict(kind.api) as server:
-        model = model_of(kind, server, monkeypatch)
+        model = model_of(kind, server)
         asyncio.run(main())

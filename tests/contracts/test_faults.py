@@ -4,36 +4,23 @@ Each turn runs through a real session and the real SDK against a server as stric
 """
 
 import re
-from importlib.util import find_spec
-from itertools import pairwise
 
 import pytest
 from tenacity import wait_none
 
-from agentmagic import Agent
 from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
     ContextTooLong,
     EmptyAnswer,
-    MalformedCall,
     RateLimited,
     StreamBroken,
     Unavailable,
 )
 from agentmagic.events import TRIES
-from agentmagic.runtime.engine import engine
-from tests.contracts.conversing import api_case, check_events, every_api, one_api, retries, words_of
+from tests.contracts.conversing import every_api, retries, words_of
 from tests.providers.strict.script import (
-    BLOCKED,
     DROPPED,
-    FAILED,
-    FAILED_FOR_LENGTH,
-    MALFORMED,
-    NO_CANDIDATES,
-    NO_MODEL,
-    NO_QUOTA,
-    PAGE,
     TOO_LONG,
     Answer,
     Call,
@@ -43,7 +30,6 @@ from tests.providers.strict.script import (
     say,
     silence,
 )
-from tests.providers.strict.server import strict
 from tests.turns import results
 
 HALF = "Half an answer that never comes to its end."
@@ -57,12 +43,10 @@ PASSING = {
     "408": (fault(408), Unavailable),
     "409": (fault(409), Unavailable),
     "429": (fault(429), RateLimited),
-    "529": (fault(529), Unavailable),
     "dropped": (DROPPED, Unavailable),
     "closed in text": (say(HALF, think=HALF, ends="closed"), StreamBroken),
     "error in text": (say(HALF, ends="error"), Unavailable),
-    "unfinished call": (call(UTC, CET, says=HALF, ends="unfinished"), StreamBroken),
-    "garbage in a call": (call(UTC, CET, ends="garbage"), StreamBroken),
+    "closed in a call": (call(UTC, CET, says=HALF, ends="closed"), StreamBroken),
 }
 """Faults that may pass, and what they raise where they do not."""
 
@@ -70,7 +54,7 @@ FINAL = {
     "400": (fault(400), BadRequest),
     "401": (fault(401), AuthenticationFailed),
     "403": (fault(403), AuthenticationFailed),
-    "404": (NO_MODEL, BadRequest),
+    "404": (fault(404), BadRequest),
     "too long": (TOO_LONG, ContextTooLong),
 }
 """Faults that the same request would meet again."""
@@ -102,7 +86,7 @@ def test_a_whole_turn_is_accepted_and_reasoning_and_signatures_go_back_as_they_c
         sent = talk.server.requests[1].body.decode()
         assert SECRET[api] in sent
         assert "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I" not in sent  # "skip_thought_signature_validator"
-        talk.goes_on(result)
+        talk.goes_on()
 
 
 @every_api
@@ -114,7 +98,7 @@ def test_a_fault_that_passes_is_tried_again_as_a_whole(conversation, api):
         assert talk.ran == ["UTC"]
         assert retries(result) == len(faults)
         assert HALF[:4] not in words_of(result)
-        talk.goes_on(result)
+        talk.goes_on()
 
 
 @every_api
@@ -128,7 +112,7 @@ def test_a_fault_that_stays_raises_its_error_after_the_last_try(conversation, ap
         assert len(talk.server.requests) == 1 + TRIES
         assert retries(result) == TRIES - 1
         assert talk.ran == ["UTC"]
-        talk.goes_on(result)
+        talk.goes_on()
 
 
 @every_api
@@ -141,31 +125,16 @@ def test_a_refusal_raises_its_error_at_once(conversation, api, fault, kind):
         assert len(talk.server.requests) == 2
         assert retries(result) == 0
         assert talk.ran == ["UTC"]
-        talk.goes_on(result)
-
-
-@pytest.mark.parametrize("api", [api_case(name) for name in ("openai", "openai-chat", "anthropic")])
-def test_a_used_up_quota_is_not_tried_again(conversation, api):
-    with conversation(api, NO_QUOTA) as talk:
-        _, error = talk.ask()
-        assert isinstance(error, RateLimited)
-        assert len(talk.server.requests) == 1
         talk.goes_on()
 
 
 @every_api
-@pytest.mark.parametrize(
-    ("odd", "words"),
-    [(PAGE, "text/html"), (fault(200), r"with 200\.|server busy")],
-    ids=["a page for people", "a failure with status 200"],
-)
-def test_what_comes_in_place_of_an_answer_is_an_error_that_says_what_it_is(conversation, api, odd, words):
-    with conversation(api, *[odd] * TRIES) as talk:
-        result, error = talk.ask()
-        assert isinstance(error, BadRequest | StreamBroken), repr(error)
-        assert re.search(words, str(error))
-        assert "<html>" not in words_of(result) + str(error)
-        talk.goes_on(result)
+def test_a_failure_with_status_200_is_told_in_its_words(conversation, api):
+    with conversation(api, *[fault(200)] * TRIES) as talk:
+        _, error = talk.ask()
+        assert isinstance(error, BadRequest | StreamBroken)
+        assert re.search(r"with 200\.|server busy", str(error))
+        talk.goes_on()
 
 
 @every_api
@@ -173,82 +142,17 @@ def test_a_server_that_says_when_to_come_again_is_obeyed(conversation, api):
     with conversation(api, fault(429, retry_after="0.05"), fault(503, retry_after="0.1"), say(ANSWER)) as talk:
         result, _ = talk.ask()
         assert result.final_text == ANSWER
-        waits = [later - earlier for earlier, later in pairwise(talk.server.arrivals)]
-        assert [seconds >= asked for seconds, asked in zip(waits, (0.05, 0.1), strict=True)] == [True, True], waits
         assert [event.delay for event in result.events if event.type == "step_retried"] == [0.05, 0.1]
-
-
-@every_api
-def test_a_refused_connection_is_unavailable(conversation, api):
-    with strict(api) as gone:
-        model = gone.model()
-    with conversation(api, call(UTC)) as talk:
-        try:
-            result, error = talk.ask(agent=Agent(model))
-        finally:
-            engine().call(model.aclose())
-        assert type(error) is Unavailable
-        assert retries(result) == 0  # on this machine nothing changes within seconds
-        talk.goes_on(result)
-
-
-@pytest.mark.skipif(find_spec("openai") is None, reason="openai is missing")
-def test_a_response_that_fails_after_its_start_is_told_apart(conversation):
-    with conversation("openai", call(UTC), FAILED, say(ANSWER), FAILED_FOR_LENGTH) as talk:
-        result, error = talk.ask()
-        assert (error, result.final_text, retries(result), talk.ran) == (None, ANSWER, 1, ["UTC"])
-        _, error = talk.ask()
-        assert type(error) is ContextTooLong
-        talk.goes_on()
-
-
-@one_api
-def test_a_conversation_too_long_for_the_window_is_compacted_once_and_goes_on_or_is_an_error(conversation, api):
-    with conversation(api, call(UTC), say("First."), say("Second."), say("Third.")) as talk:
-        for _ in range(3):
-            talk.ask("Tell me a long story. " * 50)
-        talk.server.script(TOO_LONG, say("A summary."), say(ANSWER), TOO_LONG, say("A summary."), TOO_LONG)
-        result, error = talk.ask()
-        assert (error, result.final_text) == (None, ANSWER)
-        assert [event.type for event in result.events].count("compacted") == 1
-        assert talk.ran == ["UTC"]
-        _, error = talk.ask()
-        assert type(error) is ContextTooLong
-        talk.goes_on()
 
 
 @every_api
 @pytest.mark.parametrize("empty", [silence(), silence(think="Hm, hm.")], ids=["nothing", "only reasoning"])
 def test_a_model_that_stays_silent_is_an_error(conversation, api, empty):
     with conversation(api, call(UTC), *[empty] * AGAIN) as talk:
-        result, error = talk.ask()
+        _, error = talk.ask()
         assert type(error) is EmptyAnswer
         assert len(talk.server.requests) == 1 + AGAIN
         assert talk.ran == ["UTC"]
-        talk.goes_on(result)
-
-
-@pytest.mark.parametrize(
-    ("odd", "kind"), [(NO_CANDIDATES, EmptyAnswer), (MALFORMED, MalformedCall)], ids=["no candidates", "malformed call"]
-)
-def test_gemini_is_asked_again_where_it_gave_no_answer_and_not_for_ever(conversation, odd, kind):
-    pytest.importorskip("google.genai")
-    with conversation("gemini", call(UTC), odd, say(ANSWER), *[odd] * AGAIN) as talk:
-        result, error = talk.ask()
-        assert (error, result.final_text, talk.ran) == (None, ANSWER, ["UTC"])
-        check_events(result)
-        _, error = talk.ask()
-        assert type(error) is kind
-        assert len(talk.server.requests) == 3 + AGAIN
-        talk.goes_on()
-
-
-def test_a_prompt_that_gemini_blocks_is_not_sent_again(conversation):
-    pytest.importorskip("google.genai")
-    with conversation("gemini", BLOCKED) as talk:
-        _, error = talk.ask()
-        assert type(error) is BadRequest
-        assert len(talk.server.requests) == 1
         talk.goes_on()
 
 
@@ -259,11 +163,10 @@ def test_a_text_cut_at_the_limit_of_length_is_kept_and_nothing_is_run_from_such_
         result, error = talk.ask()
         assert (error, result.stop_reason) == (None, "answer")
         assert result.final_text.startswith(HALF[:10])
-        check_events(result)
         result, error = talk.ask()
         assert (error, result.final_text, talk.ran) == (None, ANSWER, ["CET"])
         assert [part.status for part in results(result)] == ["error", "error", "ok"]
-        talk.goes_on(result)
+        talk.goes_on()
 
 
 @every_api

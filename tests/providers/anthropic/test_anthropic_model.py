@@ -1,6 +1,5 @@
 import pytest
 
-from agentmagic import Agent, Session
 from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
@@ -24,16 +23,11 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.anthropic.anthropic_decoder import Decoder, refusal
-from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, honoured_by, memo_for
+from agentmagic.providers.anthropic.anthropic_encoder import BINDING, encode, honoured_by
 from agentmagic.providers.anthropic.anthropic_model import Anthropic
 from agentmagic.providers.base import ModelFinished, ModelSettings, OutputSchema, Request
-from agentmagic.providers.registry import info, priced
-from agentmagic.runtime.engine import engine
-from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback, ask
 from tests.providers.strict.anthropic import event
-from tests.providers.strict.script import call, say
-from tests.providers.strict.server import strict
 
 MODEL = "claude-sonnet-5-5"
 OLD = "claude-haiku-4-5-20251001"
@@ -182,16 +176,6 @@ def test_a_request_has_its_parts_where_the_api_wants_them():
             {"name": "clock", "description": "Tell the time.", "input_schema": dict(CLOCK.parameters), **mark},
         ],
     }
-
-
-def test_the_marks_of_the_cache_do_not_change_what_the_memo_keeps():
-    memo = memo_for()
-    hello, again = user("Hello"), user("Again")
-    answer = Message("assistant", (Text("Hi."),))
-    first = encode(Request((hello,)), MODEL, memo)["messages"]
-    second = encode(Request((hello, answer, again)), MODEL, memo)["messages"]
-    assert "cache_control" in first[0]["content"][0]
-    assert ["cache_control" in message["content"][0] for message in second] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -396,29 +380,3 @@ def test_an_answer_that_pauses_for_ever_is_broken():
     with Loopback([paused] * 30) as server, pytest.raises(StreamBroken, match="paused it 20 times"):
         ask(Anthropic(MODEL, base_url=server.url, api_key=KEY), HELLO)
     assert len(server.requests) == 20
-
-
-def test_a_thought_goes_back_even_if_the_tools_before_it_have_changed():
-    def clock() -> str:
-        return "noon"
-
-    def watch() -> str:
-        return "noon"
-
-    steps = (call(("clock", {}), think="Hm."), say("Noon.", think="So."), say("Still noon."))
-    with strict("anthropic", *steps) as server:
-        model = server.model()
-        session = Session(Agent(model, tools=[clock]))
-        run(session, "What time is it?")
-        outcome = run(session, "And now?", agent=Agent(model, "Be brief.", tools=[watch]))
-        session.close()
-        engine().call(model.aclose())
-    assert (outcome.final_text, server.refusals) == ("Still noon.", [])
-    assert b'"signature"' in server.requests[2].body
-
-
-def test_windows_and_prices_come_from_the_table():
-    windows = [info(name).window for name in (f"anthropic:{MODEL}", "anthropic:claude-unheard-of")]
-    assert windows == [1_000_000, 200_000]
-    assert info("openai-chat:anthropic/claude-opus-4-8").window == 1_000_000
-    assert priced(f"anthropic:{MODEL}", Usage(1_000_000, 0, 1_000_000, 0, 1)).cost == 12.0

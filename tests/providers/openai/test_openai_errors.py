@@ -4,7 +4,6 @@ import pytest
 
 from agentmagic.errors import (
     AuthenticationFailed,
-    AuthenticationMissing,
     BadRequest,
     ContextTooLong,
     RateLimited,
@@ -22,7 +21,6 @@ from tests.providers.loopback import Exchange, Loopback, ask, sse
 
 REQUEST = Request((user("What time is it?"),))
 CHAT = sse({"choices": [{"index": 0, "delta": {"content": "Noon."}, "finish_reason": "stop"}]}, done=True)
-every_provider = pytest.mark.parametrize("provider", [OpenAIResponses, OpenAIChat])
 
 
 @pytest.mark.parametrize(
@@ -63,14 +61,12 @@ def test_a_key_is_blanked_before_long_words_are_cut_within_it():
     assert "a-key" not in str(error_for(Fault(words, status=400)))
 
 
-@every_provider
+@pytest.mark.parametrize("provider", [OpenAIResponses, OpenAIChat])
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
         ({"message": "Broke", "type": "insufficient_quota", "code": None}, RateLimited),
         ({"message": "Upstream", "code": 502}, Unavailable),
-        ({"message": ["odd"], "code": {"odd": 1}}, StreamBroken),
-        (["odd"], StreamBroken),
         ("only words", StreamBroken),
     ],
 )
@@ -80,14 +76,8 @@ def test_an_error_chunk_of_any_shape_ends_the_stream(provider, error, kind):
     assert type(caught.value) is kind
 
 
-@every_provider
-def test_only_chat_asks_a_local_server_without_a_key(provider, monkeypatch, tmp_path):
+def test_chat_asks_a_local_server_without_a_key(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with Loopback([Exchange(CHAT)]) as server:
-        model = provider("qwen", base_url=f"{server.url}/v1")
-        if provider is OpenAIChat:
-            ask(model, REQUEST)
-            assert server.requests[0].headers["authorization"] == "Bearer none"
-        else:
-            with pytest.raises(AuthenticationMissing):
-                ask(model, REQUEST)
+        ask(OpenAIChat("qwen", base_url=f"{server.url}/v1"), REQUEST)
+    assert server.requests[0].headers["authorization"] == "Bearer none"

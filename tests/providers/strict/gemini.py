@@ -11,11 +11,10 @@ import base64
 import json
 import re
 from collections import Counter
-from typing import Any
 
 from tests.providers.loopback import sse
 from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
-from tests.providers.strict.script import Answer, Call, Fault, Odd, Part, Say, Think, halves
+from tests.providers.strict.script import Answer, Call, Fault, Part, Say, Think, halves
 
 MODEL = "gemini-3.5-flash"
 SKIPS = (b"skip_thought_signature_validator", b"context_engineering_is_the_way_to_go")
@@ -25,20 +24,7 @@ LONGEST_NAME = 128
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]*")
 FIELDS = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
 DATA = {"text", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode", "codeExecutionResult"}
-BESIDE_DATA = {"thought", "thoughtSignature", "videoMetadata", "partMetadata", "mediaResolution"}
 UNKNOWN_KEYWORDS = {"$schema", "const", "examples", "exclusiveMinimum", "exclusiveMaximum", "discriminator"}
-
-STATUS = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    408: "CANCELLED",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    500: "INTERNAL",
-    503: "UNAVAILABLE",
-}
 
 
 class Gemini(Api):
@@ -58,7 +44,7 @@ class Gemini(Api):
         refuse_unless(path == self.path, f"models/{path} is not found for API version v1beta.", 404)
         for name in body:
             refuse_unless(name in FIELDS, f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.')
-        _check_config(body, _check_tools(body))
+        _check_tools(body)
         _check_kind(body, path.rpartition("/")[2])
         contents = body.get("contents")
         refuse_unless(isinstance(contents, list) and contents, "* contents: contents is not specified")
@@ -112,31 +98,16 @@ class Gemini(Api):
             case Say(text):
                 return {"text": text}
             case Call(name, arguments):
-                return {
-                    "functionCall": {"name": name, "args": json.loads(arguments), "id": f"g{next(self._numbers):07}"}
-                }
+                made = {"name": name, "args": json.loads(arguments), "id": f"g{next(self._numbers):07}"}
+                return {"functionCall": made}
 
     def stream(self, answer: Answer) -> tuple[list[str], list[str]]:
         # A call comes in one chunk, so that a break before its end is a break before it.
-        if any(isinstance(part, Call) and not _is_object(part.arguments) for part in answer.parts):
-            return [], [self.odd(Odd("malformed"))]
         chunks = [chunk for part in self.output(answer) for chunk in _pieces(part)]
         if answer.ending == "length":
             return [_chunk(part) for part in chunks], [_chunk({"text": ""}, reason="MAX_TOKENS")]
         *begin, last = chunks
         return [_chunk(part) for part in begin], [_chunk(last), _chunk({"text": ""}, reason="STOP")]
-
-    def odd(self, odd: Odd) -> str:
-        """Return the stream of an answer that only Gemini gives."""
-        usage = {"usageMetadata": {"promptTokenCount": 50, "totalTokenCount": 50}}
-        match odd.kind:
-            case "blocked":
-                return sse({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **usage})
-            case "malformed":
-                end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "print(default_api.clock("}
-                return sse({"candidates": [{"content": {}, **end}], **usage})
-            case _:
-                return sse(usage)
 
     def midway_failure(self) -> str:
         return sse(self.failure(Fault(503)))
@@ -146,38 +117,20 @@ class Gemini(Api):
 
     def failure(self, fault: Fault) -> Json:
         """Write the body of a fault: https://ai.google.dev/gemini-api/docs/troubleshooting."""
-        match fault.kind, fault.status:
-            case "too_long", _:
-                words = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
-            case "no_model", _:
-                words = f"models/{MODEL} is not found for API version v1beta."
-            case "quota", _:
-                words = "You exceeded your current quota, please check your plan and billing details."
-            case _, 503 | 529:
-                words = "The model is overloaded. Please try again later."
-            case _, status:
-                words = f"The request failed with {status}."
+        words = f"The request failed with {fault.status}."
+        if fault.kind == "too_long":
+            words = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
         return _error(fault.status, words, retry_after=fault.retry_after)
 
 
 def _error(status: int, message: str, *, retry_after: str = "") -> Json:
     """Write an error as Google does, with the seconds to wait among its details: https://google.aip.dev/193."""
-    error: Json = {"code": status, "message": message, "status": STATUS.get(status, "UNKNOWN")}
-    if retry_after:
-        retry_info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after}s"}
-        error["details"] = [retry_info]
-    return {"error": error}
+    wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{retry_after}s"}
+    return {"error": {"code": status, "message": message, "details": [wait] if retry_after else []}}
 
 
 def _is_name(name: object) -> bool:
     return isinstance(name, str) and len(name) <= LONGEST_NAME and NAME.fullmatch(name) is not None
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except ValueError:
-        return False
 
 
 def _pieces(part: Json) -> list[Json]:
@@ -215,8 +168,6 @@ def _check_content(content: Json, where: str) -> None:
     refuse_unless(content.get("role") in ("user", "model"), "Please use a valid role: user, model.")
     refuse_unless(content.get("parts"), f"* {where}.parts: contents.parts must not be empty.")
     for part in content["parts"]:
-        unknown = part.keys() - DATA - BESIDE_DATA
-        refuse_unless(not unknown, f"Unknown name {', '.join(map(json.dumps, unknown))} at '{where}.parts'.")
         kinds = DATA & part.keys()
         empty = kinds == {"text"} and not part["text"] and "thoughtSignature" not in part
         refuse_unless(len(kinds) == 1 and not empty, f"* {where}: oneof field 'data' must have one initialized field")
@@ -254,20 +205,15 @@ def _named(content: Json, kind: str, role: str) -> "Counter[tuple[str, str]]":
     return Counter((entry["name"], entry.get("id", "")) for entry in found)
 
 
-def _check_tools(body: Json) -> set[str]:
+def _check_tools(body: Json) -> None:
     declared = [entry for tool in body.get("tools", ()) for entry in tool.get("functionDeclarations", ())]
     for place, entry in enumerate(declared):
         where = f"tools[0].function_declarations[{place}]"
         refuse_unless(_is_name(entry.get("name", "")), f"* {where}.name: Invalid function name.")
-        both = "parameters" in entry and "parametersJsonSchema" in entry
-        refuse_unless(not both, f"* {where}: parameters and parametersJsonSchema are mutually exclusive.")
         _check_schema(entry.get("parametersJsonSchema", {"type": "object"}), where)
-    names = {entry["name"] for entry in declared}
-    refuse_unless(len(names) == len(declared), "Duplicate function declaration found")
-    return names
 
 
-def _check_schema(schema: Any, where: str) -> None:
+def _check_schema(schema: Json, where: str) -> None:
     is_object = isinstance(schema, dict) and schema.get("type") == "object"
     refuse_unless(is_object, f"* {where}: functionDeclaration parameters schema should be of type OBJECT.")
     for inner in (schema, *(schema.get("properties") or {}).values()):
@@ -287,14 +233,3 @@ def _check_kind(body: Json, model: str) -> None:
     if "responseMimeType" in config:
         refuse_unless(not model.startswith("gemma"), "JSON mode is not enabled for this model.")
         refuse_unless(by_level or "tools" not in body, "Function calling with a response mime type is unsupported")
-
-
-def _check_config(body: Json, declared: set[str]) -> None:
-    config = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    mode, allowed = config.get("mode", "AUTO"), config.get("allowedFunctionNames", [])
-    refuse_unless(mode in ("AUTO", "ANY", "NONE", "VALIDATED"), f"Invalid value at 'tool_config.mode': {mode!r}")
-    refuse_unless(not config or declared, "Function calling config is set without function_declarations.")
-    words = "allowed_function_names should be set only when function calling mode is ANY."
-    refuse_unless(not allowed or mode in ("ANY", "VALIDATED"), words)
-    for name in allowed:
-        refuse_unless(name in declared, f"allowed_function_names: {name!r} is not a declared function.")

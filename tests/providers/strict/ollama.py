@@ -5,7 +5,6 @@ https://github.com/ollama/ollama/blob/main/api/types.go; words of its refusals: 
 """
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,6 @@ from tests.providers.strict.script import Answer, Call, Fault, Say, Think, halve
 
 FIELDS = {"model", "messages", "stream", "format", "keep_alive", "tools", "options", "think", "truncate", "shift"}
 ROLES = ("system", "user", "assistant", "tool")
-BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-THINKS = (True, False, "low", "medium", "high", "max")
 
 
 class Ollama(Api):
@@ -37,8 +34,8 @@ class Ollama(Api):
             _check_message(message)
         for tool in body.get("tools", ()):
             _check_tool(tool)
-        refuse_unless(body.get("think", True) in THINKS, f"invalid think value: {body.get('think')}")
-        _check_options(_typed(body.get("options", {}), dict, "options", "map[string]interface {}"))
+        sized = _typed(body.get("options", {}), dict, "options", "map").get("num_ctx", 0) >= 4096
+        refuse_unless(sized, "the test wants the size of the context to be set")
         # What the real server does in place of a refusal, and what must not happen: it cuts the conversation.
         refuse_unless(body.get("truncate") is False, "the front of the conversation may be cut")
         refuse_unless(body.get("shift") is False, "the front of the context may be cut")
@@ -78,12 +75,8 @@ class Ollama(Api):
         return {"error": str(refused)}
 
     def failure(self, fault: Fault) -> Json:
-        words = {
-            "too_long": "the prompt is longer than the context length currently available to the model; shorten it",
-            "no_model": "model 'qwen3' not found",
-            "quota": "you've reached your hourly usage limit, please upgrade to continue",
-        }
-        return {"error": words.get(fault.kind, "server busy, please try again.")}
+        too_long = "the prompt is longer than the context length currently available to the model; shorten it"
+        return {"error": too_long if fault.kind == "too_long" else "server busy, please try again."}
 
     def _pieces(self, part: Say | Think | Call) -> Iterator[str]:
         said = {"role": "assistant", "content": ""}
@@ -96,11 +89,7 @@ class Ollama(Api):
                 yield _line(said | {"tool_calls": [self._call(name, arguments)]})
 
     def _call(self, name: str, arguments: str) -> Json:
-        try:
-            given = json.loads(arguments)
-        except ValueError:
-            given = arguments
-        function = {"index": 0, "name": name, "arguments": given}
+        function = {"index": 0, "name": name, "arguments": json.loads(arguments)}
         return {"id": f"call_ollama{next(self._numbers)}", "function": function}
 
 
@@ -122,8 +111,6 @@ def _check_message(message: Any) -> None:
     refuse_unless(message.get("role") in ROLES, f"invalid role: {message.get('role')}, must be one of {ROLES}")
     for name in ("content", "thinking", "tool_name", "tool_call_id"):
         _typed(message.get(name), str, f"messages.{name}", "string")
-    for image in _typed(message.get("images"), list, "messages.images", "[]api.ImageData"):
-        refuse_unless(BASE64.fullmatch(image), "illegal base64 data at input byte 0")
     for call in _typed(message.get("tool_calls"), list, "messages.tool_calls", "[]api.ToolCall"):
         _typed(call.get("id"), str, "messages.tool_calls.id", "string")
         function = _typed(call.get("function"), dict, "messages.tool_calls.function", "api.ToolCallFunction")
@@ -150,11 +137,3 @@ def _check_property(schema: Any, where: str) -> None:
         _check_property(inner, f"{where}.anyOf")
     for inner in _typed(schema.get("properties"), dict, f"{where}.properties", "map").values():
         _check_property(inner, f"{where}.properties")
-
-
-def _check_options(options: Json) -> None:
-    for name in options.keys() & {"num_ctx", "num_predict", "seed"}:
-        refuse_unless(type(options[name]) is int, f'option "{name}" must be of type integer')
-    is_number = type(options.get("temperature", 0)) in (int, float)
-    refuse_unless(is_number, 'option "temperature" must be of type float32')
-    refuse_unless(options.get("num_ctx", 0) >= 4096, "the test wants the size of the context to be set")

@@ -106,26 +106,12 @@ def _schemas(schema: Json, path: tuple[str, ...]):
             yield from _schemas(inner, (*path, *step))
 
 
-def check_strict(schema: Json, name: str) -> None:
-    """Refuse a strict function whose schema leaves something open.
-
-    https://developers.openai.com/api/docs/guides/function-calling#strict-mode
-    """
-    start = f"Invalid schema for function '{name}': In context=(), "
-    closed = schema.get("additionalProperties") is False
-    refuse_unless(closed, f"{start}'additionalProperties' is required to be supplied and to be false.")
-    complete = set(schema.get("properties") or ()) == set(schema.get("required") or ())
-    refuse_unless(complete, f"{start}'required' is required to be supplied and to be an array including every key.")
-
-
-def check_choice(choice: Any, named: object, tools: Collection[str]) -> None:
-    """Refuse a tool_choice that is no word of OpenAI's and names no tool of the request."""
-    refuse_unless(choice is None or tools, "'tool_choice' is only allowed when 'tools' are specified.")
-    if choice not in (None, "auto", "none", "required"):
-        refuse_unless(isinstance(choice, dict), f"Invalid value: '{choice}'.")
-        refuse_unless(named in tools, f"Tool choice '{named}' not found in 'tools' parameter.")
+def openai_fault(fault: Fault, too_long: str) -> Json:
+    """Write the body of a fault as both OpenAI APIs do: https://developers.openai.com/api/docs/guides/error-codes."""
+    if fault.kind == "too_long":
+        return openai_failure(too_long, "context_length_exceeded")
+    return openai_failure(f"It failed with {fault.status}.", kind="server_error" if fault.status >= 500 else "")
 
 
 def openai_failure(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Json:
-    """Write an error as OpenAI's APIs do: https://developers.openai.com/api/docs/guides/error-codes."""
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -26,22 +26,20 @@ class Think:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call; `arguments` is the JSON text that the model writes, which need not be JSON."""
+    """A tool call; `arguments` is the JSON text that the model writes, an object."""
 
     name: str
     arguments: str
 
 
 Part = Say | Think | Call
-Ending = Literal["whole", "length", "closed", "unfinished", "error", "garbage", "stall"]
+Ending = Literal["whole", "length", "closed", "error", "stall"]
 """How an answer ends.
 
 - whole: with its closing event
 - length: with a closing event that says it was cut at a limit of length, within its last part
 - closed: the socket closes within the last part
-- unfinished: the body ends in order, without a closing event, within the last part
 - error: an event within the last part reports a failure of the server
-- garbage: a chunk within the last part is no JSON, then the body ends
 - stall: nothing more comes within the last part
 """
 
@@ -56,24 +54,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A response that fails with a status; `kind` picks the API's own words where a status has several."""
+    """A response that fails with a status, or for its length, or a connection that is dropped in its place."""
 
     status: int
-    kind: Literal["", "too_long", "no_model", "quota"] = ""
+    kind: Literal["", "too_long", "dropped"] = ""
     retry_after: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
-    """A response that is none: a dropped connection, a page for people, or what only one of the APIs sends.
-
-    Gemini sends no candidates, a block and a malformed call; the Responses API fails after its start.
-    """
-
-    kind: Literal["dropped", "page", "no_candidates", "blocked", "malformed", "failed", "failed for its length"]
-
-
-Step = Answer | Fault | Odd
+Step = Answer | Fault
 
 
 def say(text: str, *, think: str = "", ends: Ending = "whole") -> Answer:
@@ -87,9 +75,9 @@ def call(*calls: tuple[str, dict[str, Any] | str], think: str = "", says: str = 
     return Answer((*_thought(think), *spoken, *(Call(name, _raw(arguments)) for name, arguments in calls)), ends)
 
 
-def silence(*, think: str = "", ends: Ending = "whole") -> Answer:
+def silence(*, think: str = "") -> Answer:
     """Have the model end its answer without a word, after it may have thought."""
-    return Answer(_thought(think), ends)
+    return Answer(_thought(think))
 
 
 def fault(status: int, *, retry_after: str = "") -> Fault:
@@ -98,15 +86,7 @@ def fault(status: int, *, retry_after: str = "") -> Fault:
 
 
 TOO_LONG = Fault(400, "too_long")
-NO_MODEL = Fault(404, "no_model")
-NO_QUOTA = Fault(429, "quota")
-DROPPED = Odd("dropped")
-PAGE = Odd("page")
-NO_CANDIDATES = Odd("no_candidates")
-BLOCKED = Odd("blocked")
-MALFORMED = Odd("malformed")
-FAILED = Odd("failed")
-FAILED_FOR_LENGTH = Odd("failed for its length")
+DROPPED = Fault(0, "dropped")
 
 
 def halves(text: str) -> tuple[str, str]:

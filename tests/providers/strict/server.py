@@ -1,7 +1,6 @@
 """A loopback server that refuses what a real API refuses, and otherwise plays a script."""
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 
 from agentmagic.providers.base import Model
@@ -12,11 +11,9 @@ from tests.providers.strict.gemini import Gemini
 from tests.providers.strict.ollama import Ollama
 from tests.providers.strict.responses import Responses
 from tests.providers.strict.rules import Api, Json, Refused, refuse_unless
-from tests.providers.strict.script import Answer, Fault, Odd, Step
+from tests.providers.strict.script import Answer, Fault, Step
 
 KEY = "test-key-of-nobody"
-PAGE = "<!doctype html><html><body><h1>Please log in to the network</h1></body></html>"
-
 
 APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
     "openai": Responses,
@@ -30,15 +27,13 @@ APIS: dict[str, type[Responses | Chat | Gemini | Anthropic | Ollama]] = {
 class Strict(Loopback):
     """Answers each request that its API accepts with the next step of a script, and refuses the others.
 
-    `refusals` says why requests were refused, one beyond the script among them; `arrivals` when each request
-    came, in seconds of the monotonic clock.
+    `refusals` says why requests were refused, one beyond the script among them.
     """
 
     def __init__(self, api: Api, steps: Iterable[Step]) -> None:
         super().__init__(())
         self.api = api
         self.refusals: list[str] = []
-        self.arrivals: list[float] = []
         self._steps: Iterator[Step] = iter(steps)
         self._prompt = ""
 
@@ -49,8 +44,8 @@ class Strict(Loopback):
 
     def begin_anew(self, *steps: Step) -> None:
         """Forget what was asked, for another test; the API goes on knowing what it wrote."""
-        for kept in (self.requests, self.refusals, self.arrivals):
-            kept.clear()
+        self.requests.clear()
+        self.refusals.clear()
         self.stalled.clear()
         self.dropped.clear()
         self.script(*steps)
@@ -63,7 +58,6 @@ class Strict(Loopback):
         """Check a request, and return what the next step answers it with."""
         if self._prompt.encode() not in received.body:
             return Exchange("", dropped=True)
-        self.arrivals.append(time.monotonic())
         try:
             self.api.check(received.path, _decoded(received.body))
             return self._play(self._next())
@@ -82,17 +76,12 @@ class Strict(Loopback):
         match step:
             case Answer():
                 return self._stream(step)
+            case Fault(kind="dropped"):
+                return Exchange("", dropped=True)
             case Fault(status=status, retry_after=seconds):
                 # Google says it in the body instead.
                 headers = {"retry-after": seconds} if seconds and not isinstance(self.api, Gemini) else {}
                 return _json(self.api.failure(step), status, headers)
-            case Odd(kind="dropped"):
-                return Exchange("", dropped=True)
-            case Odd(kind="page"):
-                return Exchange(PAGE, content_type="text/html; charset=utf-8")
-            case Odd():
-                assert isinstance(self.api, Gemini | Responses), f"{self.api.name} does not answer so"
-                return Exchange(self.api.odd(step))
 
     def _stream(self, answer: Answer) -> Exchange:
         begin, rest = ("".join(events) for events in self.api.stream(answer))
@@ -103,12 +92,8 @@ class Strict(Loopback):
                 return Exchange(begin + rest, cut_at=len(begin.encode()))
             case "stall":
                 return Exchange(begin + rest, stall_at=len(begin.encode()))
-            case "unfinished":
-                return Exchange(begin)
             case "error":
                 return Exchange(begin + self.api.midway_failure())
-            case "garbage":
-                return Exchange(begin + 'data: {"type": "resp\n\n')
 
 
 def strict(api: str, *steps: Step) -> Strict:
