@@ -7,11 +7,11 @@ import pytest
 
 from agentmagic.errors import ConfigError, ServerError
 from agentmagic.secrets import register_secret
-from agentmagic.tools.mcp import McpServers, config, trust
+from agentmagic.tools.mcp import McpServers, config
 from agentmagic.tools.mcp.config import Input, Stdio
 from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.trust import TrustStore
-from tests.tools.mcp.calling import PATIENCE, SERVERS, call, raw
+from tests.tools.mcp.calling import PATIENCE, SERVERS, call
 
 
 @pytest.fixture
@@ -110,13 +110,6 @@ def test_an_entry_that_cannot_be_read_is_not_approved_unseen(read, store, monkey
     played(scene, servers)
 
 
-def test_what_code_names_needs_no_approval(store):
-    servers = McpServers({"raw": raw()}, store=store)
-    assert servers.pending("raw") is None
-    servers.approve("raw")
-    assert not store.path.exists()
-
-
 @pytest.mark.parametrize("content", [b"[]", b"\xff", b'{"x": 7}'])
 def test_a_store_that_cannot_be_read_approves_nothing(read, store, content):
     store.path.parent.mkdir()
@@ -127,24 +120,19 @@ def test_a_store_that_cannot_be_read_approves_nothing(read, store, content):
     assert servers.pending("raw") is None
 
 
-def test_a_description_shows_every_word_and_no_secret():
+def test_the_question_shows_every_word_and_no_secret_and_nothing_moves_hides_or_passes_for_a_line_of_it(read):
     register_secret("a-very-secret-word")
-    shown = trust.describe(
-        config.parse({"command": "x", "args": ["a b", "\x1b[2Jc", "a-very-secret-word"], "cwd": "/y"})
-    )
-    assert shown == r"x 'a b' '\x1b[2Jc' [redacted]  (in /y)"
-    web = config.parse({"url": "https://example.org/mcp", "headers": {"X-Team": "blue"}})
-    assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
-
-
-def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(read):
-    args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e"]
-    shown = read(*args, allow=["a\nb"]).pending("raw")
+    args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e", "a b", "a-very-secret-word", "\x1b[2Jc"]
+    shown = read(*args, allow=["a\nb"], cwd="/y").pending("raw")
     command, allowed, file = shown.splitlines()
     assert command.count("\\n") == 50
-    assert r"ev\u200bil\u202e" in command
+    assert command.endswith(r"'ev\u200bil\u202e' 'a b' [redacted] '\x1b[2Jc'  (in /y)")
+    assert read(**WEB).pending("raw").startswith("https://example.org/mcp  (with X)\n")
     assert allowed == r"Without asking you, it may run: a\nb"
     assert file.startswith("The file ")
+
+
+WEB = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
 
 
 @pytest.mark.parametrize(
@@ -157,20 +145,18 @@ def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(r
         {"allow": ["*"]},
         {"roots": ["/"]},
         {"timeout": 1},
-        {"command": None, "args": None, "url": "https://example.org/mcp"},
+        WEB,
+        {**WEB, "url": "https://example.org/other"},
+        {**WEB, "headers": {"X": "2"}},
+        {**WEB, "type": "sse"},
     ],
 )
 def test_any_change_of_an_entry_has_to_be_approved(read, change):
-    read().approve("raw")
-    assert read(**change).pending("raw")
-
-
-@pytest.mark.parametrize("change", [{"url": "https://example.org/other"}, {"headers": {"X": "2"}}, {"type": "sse"}])
-def test_any_change_of_an_address_has_to_be_approved(read, change):
-    entry = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
-    read(**entry).approve("raw")
-    assert read(**entry).pending("raw") is None
-    assert read(**entry | change).pending("raw")
+    for entry in ({}, WEB):
+        read(**entry).approve("raw")
+        assert read(**entry).pending("raw") is None
+        if entry != change:
+            assert read(**change).pending("raw")
 
 
 def test_a_change_of_what_stands_in_for_an_answer_has_to_be_approved(tmp_path, store):
@@ -195,7 +181,7 @@ def test_an_approval_that_cannot_be_kept_is_said_and_starts_nothing(read, store)
     assert servers.pending("raw")
 
 
-@pytest.mark.parametrize("name", ["Notebook", " ", "a\u200bb", "x" * 200])
+@pytest.mark.parametrize("name", ["Notebook", " ", "a\u200bb"])
 def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, store):
     with pytest.raises(ConfigError, match="A server cannot be called"):
         McpServers({name: config.parse("x")}, store=store)
