@@ -12,7 +12,7 @@ from mcp.shared.message import SessionMessage
 from agentmagic.tools.mcp import filters, limits
 from agentmagic.tools.mcp.filters import MessageFilter
 from agentmagic.tools.mcp.http_transport import Body, TooMuch
-from agentmagic.tools.mcp.limits import Rate, ValueCounter
+from agentmagic.tools.mcp.limits import ValueCounter
 
 MODERN = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 
@@ -105,16 +105,6 @@ def test_a_request_of_the_server_that_is_dropped_gets_an_error():
         incoming.close()
 
     asyncio.run(main())
-
-
-def test_a_pace_lets_a_few_through_at_once_and_then_so_many_a_second():
-    now = 0.0
-    paced = Rate(5, clock=lambda: now)
-    assert [paced.take("x") for _ in range(7)] == [True] * 5 + [False] * 2
-    assert paced.take("another")
-    assert paced.wait("x") == pytest.approx(1 / limits.PER_SECOND)
-    now = 1.0
-    assert [paced.take("x") for _ in range(6)] == [True] * 5 + [False]
 
 
 def notice(method="x", **params):

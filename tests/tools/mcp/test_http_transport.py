@@ -80,8 +80,8 @@ def error(status, **fields):
     [
         (Exchange("<h1>Welcome</h1>", 200, "text/html"), "answered with a web page, not with MCP"),
         (Exchange('{"detail": "slow down"}', 429, "application/json"), "answered HTTP 429, too many requests"),
-        (Exchange("<h1>Sorry</h1>", 503, "text/html"), "answered HTTP 503: the server has failed or is overloaded"),
-        (error(400, code=-32602, message="No row"), "No row"),
+        (Exchange('{"jsonrpc": 7}', 200, "application/json"), "answered in a form that is not MCP"),
+        (error(400, code=-32602, message="1 validation error for Row"), "failed: 1 validation error for Row"),
         (error(500, code=1, message="Error", data={"row": 7}), 'Error ({"row": 7})'),
         (error(500, code=1, message=7), "answered HTTP 500: the server has failed"),
     ],

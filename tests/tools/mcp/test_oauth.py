@@ -530,8 +530,7 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):
-            assert await anext(silent) is request
-            assert await anext(prompt) is request
+            assert await anext(silent) is await anext(prompt) is request
             with pytest.raises(StopAsyncIteration):
                 await prompt.asend(httpx2.Response(200, request=request))
 

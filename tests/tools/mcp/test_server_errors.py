@@ -1,26 +1,11 @@
 import httpx2
 import pytest
 from mcp import MCPError
-from pydantic_core import ValidationError
 
 from agentmagic.tools.mcp import server_errors
 from agentmagic.tools.mcp.config import Http, InProcess, Stdio
 
 WEB = Http("http://localhost/mcp")
-
-
-@pytest.mark.parametrize(
-    ("error", "lost"),
-    [
-        (MCPError(-32000, "Connection closed"), True),
-        (MCPError(-32000, "quota is used up"), False),
-        (BrokenPipeError(), True),
-        (httpx2.ConnectError("no"), True),
-        (RuntimeError("odd"), False),
-    ],
-)
-def test_only_what_ends_a_connection_counts_as_lost(error, lost):
-    assert server_errors.is_lost(error) is lost
 
 
 @pytest.mark.parametrize(
@@ -55,16 +40,3 @@ def test_a_fault_is_said_in_words_that_help(transport, error, reason):
 def test_each_status_of_http_says_what_it_is(status, headers, problem):
     found = server_errors.http_problem(WEB.url, status, headers)
     assert found is None if problem is None else found.startswith(f"{WEB.url} {problem}")
-
-
-@pytest.mark.parametrize(
-    ("error", "misshapen"),
-    [
-        (MCPError(-32700, "Failed to parse JSON response: 1 validation error for union[...]"), True),
-        (MCPError(-32700, "Failed to parse JSON response: the answer is over 7 bytes"), False),
-        (MCPError(-32602, "1 validation error for Arguments"), False),
-        (ValidationError.from_exception_data("Result", []), True),
-    ],
-)
-def test_an_answer_that_is_not_mcp_is_told_from_one_that_says_what_is_wrong(error, misshapen):
-    assert server_errors.is_misshapen(error) is misshapen

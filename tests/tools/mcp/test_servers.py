@@ -59,13 +59,12 @@ def test_a_connection_outlives_the_task_that_opened_it_and_takes_nothing_of_its_
         seen.append(cell.get())
         yield {}
 
-    async def opening(servers):
-        cell.set("the cell that opened it")
-        await servers.tools()
+    opening = contextvars.copy_context()
+    opening.run(cell.set, "the cell that opened it")
 
     async def main():
         async with connected(memory=config.parse(workshop_server.make(lifespan=lifespan))) as servers:
-            await asyncio.create_task(opening(servers))
+            await asyncio.create_task(servers.tools(), context=opening)
             assert (await call(servers, "echo", text="still here")).text == "still here"
 
     asyncio.run(main())
@@ -219,7 +218,7 @@ async def test_who_listens_is_told_when_a_server_or_its_tools_change(servers, /)
 
 
 @with_servers()
-async def test_a_server_that_fails_to_start_is_kept_until_it_is_replaced_or_removed(servers, /):
+async def test_a_server_that_fails_to_start_is_kept_until_it_is_replaced(servers, /):
     retry = r"%mcp restart 'a clock' tries again, %mcp remove 'a clock' forgets the server\.$"
     for _ in range(2):
         with pytest.raises(ServerError, match=retry):
@@ -227,10 +226,6 @@ async def test_a_server_that_fails_to_start_is_kept_until_it_is_replaced_or_remo
         assert state(servers, "a clock").state == "failed"
     await servers.add("a clock", raw())
     assert [(one.name, one.state) for one in servers.servers] == [("a clock", "ready")]
-    with pytest.raises(ServerError):
-        await servers.add("other", config.parse("no-such-command-anywhere"))
-    await servers.remove("other")
-    assert (await call(servers, "echo", text="hello")).text == "hello"
 
 
 @with_servers()

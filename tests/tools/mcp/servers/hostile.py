@@ -69,12 +69,9 @@ def tools():
 
 
 def list_tools(request):
-    cursor = (request.get("params") or {}).get("cursor")
     if "pages" in WRONG:
         number = next(counter)
         answer(request, {"tools": [tool(f"page_{number}", EMPTY)], "nextCursor": f"page-{number}"})
-    elif "repeat" in WRONG:
-        answer(request, {"tools": [] if cursor else tools(), "nextCursor": "again"})
     else:
         answer(request, {"tools": "all of them" if "no-list" in WRONG else tools()})
 
@@ -234,9 +231,7 @@ CALLS = {
 
 def serve(request):
     method, params = request.get("method"), request.get("params") or {}
-    if method == "initialize" and "refuse" in WRONG:
-        refuse(request, -32000, "go\x1b[2J \u202eaway")
-    elif method == "initialize":
+    if method == "initialize":
         greet(request, "hostile\x1b[2J", logging={})
     elif method == "tools/list":
         list_tools(request)
