@@ -69,6 +69,7 @@ async def play(url, given):
     entry = {"url": url, "client_metadata_url": CLIENT_DOCUMENT, "connect_timeout": 60, **client}
     servers = McpServers({"suite": config.parse(entry)}, host=Paster())
     try:
+        await servers.restart("suite")  # so that it is ready, however long that takes beside sixty others
         tools = {tool.name: tool for tool in await servers.tools()}
         every = [{"name": name, "arguments": arguments(tool, tools)} for name, tool in tools.items()]
         for number, one in enumerate(given.get("toolCalls", every)):
