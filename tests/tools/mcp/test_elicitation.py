@@ -53,15 +53,6 @@ async def test_a_form_is_filled_in_field_by_field(servers, /):
         assert (await call(servers, "book", ask=ask)).text.startswith(said)
 
 
-@by_handshake
-async def test_an_address_is_shown_and_never_opened(servers, /):
-    ask, asked = answering("y")
-    assert (await call(servers, "visit", ask=ask)).text == "accept"
-    assert "https://example.org/sign-in\nOpen it yourself" in asked[0]
-    ask, _ = answering("n")
-    assert (await call(servers, "visit", ask=ask)).text == "decline"
-
-
 REQUESTS = []
 
 
@@ -125,16 +116,16 @@ async def test_neither_a_model_nor_folders_are_offered_where_none_were_given(ser
 
 
 @by_handshake
-async def test_the_clock_of_a_call_stands_still_while_a_person_thinks(servers, /):
-    loop = asyncio.get_running_loop()
-
+async def test_an_address_is_shown_and_never_opened_and_no_clock_runs_while_a_person_thinks(servers, /):
     async def slow(question):
-        answer = loop.create_future()
+        assert "https://example.org/sign-in\nOpen it yourself" in question
+        answer, loop = asyncio.Future(), asyncio.get_running_loop()
         loop.call_later(0.5, answer.set_result, "y")
         return await answer
 
+    ask, _ = answering("n")
+    assert (await call(servers, "visit", ask=ask)).text == "decline"
     connection = servers._servers["it"].connection
-    await servers.tools()
     connection.config = ServerConfig(connection.config.transport, timeout=0.3)
     assert (await call(servers, "visit", ask=slow)).text == "accept"
 
@@ -158,7 +149,7 @@ async def test_a_question_is_withdrawn_when_its_call_is_cancelled(servers, /):
 
 
 @over_both()
-async def test_prompts_and_resources_are_listed_and_read_and_a_server_is_told_its_folders(servers, /):
+async def test_prompts_and_resources_are_read_or_said_not_to_be_there_and_a_server_is_told_its_folders(servers, /):
     (prompt,) = await servers.prompts()
     assert (prompt.server, prompt.name, prompt.description) == ("it", "greet", "Greet somebody.")
     assert [(one.name, one.required) for one in prompt.arguments] == [("name", True), ("tone", False)]
@@ -173,10 +164,6 @@ async def test_prompts_and_resources_are_listed_and_read_and_a_server_is_told_it
     assert (state.title.partition(" ")[0], state.instructions) == ("obliging", "Be kind to it.")
     assert state.protocol in ("2025-11-25", "2026-07-28")
     assert (await call(servers, "places")).text == "file:///data"
-
-
-@over_both()
-async def test_what_a_server_does_not_have_is_said(servers, /):
     with pytest.raises(ServerError, match=r"The MCP server 'it' did not give the prompt 'none': "):
         await servers.prompt("it", "none", {})
     with pytest.raises(ServerError, match=r"The MCP server 'it' did not read 'memo:x': "):

@@ -157,13 +157,12 @@ def test_a_flood_without_end_is_slowed_and_ends_with_its_server(flood):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flood", ["pester", "deafen"])
-def test_an_answer_among_requests_without_end_is_heard(flood):
+def test_an_answer_behind_ten_thousand_requests_is_heard():
     async def scene(servers):
-        assert (await call(servers, flood)).text == "asked"
+        assert (await call(servers, "deafen")).text == "asked"
         await asyncio.gather(*(still_works(servers) for _ in range(3)))
 
-    contained(scene, flood, timeout=PATIENCE)  # an answer comes behind all that the flood wrote before it
+    contained(scene, "deafen", timeout=PATIENCE)
 
 
 def test_a_server_that_died_is_missed_and_its_last_answer_heard():

@@ -69,6 +69,10 @@ async def test_a_restarted_server_is_joined_anew_in_whichever_words_it_refuses_t
         assert "went away during visit" in (await call(servers, "visit")).text
         assert (await call(servers, "visit")).text == f"session-{number}"
         assert server.opened == server.called == number, "no call is sent twice"
+    server.sessions.clear()
+    servers._servers["web"].connection.tools = None
+    assert len(await servers.tools()) == 2, "a listing is asked for once more"
+    assert server.opened == number + 1
 
 
 def error(status, **fields):
@@ -100,15 +104,6 @@ def test_a_call_that_fails_over_http_says_why_each_time_and_the_session_stays(fa
     with SessionServer() as server:
         server.key = None
         asyncio.run(main(server))
-
-
-@with_sessions
-async def test_a_listing_that_finds_the_session_forgotten_is_asked_for_once_more(servers, server, /):
-    await servers.tools()
-    server.sessions.clear()
-    servers._servers["web"].connection.tools = None
-    assert len(await servers.tools()) == 2
-    assert server.opened == 2
 
 
 @with_sessions

@@ -59,16 +59,10 @@ PROPERTIES = {
     "twice": ({"type": ["string", "string", "null"]}, {"type": ["string", "null"]}),
     "type as schema": (of(y="string"), of(y=TEXT)),
     # other drafts
-    "exclusive": (
-        {"type": "number", "minimum": 0, "exclusiveMinimum": True},
-        {"type": "number", "exclusiveMinimum": 0},
-    ),
+    "exclusive": ({"minimum": 0, "exclusiveMinimum": True}, {"exclusiveMinimum": 0}),
     "inclusive": ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
-    "tuple": ({"type": "array", "items": [TEXT]}, {"type": "array", "prefixItems": [TEXT], "items": {}}),
-    "open tuple": (
-        {"type": "array", "items": [TEXT], "additionalItems": {"type": "int"}},
-        {"type": "array", "prefixItems": [TEXT], "items": {"type": "integer"}},
-    ),
+    "tuple": ({"items": [TEXT]}, {"prefixItems": [TEXT], "items": {}}),
+    "open tuple": ({"items": [TEXT], "additionalItems": {"type": "str"}}, {"prefixItems": [TEXT], "items": TEXT}),
     "divisible": ({"type": "integer", "divisibleBy": 5}, {"type": "integer", "multipleOf": 5}),
     "address": ({"id": "#name", "$id": "http://a/b", "type": "string"}, TEXT),
     "dependencies": (
@@ -85,20 +79,11 @@ PROPERTIES = {
     "required unknown": (of(y=TEXT) | {"required": ["z"]}, of(y=TEXT, z={}) | {"required": ["z"]}),
     # OpenAPI
     "not nullable": ({"type": "string", "nullable": False}, TEXT),
-    "nullable choice": (
-        {"type": "string", "enum": ["a"], "nullable": "true"},
-        {"type": ["string", "null"], "enum": ["a", None]},
-    ),
+    "nullable": (TEXT | {"enum": ["a"], "nullable": "true"}, {"type": ["string", "null"], "enum": ["a", None]}),
     "nullable branches": ({"anyOf": [TEXT], "nullable": True}, {"anyOf": [TEXT, {"type": "null"}]}),
     # values of another form
-    "number in a text": (
-        {"type": "integer", "minimum": "0", "maximum": "1e2"},
-        {"type": "integer", "minimum": 0, "maximum": 100},
-    ),
-    "count in a text": (
-        {"type": "string", "minLength": "2", "maxLength": 3.0},
-        {"type": "string", "minLength": 2, "maxLength": 3},
-    ),
+    "number in a text": ({"minimum": "0", "maximum": "1e2"}, {"minimum": 0, "maximum": 100}),
+    "count in a text": ({"minLength": "2", "maxLength": 3.0}, {"minLength": 2, "maxLength": 3}),
     "truth in a text": (of() | {"additionalProperties": "false"}, of() | {"additionalProperties": False}),
     "lines": ({"type": "string", "description": ["one", "two"]}, {"type": "string", "description": "one two"}),
     "one choice": ({"enum": "a"}, {"enum": ["a"]}),
@@ -124,11 +109,7 @@ def test_what_has_one_meaning_is_written_as_that_and_nothing_is_said(written, me
 MEANINGLESS = {
     "a class of another dialect": ({"pattern": r"^[\w-.]+$"}, {}, r"pattern ^[\w-.]+$ of x"),
     "no text": ({"type": "string", "pattern": 7}, TEXT, "pattern 7 of x"),
-    "a name": (
-        {"patternProperties": {"[": TEXT}, "additionalProperties": False},
-        {"patternProperties": {}},
-        "patternProperties [ of x",
-    ),
+    "a name": ({"patternProperties": {"[": {}}, "additionalProperties": True}, {"patternProperties": {}}, "patternP"),
     "a strange type": ({"type": "strange"}, {}, "type strange of x"),
     "no type": ({"type": []}, {}, "type [] of x"),
     "no choices": ({"type": "string", "enum": []}, TEXT, "enum [] of x"),
@@ -158,10 +139,7 @@ ROOTS = {
     "any": ({"type": "any"}, {"type": "object"}),
     "an object or null": ({"type": ["object", "null"]}, {"type": "object"}),
     "an unknown draft": (of(x=TEXT) | {"$schema": "http://foo/bar"}, of(x=TEXT)),
-    "a mended draft": (
-        of(x={"type": "int"}) | {"$schema": "http://json-schema.org/draft-04/schema#"},
-        of(x={"type": "integer"}),
-    ),
+    "a mended draft": (of(x={"type": "str"}) | {"$schema": "http://json-schema.org/draft-04/schema#"}, of(x=TEXT)),
     "the place of another draft": (
         of(x={"$ref": "#/$defs/t"}) | {"definitions": {"t": {"type": "str"}}},
         of(x={"$ref": "#/definitions/t"}) | {"definitions": {"t": TEXT}},

@@ -45,20 +45,6 @@ def test_halves_of_characters_are_mended_and_nothing_else(text):
 
 
 @pytest.mark.parametrize(
-    ("message", "request_id"),
-    [
-        ('{"jsonrpc": "2.0", "id": 7, "result": [', 7),
-        ('{"id":"a","jsonrpc":"2.0","error":5}', "a"),
-        ('{"method":5,"params":{"result":1},"id":7}', None),
-        ('{"id":7}', None),
-        ("id: 7", None),
-    ],
-)
-def test_what_cannot_be_read_is_told_to_the_request_that_it_answers(message, request_id):
-    assert stdio.answered_request(message.encode(), message.encode()) == request_id
-
-
-@pytest.mark.parametrize(
     ("written", "gist"),
     [
         (b"\x1b[2J\x1b]0;x\x07good\rbad \xe2\x80\xaeend\n", "goodbad end"),

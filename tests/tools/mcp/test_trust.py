@@ -188,26 +188,21 @@ def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, stor
 
 
 def test_inputs_of_vs_code_are_asked_for_once_or_are_their_defaults(tmp_path):
+    def read(ask=None):
+        (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
+        return config.read(tmp_path / "mcp.json", ask=ask)["a"].transport
+
     asked = []
-
-    def ask(one):
-        asked.append(one)
-        return "blue-and-long-enough"
-
     inputs = [
         {"type": "promptString", "id": "team", "description": "Which team?", "password": True},
         {"type": "pickString", "id": "colour", "options": ["red", "blue"], "default": "red"},
     ]
     entry = {"command": "x", "args": ["${input:team}", "${input:team}", "${input:colour}"]}
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
-    read = config.read(tmp_path / "mcp.json", ask=ask)["a"].transport
-    assert read == Stdio("x", ("blue-and-long-enough",) * 3)
+    assert read(lambda one: asked.append(one) or "blue-and-long-enough") == Stdio("x", ("blue-and-long-enough",) * 3)
     assert asked == [
         Input("team", "Which team?", password=True),
         Input("colour", default="red", options=("red", "blue")),
     ]
-    unasked = config.read(tmp_path / "mcp.json")["a"].transport
-    assert "asks for a value that was not given" in unasked.problem
+    assert "asks for a value that was not given" in read().problem
     inputs[0]["default"] = "green"
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
-    assert config.read(tmp_path / "mcp.json")["a"].transport == Stdio("x", ("green", "green", "red"))
+    assert read() == Stdio("x", ("green", "green", "red"))

@@ -114,11 +114,6 @@ def blocker():
     async def thread() -> str:
         return threading.current_thread().name
 
-    @server.tool()
-    async def grow() -> str:
-        server.add_tool(lambda: "grown", "grown")
-        return "There is a new tool."
-
     server.begun = begun
     yield server
     release.set()
@@ -138,14 +133,6 @@ def test_a_server_of_this_process_that_blocks_stops_no_other_session_and_no_canc
     assert texts(one.ask("a prompt")) == ["agentmagic-user"]  # its server runs in another thread now
 
 
-def test_sessions_with_the_same_server_of_this_process_learn_of_its_new_tools(session, blocker):
-    one = session(calls("grow"), "Done.", mcp=[blocker], permission="allow")
-    other = session("Hello.", calls("grown"), "Done.", mcp=[blocker], permission="allow")
-    other.ask("a prompt")
-    assert texts(one.ask("a prompt")) == ["There is a new tool."]
-    assert texts(other.ask("a prompt")) == ["grown"]
-
-
 # -- servers that fail -----------------------------------------------------------------------------
 
 
@@ -162,18 +149,6 @@ def test_tools_that_must_stay_out_and_keywords_that_are_dropped_are_named_once_a
     with pytest.raises(UsageError, match=r"There is no tool 'endless'\. .*leads back to itself"):
         one.call("endless")
     assert notices(session("Hello.", mcp=mcp).ask("a prompt")) == [left, dropped]
-
-
-def test_a_replay_names_them_as_the_recording_did(tmp_path):
-    mcp = {"raw": program("raw.py", "odd", allow=["*"])}
-    recorded = Session(Agent(ScriptedModel(["Hello."]), mcp=mcp), cassette=tmp_path / "a.yaml", replay="record")
-    said = notices(recorded.ask("a prompt"))
-    recorded.close()
-    assert len(said) == 2
-    gone = {"raw": {"command": "no-such-command"}}
-    replayed = Session(Agent(ScriptedModel(["?"]), mcp=gone), cassette=tmp_path / "a.yaml", replay="replay")
-    assert notices(replayed.ask("a prompt")) == said
-    replayed.close()
 
 
 def test_a_turn_runs_with_the_servers_that_work_and_one_notice_names_each_that_does_not(session):

@@ -115,18 +115,6 @@ def strangers(_token, number):
     send({"jsonrpc": "2.0", "id": f"r{number}", "method": f"unheard/{number}"})
 
 
-@without_end
-def ask_for_roots(_token, number):
-    send({"jsonrpc": "2.0", "id": f"p{number}", "method": "roots/list"})
-    send({"jsonrpc": "2.0", "id": f"q{number}", "method": "ping"})
-
-
-def pester(request):
-    """Ask without end and without waiting for an answer."""
-    ask_for_roots(request)
-    text(request, "asked")
-
-
 def deafen(request):
     """Ask ten thousand times before the answer, and read none of what is said to that."""
     for number in range(10_000):
@@ -215,7 +203,6 @@ CALLS = {
     "line": line,
     "babble": babble,
     "strangers": strangers,
-    "pester": pester,
     "deafen": deafen,
     "count_up": count_up,
     "chatter": chatter,
