@@ -13,7 +13,6 @@ WEB = Http("http://localhost/mcp")
     [
         (Stdio("x"), FileNotFoundError(), "command not found: x; install it or correct the command"),
         (Stdio("x"), PermissionError(), "x may not be executed; check its permissions"),
-        (Stdio("x"), MCPError(-32000, "Connection closed"), "it ended without an answer"),
         (InProcess(None), ValueError("odd."), "ValueError: odd"),
         (Stdio("x"), MCPError(0, "go\x1b[2J \u202eaway\r!", {"row": 7}), 'MCPError: go away! ({"row": 7})'),
         (WEB, httpx2.ConnectError("no"), "http://localhost/mcp cannot be reached (ConnectError)"),
@@ -31,7 +30,6 @@ def test_a_fault_is_said_in_words_that_help(transport, error, reason):
         (200, {"Content-Type": "text/html"}, "answered with a web page, not with MCP; check the URL, which often ends"),
         (401, {}, "refused the connection (HTTP 401); check the headers of its entry: it wants a valid token"),
         (403, {}, "refused the connection (HTTP 403); check the headers of its entry: it does not permit this"),
-        (404, {}, "answered HTTP 404; check the URL"),
         (429, {"Retry-After": "30"}, "answered HTTP 429, too many requests; try again after 30 s"),
         (429, {"Retry-After": "\x1b[2J"}, "answered HTTP 429, too many requests; try again later"),
         (500, {}, "answered HTTP 500: the server has failed or is overloaded; try again later"),

@@ -196,7 +196,6 @@ CALLS = {
     ),
     "parts": lambda request: answer(request, {"content": [{"type": "text", "text": "."}] * 20_000}),
     "utf8": lambda request: write(RESULT % (request["id"], b'{"type":"text","text":"gr\xfc\xdfe"}', b"")),
-    "half": lambda request: write(RESULT % (request["id"], b'{"type":"text","text":"cut \\ud83d"}', b"")),
     "unreadable": lambda request: write(RESULT % (request["id"], b"[" * 9000 + b"]" * 9000, b"")),
     "masked": lambda request: text(request, "\x00a" * 2_400_000),
     "progress": progress,
