@@ -136,7 +136,7 @@ def test_a_file_that_is_missing_or_no_text_or_no_table_is_said_and_broken_json_w
         ({"command": "x", "args": "y"}, "should be a list of texts"),
         ({"command": "x", "env": {"A": None}}, "should hold texts by name"),
         ("htp://localhost/mcp", r"'htp://localhost/mcp' is no web address\. It should begin with http"),
-        *((url, "is no web address") for url in ("ftp://x", "http://[x", "http://", "http://h:0/")),
+        *((url, "is no web address") for url in ("ftp://x", "http://[x", "http://", "http://h:0/", "http://h:99999/")),
         ({"url": "http://x", "type": "gopher"}, "for an old server"),
         ({"url": "http://x", "headers": {"A": "b\r\nC: d"}}, "line break"),
         ({"command": "x", "timeout": -1}, "number of seconds above 0"),

@@ -78,6 +78,7 @@ PROPERTIES = {
     "required as object": (of(y=TEXT) | {"required": {"y": True, "z": False}}, of(y=TEXT) | {"required": ["y"]}),
     "required unknown": (of(y=TEXT) | {"required": ["z"]}, of(y=TEXT, z={}) | {"required": ["z"]}),
     # OpenAPI
+    "nullable words": (TEXT | {"nullable": True}, {"type": ["string", "null"]}),
     "not nullable": ({"type": "string", "nullable": False}, TEXT),
     "nullable": (TEXT | {"enum": ["a"], "nullable": "true"}, {"type": ["string", "null"], "enum": ["a", None]}),
     "nullable branches": ({"anyOf": [TEXT], "nullable": True}, {"anyOf": [TEXT, {"type": "null"}]}),

@@ -58,6 +58,7 @@ def test_every_name_is_legal_and_unique_whatever_servers_call_their_tools(listin
         ("node /opt/server-memory/dist/index.js /data", "memory"),
         ("foo 'unclosed", "foo"),
         ("", "server"),
+        ("server", "server"),
         ("https://mcp.linear.app/mcp", "linear"),
         ("http://127.0.0.1:8000/mcp", "127-0-0-1"),
         ("http://localhost:8000/mcp", "localhost"),

@@ -335,7 +335,7 @@ async def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(
     assert f"No keyring took the token for {url}: it is kept in memory" in caplog.text
 
 
-@pytest.mark.parametrize("record", ["{}", '{"token": 7, "client": 8}', "\x00"])
+@pytest.mark.parametrize("record", ["[]", "{}", '{"token": 7, "client": 8}', "\x00"])
 def test_a_record_that_cannot_be_read_is_none(drawer, record):
     drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
     grant = token_store.Grant(config.Http("https://example.org/mcp"))

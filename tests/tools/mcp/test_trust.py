@@ -11,7 +11,7 @@ from agentmagic.tools.mcp import McpServers, config
 from agentmagic.tools.mcp.config import Input, Stdio
 from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.trust import TrustStore
-from tests.tools.mcp.calling import PATIENCE, SERVERS, call
+from tests.tools.mcp.calling import PATIENCE, SERVERS, call, raw
 
 
 @pytest.fixture
@@ -108,6 +108,12 @@ def test_an_entry_that_cannot_be_read_is_not_approved_unseen(read, store, monkey
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     servers = read(env={"TOKEN": "${GITHUB_TOKEN}"})
     played(scene, servers)
+
+
+def test_what_code_names_needs_no_approval(store):
+    servers = McpServers({"raw": raw()}, store=store)
+    servers.approve("raw")
+    assert (servers.pending("raw"), store.path.exists()) == (None, False)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"\xff", b'{"x": 7}'])
