@@ -77,18 +77,15 @@ async def _nobody(question: str) -> str:
     raise AssertionError(question)
 
 
-def context(call: ToolCall, on_progress: Callable[..., None] = lambda *_: None, ask: Ask = _nobody) -> ToolContext:
+def _unheard(*_: object) -> None:
+    pass
+
+
+def context(call: ToolCall, on_progress: Callable[..., None] = _unheard, ask: Ask = _nobody) -> ToolContext:
     return ToolContext(call, ask=ask, progress=on_progress)
 
 
-async def call(
-    servers: McpServers,
-    name: str,
-    *,
-    on_progress: Callable[..., None] = lambda *_: None,
-    ask: Ask = _nobody,
-    **arguments,
-) -> ToolResult:
+async def call(servers: McpServers, name: str, *, on_progress=_unheard, ask: Ask = _nobody, **arguments) -> ToolResult:
     tools = {tool.name: tool for tool in await servers.tools()}
     request = ToolCall("call-1", name, arguments)
     return await call_tool(tools[name], request, context(request, on_progress, ask))

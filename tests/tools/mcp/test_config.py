@@ -15,8 +15,7 @@ WEB = "http://localhost/mcp"
     ("entry", "meant"),
     [
         ("x -y server-x 'two words'", ServerConfig(Stdio("x", ("-y", "server-x", "two words")))),
-        ("uvx mcp-server-time", ServerConfig(Stdio("uvx", ("mcp-server-time",)), connect_timeout=60)),
-        ("/usr/bin/npx server", ServerConfig(Stdio("/usr/bin/npx", ("server",)), connect_timeout=60)),
+        ("/usr/bin/uvx time", ServerConfig(Stdio("/usr/bin/uvx", ("time",)), connect_timeout=60)),
         (WEB, ServerConfig(Http(WEB))),
         (  # of another host, with keys that we do not know
             {"command": "x", "args": ["-p", 80], "env": {"A": "1"}, "cwd": "data", "disabled": False, "icon": "x"},
@@ -77,26 +76,19 @@ def test_tables_and_lists_name_their_servers_and_no_two_alike():
     assert list(config.read(entries)) == ["time", "time-2", "a"]
 
 
-def test_variables_are_filled_in(monkeypatch):
+def test_variables_are_filled_in_and_one_that_is_not_set_is_named(monkeypatch):
     monkeypatch.setenv("PLACE", "Rome")
     monkeypatch.delenv("NOWHERE", raising=False)
     entry = {"command": "x", "args": ["${PLACE}", "${env:PLACE}/b", "${NOWHERE:-Oslo}", "${NOWHERE:-}", "$PLACE"]}
     assert config.parse(entry).transport == Stdio("x", ("Rome", "Rome/b", "Oslo", "", "$PLACE"))
+    with pytest.raises(ConfigError, match=r"'git'.*NOWHERE is not set.*\$\{NOWHERE:-default\}"):
+        config.read({"git": {"command": "x", "env": {"T": "${NOWHERE}"}}})
 
 
-def test_an_unset_variable_is_named(monkeypatch):
-    monkeypatch.delenv("GITHUB_TOKEN", raising=False)
-    with pytest.raises(ConfigError, match=r"'git'.*GITHUB_TOKEN is not set.*\$\{GITHUB_TOKEN:-default\}"):
-        config.read({"git": {"command": "x", "env": {"T": "${GITHUB_TOKEN}"}}})
-
-
-def test_a_setting_that_is_no_secret_is_not_blanked(monkeypatch):
+def test_secrets_are_blanked_from_then_on_and_settings_that_are_none_are_not(monkeypatch):
     monkeypatch.setenv("KEYCLOAK_REALM", "production")
     config.parse({"command": "x", "args": ["${KEYCLOAK_REALM}"], "env": {"API_KEY": "development"}})
     assert redact("in production and development") == "in production and development"
-
-
-def test_secrets_are_blanked_from_then_on(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "correct-horse-battery")
     config.parse({"command": "x", "args": ["${SOME_API_KEY}"]})
     config.parse({"url": "http://localhost", "headers": {"Authorization": "Basic dXNlcjpwYXNzd29yZA"}})
@@ -109,7 +101,6 @@ def test_secrets_are_blanked_from_then_on(monkeypatch):
     [
         {"url": "https://example.org/mcp?team=blue&apiKey=a-long-secret-1"},
         {"url": "https://someone:a-long-secret-1@example.org/mcp"},
-        {"command": "x", "args": ["--api-key", "a-long-secret-1"]},
         {"command": "x", "args": ["--access-token=a-long-secret-1"]},
         {"command": "x", "env": {"DATABASE": "postgres://me:a-long-secret-1@db/x"}},
         "x postgres://me:a-long-secret-1@db/x --password a-long-secret-1",
@@ -124,21 +115,15 @@ def test_what_a_person_has_to_see_of_a_command_is_not_taken_for_a_secret(args):
     assert trust.describe(config.parse({"command": "x", "args": args})) == f"x {' '.join(args)}"
 
 
-def test_broken_json_is_said_with_its_line(tmp_path):
-    path = tmp_path / "mcp.json"
-    path.write_text('{\n"mcpServers": {,}\n}')
-    with pytest.raises(ConfigError, match=r"mcp\.json, line 2, column 16: this is not JSON"):
-        config.read(path)
-
-
-def test_a_file_that_is_missing_or_no_text_or_no_table_is_said(tmp_path):
+def test_a_file_that_is_missing_or_no_text_or_no_table_is_said_and_broken_json_with_its_line(tmp_path):
     with pytest.raises(ConfigError, match="There is no file"):
         config.read(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="cannot be read"):
         config.read(tmp_path)
-    for content in (b"\xff\xfe\x00", b"[" * 100_000, b"[]"):
+    line = r", line 2, column 16: this is not JSON"
+    for content, said in ((b"\xff\xfe\x00", ""), (b"[" * 100_000, ""), (b"[]", ""), (b'{\n"mcpServers": {,}\n}', line)):
         (tmp_path / "bad.json").write_bytes(content)
-        with pytest.raises(ConfigError, match=r"bad\.json"):
+        with pytest.raises(ConfigError, match=r"bad\.json" + said):
             config.read(tmp_path / "bad.json")
 
 
@@ -148,12 +133,10 @@ def test_a_file_that_is_missing_or_no_text_or_no_table_is_said(tmp_path):
         ({}, 'neither "command" nor "url"'),
         ({"command": "x", "url": "http://y"}, "both"),
         ({"command": ""}, "is empty"),
-        ({"command": 7}, "should be a text"),
         ({"command": "x", "args": "y"}, "should be a list of texts"),
         ({"command": "x", "env": {"A": None}}, "should hold texts by name"),
-        ({"url": "ftp://x"}, "is no web address"),
         ("htp://localhost/mcp", r"'htp://localhost/mcp' is no web address\. It should begin with http"),
-        *((url, "is no web address") for url in ("http://[x", "http://", "https://host:port/", "http://h:99999/")),
+        *((url, "is no web address") for url in ("ftp://x", "http://[x", "http://", "http://h:0/", "http://h:99999/")),
         ({"url": "http://x", "type": "gopher"}, "for an old server"),
         ({"url": "http://x", "headers": {"A": "b\r\nC: d"}}, "line break"),
         ({"command": "x", "timeout": -1}, "number of seconds above 0"),

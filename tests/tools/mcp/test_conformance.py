@@ -12,7 +12,6 @@ import socketserver
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 
 import keyring
 import pytest
@@ -21,9 +20,8 @@ from keyring.backends.null import Keyring
 from agentmagic.messages import ToolCall
 from agentmagic.tools.base import ToolContext, call_tool
 from agentmagic.tools.mcp import McpServers, config, token_store, warm
-from agentmagic.tools.mcp.pending import Host
 from tests.tools.mcp.real import NPM
-from tests.tools.mcp.test_oauth import visit_from_afar
+from tests.tools.mcp.test_oauth import Paster
 
 NODE = NPM / "node_modules" / "node" / "bin" / "node"
 SUITE = NPM / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
@@ -53,17 +51,6 @@ pytestmark = [
 ]
 
 
-@dataclass(frozen=True)
-class Consenting(Host):
-    """Somebody who agrees to each page, and pastes where the browser ended up."""
-
-    async def attended(self):
-        return True
-
-    async def authorize(self, page):
-        return await asyncio.to_thread(visit_from_afar, page.url)
-
-
 def arguments(tool, tools):
     schema = tool.definition.parameters
     if tool.name == "json_schema_echo":
@@ -80,8 +67,9 @@ async def play(url, given):
     """List the tools of the scenario's server, and call what it wants called, else each of them."""
     client = {key: given[key] for key in ("client_id", "client_secret") if key in given}
     entry = {"url": url, "client_metadata_url": CLIENT_DOCUMENT, "connect_timeout": 60, **client}
-    servers = McpServers({"suite": config.parse(entry)}, host=Consenting())
+    servers = McpServers({"suite": config.parse(entry)}, host=Paster())
     try:
+        await servers.restart("suite")  # so that it is ready, however long that takes beside sixty others
         tools = {tool.name: tool for tool in await servers.tools()}
         every = [{"name": name, "arguments": arguments(tool, tools)} for name, tool in tools.items()]
         for number, one in enumerate(given.get("toolCalls", every)):

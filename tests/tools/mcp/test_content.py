@@ -22,24 +22,21 @@ def test_text_keeps_its_order_and_the_call_and_an_error_is_one():
     assert answer.content == (Text("a"), Text("b"))
 
 
-def test_images_and_sounds_become_media():
-    image = types.ImageContent(type="image", data=base64.b64encode(b"png").decode(), mime_type="image/png")
+def picture(*audience, sent=b"png", **fields):
+    notes = types.Annotations(audience=list(audience))
+    given = {"data": base64.b64encode(sent).decode(), "mime_type": "image/png"} | fields
+    return types.ImageContent(type="image", annotations=notes, **given)
+
+
+def test_images_and_sounds_become_media_that_keep_whom_they_are_meant_for():
     sound = types.AudioContent(type="audio", data=base64.b64encode(b"wav").decode(), mime_type="audio/wav; rate=8000")
-    assert result(image, sound).content == (Media("image/png", b"png"), Media("audio/wav", b"wav"))
-
-
-def test_media_keep_whom_they_are_meant_for():
-    def picture(*audience):
-        notes = types.Annotations(audience=list(audience))
-        data = base64.b64encode(b"png").decode()
-        return types.ImageContent(type="image", data=data, mime_type="image/png", annotations=notes)
-
-    answer = result(picture("user"), picture("assistant"), picture("user", "assistant"))
-    assert [part.audience for part in answer.content] == ["user", "assistant", ""]
+    answer = result(picture(), sound, picture("user"), picture("assistant"), picture("user", "assistant"))
+    assert answer.content[:2] == (Media("image/png", b"png"), Media("audio/wav", b"wav"))
+    assert [part.audience for part in answer.content[2:]] == ["user", "assistant", ""]
 
 
 def test_rubbish_in_place_of_media_is_said_and_not_kept():
-    image = types.ImageContent(type="image", data="%%%", mime_type='image/png" onerror="x')
+    image = picture(data="%%%", mime_type='image/png" onerror="x')
     assert result(image).content == (Text("[application/octet-stream left out: what the server sent is not base64]"),)
 
 
@@ -55,24 +52,17 @@ def test_embedded_resources_become_resources_or_media_and_links_resources_withou
     )
 
 
-def test_structured_content_alone_is_also_text():
+def test_structured_content_alone_is_also_text_and_beside_text_is_not_repeated():
     answer = result(structured_content={"sum": 3, "word": "größer"})
     assert answer.structured == {"sum": 3, "word": "größer"}
     assert answer.content == (Text('{"sum": 3, "word": "größer"}'),)
-
-
-def test_structured_content_beside_text_is_not_repeated():
     assert result(text("three"), structured_content=3).content == (Text("three"),)
 
 
-def test_too_much_text_is_cut_over_all_parts(monkeypatch):
+def test_too_much_text_is_cut_over_all_parts_and_too_much_media_left_out(monkeypatch):
     monkeypatch.setattr(limits, "RESULT_TEXT", 5)
     answer = result(text("abc"), text("defg"), structured_content="long enough")
     assert answer.content == (Text("abc"), Text("de\n[cut: 2 more characters]"))
     assert answer.structured is None
-
-
-def test_too_much_media_is_named_and_left_out(monkeypatch):
     monkeypatch.setattr(limits, "RESULT_MEDIA", 3)
-    image = types.ImageContent(type="image", data=base64.b64encode(b"abcd").decode(), mime_type="image/png")
-    assert result(image).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)
+    assert result(picture(sent=b"abcd")).content == (Text("[image/png of 4 bytes left out: the result is too large]"),)

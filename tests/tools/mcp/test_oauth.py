@@ -13,7 +13,7 @@ import httpx2
 import keyring
 import pytest
 from keyring.backend import KeyringBackend
-from keyring.errors import PasswordDeleteError
+from keyring.errors import KeyringLocked
 from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
@@ -30,31 +30,22 @@ from tests.tools.mcp.servers import authorized
 
 
 class Drawer(KeyringBackend):
-    """A keyring in memory; a locked one fails."""
+    """A keyring in memory."""
 
     priority = 1  # pyright: ignore[reportAssignmentType]  (as every backend does)
 
     def __init__(self):
         super().__init__()
         self.records = {}
-        self.locked = False
 
     def get_password(self, service, username):
-        self.check()
         return self.records.get((service, username))
 
     def set_password(self, service, username, password):
-        self.check()
         self.records[service, username] = password
 
     def delete_password(self, service, username):
-        self.check()
-        if self.records.pop((service, username), None) is None:
-            raise PasswordDeleteError
-
-    def check(self):
-        if self.locked:
-            raise RuntimeError("locked")
+        del self.records[service, username]
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +83,9 @@ def visit_from_afar(url):
 
 @dataclass(frozen=True)
 class Idle(Host):
-    """Somebody who does nothing."""
+    """Somebody who does nothing, or types these answers."""
 
+    types: list[str] = field(default_factory=list)
     pages: list[AuthorizationPage] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -103,7 +95,7 @@ class Idle(Host):
     async def authorize(self, page):
         self.pages.append(page)
         self.asked.set()
-        return await self.act(page) or await asyncio.Event().wait()
+        return self.types.pop(0) if self.types else await self.act(page) or await asyncio.Event().wait()
 
     async def act(self, page):
         """Do what this person does, and return what the person types; wait for ever if that is None."""
@@ -117,19 +109,10 @@ class Visitor(Idle):
 
 
 class Paster(Idle):
-    """Somebody at another machine, who pastes the address the browser ended up at, after some wrong ones."""
+    """Somebody at another machine, who pastes the address the browser ended up at."""
 
     async def act(self, page):
-        wrong = {1: "what?", 2: "http://127.0.0.1/callback?code=x&state=y"}
-        return wrong.get(len(self.pages)) or await asyncio.to_thread(visit_from_afar, page.url)
-
-
-class Decliner(Idle):
-    """Somebody who says no."""
-
-    async def authorize(self, page):
-        self.pages.append(page)
-        return ""
+        return await asyncio.to_thread(visit_from_afar, page.url)
 
 
 def _play(scene):
@@ -176,11 +159,14 @@ async def test_a_person_authorizes_once_and_the_token_is_in_the_keyring_until_th
 
 
 @authorizing
-async def test_a_token_that_has_run_out_is_refreshed_without_asking_and_is_seen_nowhere(url, granting, /, caplog):
+async def test_a_token_that_has_run_out_is_refreshed_once_for_all_kernels_without_asking_and_is_seen_nowhere(
+    url, granting, /, caplog
+):
     caplog.set_level(logging.DEBUG)
     person = Visitor()
-    async with connected(url, person) as servers:
+    async with connected(url, person) as servers, connected(url, Host()) as other:
         await call(servers, "echo", text="hello")
+        await call(other, "echo", text="hello")
         granting.expire()
         answers = await asyncio.gather(*(call(servers, "echo", text=str(n)) for n in range(5)))
         assert [answer.text for answer in answers] == list("01234")
@@ -188,38 +174,12 @@ async def test_a_token_that_has_run_out_is_refreshed_without_asking_and_is_seen_
         for secret in granting.secrets:
             assert secret not in f"{servers.get('web')} {person.pages} {caplog.text}"
             assert redact(f"<{secret}>") == "<[redacted]>"
+        assert (await call(other, "echo", text="in another kernel")).text == "in another kernel"
+        assert granting.refreshed == 1
     granting.expire()
     async with connected(url, Host()) as servers:
-        assert (await call(servers, "echo", text="in another kernel")).text == "in another kernel"
+        assert (await call(servers, "echo", text="later")).text == "later"
     assert (len(person.pages), granting.refreshed) == (1, 2)
-
-
-@authorizing
-async def test_a_token_that_another_kernel_refreshed_is_taken_from_the_keyring(url, granting, /):
-    person = Visitor()
-    async with connected(url, person) as first, connected(url, Host()) as second:
-        await call(first, "echo", text="hello")
-        await call(second, "echo", text="hello")
-        granting.expire()
-        await call(first, "echo", text="hello")
-        assert (await call(second, "echo", text="hello")).text == "hello"
-    assert (len(person.pages), granting.refreshed) == (1, 1)
-
-
-@authorizing
-async def test_where_the_refresh_is_refused_a_person_is_asked_again_and_with_nobody_there_the_call_fails(
-    url, granting, /
-):
-    person = Visitor()
-    async with connected(url, person) as servers:
-        await call(servers, "echo", text="hello")
-        pending = servers._servers["web"].connection.pending
-        pending.host = Host()
-        granting.revoke()
-        assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
-        pending.host = person
-        assert (await call(servers, "echo", text="again")).text == "again"
-    assert len(person.pages) == 2
 
 
 @authorizing
@@ -279,7 +239,7 @@ async def test_with_nobody_there_or_a_header_of_its_own_a_server_fails_at_once_a
 
 @authorizing
 async def test_an_address_may_be_pasted_and_wrong_ones_are_told(url, granting, /):
-    person = Paster()
+    person = Paster(types=["what?", "http://127.0.0.1/callback?code=x&state=y"])
     async with connected(url, person) as servers:
         assert (await call(servers, "echo", text="hello")).text == "hello"
     assert [page.note for page in person.pages[1:]] == [
@@ -290,7 +250,7 @@ async def test_an_address_may_be_pasted_and_wrong_ones_are_told(url, granting, /
 
 @authorizing
 async def test_who_said_no_is_asked_again_by_a_restart_and_not_by_every_turn(url, granting, /):
-    person = Decliner()
+    person = Idle(types=["", ""])
     async with connected(url, person) as servers:
         for _ in range(3):
             with pytest.raises(ServerError, match="it was not authorized"):
@@ -300,16 +260,6 @@ async def test_who_said_no_is_asked_again_by_a_restart_and_not_by_every_turn(url
         with pytest.raises(ServerError, match="it was not authorized"):
             await servers.restart("web")
         assert len(person.pages) == 2
-
-
-@authorizing
-async def test_a_refusal_of_the_authorization_server_is_told(url, granting, /):
-    granting.denies = True
-    person = Visitor()
-    async with connected(url, person) as servers:
-        with pytest.raises(ServerError, match="its authorization server refused: access_denied Not today"):
-            await servers.tools()
-    assert len(person.pages) == 1
 
 
 def test_the_time_a_person_takes_is_nobody_elses():
@@ -334,7 +284,7 @@ def test_the_time_a_person_takes_is_nobody_elses():
 
 
 @authorizing
-async def test_cancelling_withdraws_what_is_asked_and_frees_the_port(url, granting, /):
+async def test_cancelling_withdraws_what_is_asked_and_frees_the_port_so_that_a_person_is_asked_again(url, granting, /):
     async def cancelled(servers, task):
         await person.asked.wait()
         person.asked.clear()
@@ -354,6 +304,8 @@ async def test_cancelling_withdraws_what_is_asked_and_frees_the_port(url, granti
         pending.host = Visitor()
         await call(servers, "echo", text="hello")
         granting.revoke()
+        pending.host = Host()
+        assert "echo failed: it asks to be authorized" in (await call(servers, "echo", text="hello")).text
         pending.host = person
         await cancelled(servers, asyncio.ensure_future(call(servers, "echo", text="hello")))
         pending.host = Visitor()
@@ -361,18 +313,20 @@ async def test_cancelling_withdraws_what_is_asked_and_frees_the_port(url, granti
         assert is_free(port_of(person.pages[-1]))
 
 
+def locked(*_):
+    raise KeyringLocked
+
+
 @pytest.mark.parametrize(
-    ("locked", "note"),
-    [(True, "The token will be"), (False, "No keyring can be used here: the token will be kept in memory")],
+    ("priority", "put", "note"),
+    [(1, locked, "The token will be"), (0, lambda *_: None, "No keyring can be used here: the token will be")],
 )
 @authorizing
 async def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(
-    url, granting, /, drawer, caplog, monkeypatch, locked, note
+    url, granting, /, caplog, monkeypatch, priority, put, note
 ):
-    drawer.locked = locked
-    if not locked:
-        monkeypatch.setattr(Drawer, "priority", 0)
-        monkeypatch.setattr(Drawer, "get_password", lambda *_: None)
+    monkeypatch.setattr(Drawer, "priority", priority)
+    monkeypatch.setattr(Drawer, "set_password", put)
     person = Visitor()
     for host in (person, Host()):
         async with connected(url, host) as servers:
@@ -383,13 +337,10 @@ async def test_without_a_keyring_the_token_is_kept_in_memory_which_is_said(
 
 @pytest.mark.parametrize("record", ["[]", "{}", '{"token": 7, "client": 8}', "\x00"])
 def test_a_record_that_cannot_be_read_is_none(drawer, record):
-    async def main():
-        drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
-        grant = token_store.Grant(config.Http("https://example.org/mcp"))
-        await grant.load()
-        assert grant.access is None
-
-    asyncio.run(main())
+    drawer.records[token_store.SERVICE, "https://example.org/mcp"] = record
+    grant = token_store.Grant(config.Http("https://example.org/mcp"))
+    asyncio.run(grant.load())
+    assert grant.access is None
 
 
 def test_only_the_answer_to_this_request_ends_the_wait():
@@ -427,7 +378,6 @@ def test_an_address_without_an_answer_is_told(address):
         ("https://auth.example.org/authorize?a=1", "https://example.org/mcp", None),
         ("http://127.0.0.1:8000/authorize", "http://localhost:9000/mcp", None),
         ("http://127.0.0.1:8000/authorize", "https://example.org/mcp", "no https"),
-        ("file:///etc/passwd", "http://127.0.0.1/mcp", "no https"),
         ("https://bank.example@evil.example/", "https://example.org/mcp", "deceive"),
         ("https://example.org/\x1b[2J", "https://example.org/mcp", "deceive"),
         (f"https://example.org/{'a' * 5000}", "https://example.org/mcp", "deceive"),
@@ -524,16 +474,27 @@ def test_an_authorization_server_that_is_silent_ends_by_its_own_deadline(monkeyp
     contained("its authorization server did not answer within 0.2 s", oauth_protected_resource=silent)
 
 
-def test_a_token_in_an_answer_that_cannot_be_read_is_not_quoted(caplog):
-    def goes_straight_back(server):
+def straight_back(answer):
+    """Make a page that sends the browser back at once, with this answer."""
+
+    def page(server):
         query = parse_qs(urlsplit(server.requests[-1].path).query)
-        where = f"{query['redirect_uri'][0]}?code=1&state={query['state'][0]}"
+        where = f"{query['redirect_uri'][0]}?{answer}&state={query['state'][0]}"
         return Exchange("", 302, headers={"Location": where})
 
+    return page
+
+
+def test_a_refusal_of_the_authorization_server_is_told():
+    denied = straight_back("error=access_denied&error_description=Not+%1B%5B31mtoday")
+    contained("its authorization server refused: access_denied Not today", authorize=denied)
+
+
+def test_a_token_in_an_answer_that_cannot_be_read_is_not_quoted(caplog):
     with caplog.at_level(logging.DEBUG):
         said = contained(
             "what its authorization server answered cannot be read",
-            authorize=goes_straight_back,
+            authorize=straight_back("code=1"),
             token=Exchange('{"access_token": "a-token-cut-off', 200, "application/json"),
         )
     assert "a-token" not in said + caplog.text
@@ -548,8 +509,7 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
         request = httpx2.Request("POST", grant.url)
         silent, prompt = authorization.flow(request), authorization.flow(request)
         async with asyncio.timeout(PATIENCE), contextlib.aclosing(silent):
-            assert await anext(silent) is request
-            assert await anext(prompt) is request
+            assert await anext(silent) is await anext(prompt) is request
             with pytest.raises(StopAsyncIteration):
                 await prompt.asend(httpx2.Response(200, request=request))
 

@@ -7,7 +7,7 @@ import pytest
 
 from agentmagic.errors import ConfigError, ServerError
 from agentmagic.secrets import register_secret
-from agentmagic.tools.mcp import McpServers, config, trust
+from agentmagic.tools.mcp import McpServers, config
 from agentmagic.tools.mcp.config import Input, Stdio
 from agentmagic.tools.mcp.pending import Host
 from agentmagic.tools.mcp.trust import TrustStore
@@ -112,9 +112,8 @@ def test_an_entry_that_cannot_be_read_is_not_approved_unseen(read, store, monkey
 
 def test_what_code_names_needs_no_approval(store):
     servers = McpServers({"raw": raw()}, store=store)
-    assert servers.pending("raw") is None
     servers.approve("raw")
-    assert not store.path.exists()
+    assert (servers.pending("raw"), store.path.exists()) == (None, False)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"\xff", b'{"x": 7}'])
@@ -127,24 +126,19 @@ def test_a_store_that_cannot_be_read_approves_nothing(read, store, content):
     assert servers.pending("raw") is None
 
 
-def test_a_description_shows_every_word_and_no_secret():
+def test_the_question_shows_every_word_and_no_secret_and_nothing_moves_hides_or_passes_for_a_line_of_it(read):
     register_secret("a-very-secret-word")
-    shown = trust.describe(
-        config.parse({"command": "x", "args": ["a b", "\x1b[2Jc", "a-very-secret-word"], "cwd": "/y"})
-    )
-    assert shown == r"x 'a b' '\x1b[2Jc' [redacted]  (in /y)"
-    web = config.parse({"url": "https://example.org/mcp", "headers": {"X-Team": "blue"}})
-    assert trust.describe(web) == "https://example.org/mcp  (with X-Team)"
-
-
-def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(read):
-    args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e"]
-    shown = read(*args, allow=["a\nb"]).pending("raw")
+    args = ["\n" * 50 + "The file /safe names it.", "ev\u200bil\u202e", "a b", "a-very-secret-word", "\x1b[2Jc"]
+    shown = read(*args, allow=["a\nb"], cwd="/y").pending("raw")
     command, allowed, file = shown.splitlines()
     assert command.count("\\n") == 50
-    assert r"ev\u200bil\u202e" in command
+    assert command.endswith(r"'ev\u200bil\u202e' 'a b' [redacted] '\x1b[2Jc'  (in /y)")
+    assert read(**WEB).pending("raw").startswith("https://example.org/mcp  (with X)\n")
     assert allowed == r"Without asking you, it may run: a\nb"
     assert file.startswith("The file ")
+
+
+WEB = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
 
 
 @pytest.mark.parametrize(
@@ -157,20 +151,18 @@ def test_nothing_in_a_command_moves_hides_or_passes_for_a_line_of_the_question(r
         {"allow": ["*"]},
         {"roots": ["/"]},
         {"timeout": 1},
-        {"command": None, "args": None, "url": "https://example.org/mcp"},
+        WEB,
+        {**WEB, "url": "https://example.org/other"},
+        {**WEB, "headers": {"X": "2"}},
+        {**WEB, "type": "sse"},
     ],
 )
 def test_any_change_of_an_entry_has_to_be_approved(read, change):
-    read().approve("raw")
-    assert read(**change).pending("raw")
-
-
-@pytest.mark.parametrize("change", [{"url": "https://example.org/other"}, {"headers": {"X": "2"}}, {"type": "sse"}])
-def test_any_change_of_an_address_has_to_be_approved(read, change):
-    entry = {"command": None, "args": None, "url": "https://example.org/mcp", "headers": {"X": "1"}}
-    read(**entry).approve("raw")
-    assert read(**entry).pending("raw") is None
-    assert read(**entry | change).pending("raw")
+    for entry in ({}, WEB):
+        read(**entry).approve("raw")
+        assert read(**entry).pending("raw") is None
+        if entry != change:
+            assert read(**change).pending("raw")
 
 
 def test_a_change_of_what_stands_in_for_an_answer_has_to_be_approved(tmp_path, store):
@@ -195,33 +187,28 @@ def test_an_approval_that_cannot_be_kept_is_said_and_starts_nothing(read, store)
     assert servers.pending("raw")
 
 
-@pytest.mark.parametrize("name", ["Notebook", " ", "a\u200bb", "x" * 200])
+@pytest.mark.parametrize("name", ["Notebook", " ", "a\u200bb"])
 def test_a_server_cannot_be_called_what_would_pass_for_something_else(name, store):
     with pytest.raises(ConfigError, match="A server cannot be called"):
         McpServers({name: config.parse("x")}, store=store)
 
 
 def test_inputs_of_vs_code_are_asked_for_once_or_are_their_defaults(tmp_path):
+    def read(ask=None):
+        (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
+        return config.read(tmp_path / "mcp.json", ask=ask)["a"].transport
+
     asked = []
-
-    def ask(one):
-        asked.append(one)
-        return "blue-and-long-enough"
-
     inputs = [
         {"type": "promptString", "id": "team", "description": "Which team?", "password": True},
         {"type": "pickString", "id": "colour", "options": ["red", "blue"], "default": "red"},
     ]
     entry = {"command": "x", "args": ["${input:team}", "${input:team}", "${input:colour}"]}
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
-    read = config.read(tmp_path / "mcp.json", ask=ask)["a"].transport
-    assert read == Stdio("x", ("blue-and-long-enough",) * 3)
+    assert read(lambda one: asked.append(one) or "blue-and-long-enough") == Stdio("x", ("blue-and-long-enough",) * 3)
     assert asked == [
         Input("team", "Which team?", password=True),
         Input("colour", default="red", options=("red", "blue")),
     ]
-    unasked = config.read(tmp_path / "mcp.json")["a"].transport
-    assert "asks for a value that was not given" in unasked.problem
+    assert "asks for a value that was not given" in read().problem
     inputs[0]["default"] = "green"
-    (tmp_path / "mcp.json").write_text(json.dumps({"inputs": inputs, "servers": {"a": entry}}))
-    assert config.read(tmp_path / "mcp.json")["a"].transport == Stdio("x", ("green", "green", "red"))
+    assert read() == Stdio("x", ("green", "green", "red"))

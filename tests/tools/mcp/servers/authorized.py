@@ -24,8 +24,6 @@ class Granting:
         self.refresh = {}
         self.authorized = []
         self.refreshed = 0
-        self.denies = False
-        self.rotates = True
         self.registers = True
         self.greedy = 0  # how many more rights a call needs, one after the other
 
@@ -52,9 +50,6 @@ class Granting:
 
     async def authorize(self, client, params):
         self.authorized.append(params)
-        if self.denies:
-            said = {"error": "access_denied", "error_description": "Not \x1b[31mtoday"}
-            return construct_redirect_uri(str(params.redirect_uri), state=params.state, **said)
         code = secrets.token_urlsafe(32)
         self.codes[code] = AuthorizationCode(
             code=code,
@@ -80,8 +75,7 @@ class Granting:
 
     async def exchange_refresh_token(self, client, refresh_token, scopes):
         self.refreshed += 1
-        if self.rotates:
-            del self.refresh[refresh_token.token]
+        del self.refresh[refresh_token.token]
         return self.grant(client, scopes, refresh_token.resource)
 
     async def load_access_token(self, token):

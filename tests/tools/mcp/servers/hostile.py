@@ -69,12 +69,9 @@ def tools():
 
 
 def list_tools(request):
-    cursor = (request.get("params") or {}).get("cursor")
     if "pages" in WRONG:
         number = next(counter)
         answer(request, {"tools": [tool(f"page_{number}", EMPTY)], "nextCursor": f"page-{number}"})
-    elif "repeat" in WRONG:
-        answer(request, {"tools": [] if cursor else tools(), "nextCursor": "again"})
     else:
         answer(request, {"tools": "all of them" if "no-list" in WRONG else tools()})
 
@@ -116,18 +113,6 @@ def strangers(_token, number):
     notify("cancelled", requestId=number)
     send({"jsonrpc": "2.0", "id": f"a{number}", "result": {}})
     send({"jsonrpc": "2.0", "id": f"r{number}", "method": f"unheard/{number}"})
-
-
-@without_end
-def ask_for_roots(_token, number):
-    send({"jsonrpc": "2.0", "id": f"p{number}", "method": "roots/list"})
-    send({"jsonrpc": "2.0", "id": f"q{number}", "method": "ping"})
-
-
-def pester(request):
-    """Ask without end and without waiting for an answer."""
-    ask_for_roots(request)
-    text(request, "asked")
 
 
 def deafen(request):
@@ -211,14 +196,12 @@ CALLS = {
     ),
     "parts": lambda request: answer(request, {"content": [{"type": "text", "text": "."}] * 20_000}),
     "utf8": lambda request: write(RESULT % (request["id"], b'{"type":"text","text":"gr\xfc\xdfe"}', b"")),
-    "half": lambda request: write(RESULT % (request["id"], b'{"type":"text","text":"cut \\ud83d"}', b"")),
     "unreadable": lambda request: write(RESULT % (request["id"], b"[" * 9000 + b"]" * 9000, b"")),
     "masked": lambda request: text(request, "\x00a" * 2_400_000),
     "progress": progress,
     "line": line,
     "babble": babble,
     "strangers": strangers,
-    "pester": pester,
     "deafen": deafen,
     "count_up": count_up,
     "chatter": chatter,
@@ -234,9 +217,7 @@ CALLS = {
 
 def serve(request):
     method, params = request.get("method"), request.get("params") or {}
-    if method == "initialize" and "refuse" in WRONG:
-        refuse(request, -32000, "go\x1b[2J \u202eaway")
-    elif method == "initialize":
+    if method == "initialize":
         greet(request, "hostile\x1b[2J", logging={})
     elif method == "tools/list":
         list_tools(request)

@@ -9,15 +9,13 @@ from contextlib import contextmanager
 import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import EmbeddedResource, ResourceLink, TextResourceContents
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
 
 
-def make(**settings):  # noqa: C901  (a list of tools)
+def make(**settings):
     server = MCPServer("workshop", **settings)
     stopped = asyncio.Event()
 
@@ -35,15 +33,6 @@ def make(**settings):  # noqa: C901  (a list of tools)
     def picture() -> Image:
         """Draw one pixel."""
         return Image(data=PIXEL, format="png")
-
-    @server.tool(structured_output=False)
-    def papers() -> list[EmbeddedResource | ResourceLink]:
-        """Give a resource and a link to another."""
-        text = TextResourceContents(uri="memo://one", mime_type="text/plain", text="remember")
-        return [
-            EmbeddedResource(type="resource", resource=text),
-            ResourceLink(type="resource_link", uri="memo://two", name="two", mime_type="text/plain"),
-        ]
 
     @server.tool()
     async def count(to: int, ctx: Context) -> str:
@@ -67,11 +56,6 @@ def make(**settings):  # noqa: C901  (a list of tools)
         """Return once `work` was cancelled."""
         await stopped.wait()
         return "it was"
-
-    @server.tool()
-    def complain() -> str:
-        """Fail with a message."""
-        raise ToolError("the workshop is closed")
 
     @server.tool()
     async def learn(ctx: Context) -> str:
