@@ -1,6 +1,7 @@
 """Servers made by others, run as their users run them."""
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.tools.mcp.real import of_npm, of_pypi
 pytestmark = pytest.mark.slow
 
 CLOCK = {"source_timezone": "Etc/UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+THOUGHT = {"thought": "first", "thoughtNumber": 1, "totalThoughts": 2, "nextThoughtNeeded": True}
 
 
 @pytest.mark.parametrize(
@@ -22,8 +24,13 @@ CLOCK = {"source_timezone": "Etc/UTC", "time": "12:00", "target_timezone": "Asia
         pytest.param(
             real.npm("filesystem", "."), "read_text_file", {"path": "note.txt"}, "hello", marks=of_npm("filesystem")
         ),
+        pytest.param(["mcp-server-git"], "git_status", {"repo_path": "."}, "note.txt", marks=of_pypi("mcp-server-git")),
+        pytest.param(real.npm("memory"), "read_graph", {}, '"entities"', marks=of_npm("memory")),
+        pytest.param(
+            real.npm("sequential-thinking"), "sequentialthinking", THOUGHT, "1", marks=of_npm("sequential-thinking")
+        ),
     ],
-    ids=["time", "filesystem"],
+    ids=["time", "filesystem", "git", "memory", "thinking"],
 )
 def test_a_server_made_by_others_answers(command, name, arguments, words, tmp_path):
     async def main():
@@ -31,6 +38,7 @@ def test_a_server_made_by_others_answers(command, name, arguments, words, tmp_pa
             await servers.restart("it")  # so that it is ready, however long that takes
             assert words in (await call(servers, name, **arguments)).text
 
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / "note.txt").write_text("hello")
     asyncio.run(main())
 
