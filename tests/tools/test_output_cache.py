@@ -36,7 +36,8 @@ def words_of(came):
 
 
 def test_a_preview_has_the_beginning_the_end_and_how_to_read_on_where_the_beginning_ends():
-    assert preview(short := long(PICTURE), len(short.text)) is short
+    short = long(PICTURE)
+    assert preview(short, len(short.text)) is short
     shown = preview(long(call_id='a"b'), 1_000).text
     beginning, rest = shown.split("\n[Characters ")
     assert shown.startswith("line 0: all is well\nline 1:")

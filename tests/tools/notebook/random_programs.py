@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from agentmagic.tools.notebook.snapshots import keep
+from agentmagic.tools.notebook.snapshots import Kept, keep
 
 SETUP = """
 import numpy as np
@@ -190,6 +190,13 @@ class Notebook:
             self.run(line)
         except Exception:  # noqa: BLE001
             return
+
+
+def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
+    """Run a program as a tool would, and return what was kept before."""
+    kept = keep(space, names)
+    exec(program, space)  # noqa: S102
+    return kept.settle(space)
 
 
 def names_in(program: str) -> set[str] | None:

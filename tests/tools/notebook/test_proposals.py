@@ -53,7 +53,7 @@ def told(session):
     return [part.text for part in session.turns[-1].prompt.parts[1:]]
 
 
-def test_each_proposal_of_a_turn_is_an_event_and_a_block_in_the_order_of_the_calls():
+def test_each_proposal_is_an_event_and_what_became_of_it_is_told_to_the_model_once_at_its_next_request():
     session = proposing(calls(INSERT, CHANGE, REMOVE))
     proposed = [event for event in session.ask("Propose.").events if isinstance(event, CellProposed)]
     assert [(one.action, one.kind, one.cell, one.number, one.before) for one in proposed] == [
@@ -62,12 +62,7 @@ def test_each_proposal_of_a_turn_is_an_event_and_a_block_in_the_order_of_the_cal
         ("remove", "markdown", "two", 2, "# Title"),
     ]
     assert session.proposals == tuple(proposed)
-
-
-def test_what_became_of_a_proposal_is_told_to_the_model_once_at_its_next_request():
-    session = proposing(calls(INSERT, CHANGE, REMOVE))
-    session.ask("Propose.")
-    first, second, third = (one.id for one in session.proposals)
+    first, second, third = (one.id for one in proposed)
     assert session.settle(first, "kept", ran=True)
     assert session.settle(second, "changed", "x = 4")
     assert not session.settle(first, "discarded")
