@@ -67,7 +67,6 @@ def ended(*content, status="ok", structured=None, traceback=""):
 
 
 ROWS = {
-    "a prompt": (blocks.PromptBlock, [], "Hello", "> Hello", "> Hello", {"text": "Hello", "turn": 0, "stretches": []}),
     "a prompt with a frame and a variable": (
         blocks.PromptBlock,
         [events.TurnStarted(user(f"What is\n{FRAME}", Resource("variable:sales", "sales", "", "a  b\n1  2")), MODEL)],
@@ -231,14 +230,6 @@ ROWS = {
             "tasks": [TASK | dict.fromkeys(("word", "parameters", "summary"), "")],
         },
     ),
-    "a question": (
-        blocks.QuestionBlock,
-        [events.QuestionAsked("q", "Which folder?", "data")],
-        "Question: Which folder?",
-        "? Which folder?",
-        "> **Question:** Which folder?\n",
-        {"answer": None, "ask": "q", "suggested": "data", "step": False},
-    ),
     "a question with its answer": (
         blocks.QuestionBlock,
         [events.QuestionAsked("q", "Which folder?", "data"), events.QuestionAnswered("q", "here")],
@@ -253,7 +244,7 @@ ROWS = {
         "Paused: Request 1",
         "? Request 1",
         "> **Question:** Request 1\n",
-        {"step": True},
+        {"answer": None, "ask": "q", "suggested": "", "step": True},
     ),
     "a proposed cell": (
         blocks.ProposalBlock,
@@ -286,13 +277,6 @@ ROWS = {
         r"> **Note:** Look \*here\*.",
         {"level": "info"},
     ),
-    "a warning": (
-        blocks.NoticeBlock,
-        [events.Notice("warning", "Look.")],
-        *["Warning: Look."] * 2,
-        "> **Warning:** Look.",
-        {},
-    ),
     "an error": (
         blocks.NoticeBlock,
         [events.Notice("error", "Look.")],
@@ -306,13 +290,6 @@ ROWS = {
         *["Rate limited, trying again in 2 s (2 of 5)"] * 2,
         "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
         {"text": "Rate limited, trying again in 2 s (2 of 5)"},
-    ),
-    "a retry after two sentences": (
-        blocks.RetryBlock,
-        [events.StepRetried(1, 1, 0.5, "Down. Really.")],
-        *["Down. Really. Trying again in 0.5 s (2 of 5)"] * 2,
-        "Down. Really. Trying again in 0.5 s (2 of 5)",
-        {},
     ),
     "the figures of a turn": (
         blocks.FooterBlock,

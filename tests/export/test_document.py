@@ -13,7 +13,6 @@ from tests.display.logs import (
     answered,
     asked_for,
     everywhere,
-    logs,
     one_call,
     one_text,
     over,
@@ -82,13 +81,6 @@ def test_a_turn_is_written_as_a_document():
     )
 
 
-def test_text_and_tables_stand_as_they_were_written():
-    words = (
-        "# A heading\n\n| a | b |\n|---|---|\n| 1 | `x` |\n\n```python\nif a < b:\n    print('<b>')\n```\n\n- `List<T>`"
-    )
-    assert f"\n\n{words}\n\n" in markdown(*one_text(words))
-
-
 def test_long_results_and_texts_are_cut_with_a_note():
     document = markdown(*one_call(CALL, Text("x" * 30_000)))
     assert "The first 20,000 of 30,000 characters." in document
@@ -107,9 +99,6 @@ def test_turns_are_numbered_and_a_fence_left_open_ends_with_its_text():
     "words",
     [
         *PAYLOADS,
-        "</details><script>alert(1)</script>",
-        "-->",
-        "<!-- never closed",
         "```",
         "````\n```\n`````",
         "text\n\n<pre>\n\n```\n</pre>",
@@ -118,7 +107,6 @@ def test_turns_are_numbered_and_a_fence_left_open_ends_with_its_text():
         "\x1b[31mred\x00\x07\u202e",
         "\ud800",
         "\t<script>\n",
-        "> ```\n> </details>",
         "a\r</details>\rb",
         "",
     ],
@@ -141,12 +129,6 @@ def test_no_mixture_of_marks_reaches_out_of_its_place(words):
     document = to_markdown([said(words), turn(*one_text("The end."))])
     assert strange_html(document) == []
     assert headings(document)[-1] == "Turn 2"
-
-
-@settings(max_examples=30, deadline=None)
-@given(logs())
-def test_every_log_is_a_document(log):
-    assert strange_html(to_markdown([turn(*log)])) == []
 
 
 def test_secrets_are_blanked_everywhere():
