@@ -249,15 +249,6 @@ def test_a_live_frame_renders_only_what_changed():
     assert same == [True] * (len(same) - 1) + [False]
 
 
-def test_text_that_grows_looks_at_each_frame_like_the_whole():
-    source = "# Title\n\nA *paragraph*.\n\n```python\na = 1\n\nb = 2\n```\n\nAnother **one**.\n\nThe end."
-    transcript, renderer = Transcript([*started(), PartStarted(0, "text")]), html.HtmlRenderer()
-    for end, letter in enumerate(source, 1):
-        transcript.feed(PartDelta(0, letter))
-        whole = rendered([*started(), *text(source[:end])])
-        assert words_of(renderer.update(transcript)) == words_of(whole)
-
-
 # -- batch and secrets -----------------------------------------------------------------------------
 
 

@@ -10,16 +10,9 @@ from agentmagic import secrets
 from agentmagic.export import to_markdown
 from agentmagic.messages import Text, ToolCall
 from tests.display.logs import (
-    answered,
-    asked_for,
     everywhere,
     one_call,
     one_text,
-    over,
-    reasoning,
-    started,
-    step_over,
-    text,
 )
 from tests.display.test_html_attacks import PAYLOADS
 from tests.export.turns import turn
@@ -54,31 +47,6 @@ def headings(document):
     tokens = MarkdownIt("commonmark").parse(document)
     spoken = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     return [words for words in spoken if words.startswith("Turn ")]
-
-
-def test_a_turn_is_written_as_a_document():
-    events = [
-        *started("How large?"),
-        *reasoning("Width times height.", 0),
-        *text("Let me see.", 1),
-        *asked_for(CALL, 2),
-        *step_over(),
-        *answered(CALL, Text("21"), server="notebook"),
-        *started()[1:],
-        *text("It is **21**."),
-        *step_over(2),
-        *over("It is **21**."),
-    ]
-    assert markdown(*events) == (
-        "## Turn 1\n\n"
-        "> How large?\n\n"
-        "<details>\n<summary>Thought</summary>\n\nWidth times height.\n\n</details>\n\n"
-        "Let me see.\n\n"
-        "<details>\n<summary>✓ <code>area</code> (notebook) width: 3, height: 7 [31 ms]</summary>\n\n"
-        'Arguments:\n\n```json\n{\n  "width": 3,\n  "height": 7\n}\n```\n\nResult:\n\n```\n21\n```\n\n</details>\n\n'
-        "It is **21**.\n\n"
-        "*scripted:lesson · 2 requests · 1,200 tokens in (200 cached), 34 out · \\$0.0019 · 7.3 s*\n"
-    )
 
 
 def test_long_results_and_texts_are_cut_with_a_note():

@@ -8,7 +8,6 @@ from agentmagic import ToolContext
 from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult, user
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.output_cache import READER, find_result, preview, reader
-from tests.logs import CALL
 
 LOG = "\n".join(f"line {number}: all is well" for number in range(2_000))
 PICTURE = Media("image/png", b"12345", "plot.png")
@@ -141,12 +140,6 @@ def test_an_unknown_id_is_an_error_that_says_which_ids_there_are():
 
 def test_a_result_is_found_by_its_id_the_newest_first():
     old, new = ToolResult("c1", "add", (Text("2"),)), ToolResult("c1", "add", (Text("4"),))
-    history = [
-        user("Add."),
-        *(
-            Message(role, parts)
-            for role, parts in [("assistant", (CALL,)), ("tool", (old,)), ("assistant", (CALL,)), ("tool", (new,))]
-        ),
-    ]
+    history = [user("Add."), *(Message("tool", (one,)) for one in (old, new))]
     assert find_result(history, "c1") is new
     assert find_result(history, "c2") is None

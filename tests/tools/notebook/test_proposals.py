@@ -76,6 +76,9 @@ def test_each_proposal_is_an_event_and_what_became_of_it_is_told_to_the_model_on
     assert session.proposals == ()
     session.ask("And now?")
     assert told(session) == ["- Your proposal (removing cell 2: Is old.): the user discarded it."]
+    session.clear()
+    session.undo()
+    assert session.proposals == ()
 
 
 def test_what_a_failed_turn_was_to_tell_the_model_is_told_in_the_next_one():
@@ -130,18 +133,6 @@ def test_a_fate_that_comes_while_a_turn_runs_belongs_to_that_turn():
     assert session.undo() is not None
     assert session.redo() is not None
     assert session.proposals == ()
-
-
-def test_undo_and_clear_after_a_fate_bring_the_turn_back_with_it():
-    session = proposing(calls(INSERT))
-    session.ask("Propose.")
-    session.settle(session.proposals[0].id, "kept")
-    session.clear()
-    session.undo()
-    assert session.proposals == ()
-    session.undo()
-    session.redo()
-    assert any(isinstance(event, ProposalSettled) for event in session.events)
 
 
 @pytest.mark.parametrize(
