@@ -207,21 +207,18 @@ def test_an_answer_takes_at_most_three_times_its_text_also_if_it_is_a_table_blow
 # -- while it runs ---------------------------------------------------------------------------------
 
 
-def test_open_text_ends_in_a_caret_only_while_live():
-    events = [*started(), PartStarted(0, "text"), PartDelta(0, "So **far")]
-    assert f"So **far{html.CARET}</p>" in rendered(events, live=True)
-    assert html.CARET not in rendered(events)
-
-
 def test_a_picture_stands_outside_the_card_that_closes():
     details, _, below = card_of(Text("words"), PNG, PNG).partition("</details>")
     assert ("words" in details, details.count("<img"), below.count("<img")) == (True, 0, 2)
 
 
-def test_a_card_under_way_has_a_bar_and_one_that_waits_is_open_with_all_its_arguments():
+def test_a_card_under_way_has_a_bar_an_open_text_a_caret_and_a_card_that_waits_all_its_arguments():
     running = [*started(), *asked_for(CALL), *step_over(), ToolStarted(CALL, "shop"), ToolProgress(CALL.id, 3, 5)]
     assert "width:60%" in rendered(running, live=True)
     assert "1 request<" in rendered(running, live=True)
+    grows = [*started(), PartStarted(0, "text"), PartDelta(0, "So **far")]
+    assert f"So **far{html.CARET}</p>" in rendered(grows, live=True)
+    assert html.CARET not in rendered(grows)
     call = ToolCall("c", "run_python", {"code": "\n".join(f"line_{n} = {n}" for n in range(100))})
     waiting = rendered([*started(), *asked_for(call), ApprovalAsked("a", call, "notebook")], live=True)
     assert "<details open>" in waiting

@@ -224,6 +224,7 @@ pa.chunked_array([two, two])
 pa.table({{'a': two, 's': ['w', 'x', 'y', 'z']}})
 pa.Table.from_pandas({frame})
 pa.py_buffer(two)
+pa.scalar(1)
 pl.from_arrow(pa.array(two))
 """,
         """

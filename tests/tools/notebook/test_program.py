@@ -166,6 +166,7 @@ def test_a_risky_call_is_marked(code: str, risk: str):
     [
         ("import os as o\no._exit(1)", "o._exit (line 2)"),
         ("from os import _exit as bye\nbye(1)", "from os import _exit (line 1)"),
+        ("from os import *\n_exit(1)", "_exit (line 2)"),
         ("f = os._exit\nf(1)", "os._exit (line 1)"),
         ("getattr(os, '_exit')(1)", "os._exit (line 1)"),
         ("__import__('os')._exit(1)", "__import__('os')._exit (line 1)"),

@@ -168,6 +168,13 @@ def test_a_figure_that_was_drawn_is_put_back():
 
 
 HOSTILE = """
+class Nameless(type):
+    def __getattribute__(cls, name):
+        raise RuntimeError(name)
+
+class OfNameless(metaclass=Nameless):
+    pass
+
 class Column(pd.api.extensions.ExtensionArray):
     @property
     def dtype(self):
@@ -183,6 +190,7 @@ class Loop(pd.DataFrame):
     ("make", "why"),
     [
         ("pd.DataFrame.__new__(pd.DataFrame)", "it holds a DataFrame, which cannot be read: 'DataFrame' object has no"),
+        ("OfNameless()", "it holds an object, which cannot be read: "),
         ("Column()", "it holds a Column, which cannot be read: no type"),
         ("Loop.__new__(Loop)", "it holds a Loop, which cannot be read: maximum recursion depth exceeded"),
         ("pl.DataFrame({'o': [object()]})", "it holds a column of Python objects, which polars does not copy"),
@@ -191,7 +199,7 @@ class Loop(pd.DataFrame):
 )
 def test_an_object_that_cannot_be_read_is_named_and_the_others_are_put_back(make: str, why: str):
     here = notebook(rows=[1])
-    exec(f"{HOSTILE}\nit = [{make}]\nglobals()[5] = 1", here)  # noqa: S102
+    exec(f"{HOSTILE}\nit = [{make}]\ndel OfNameless\nglobals()[5] = 1", here)  # noqa: S102
     undone = run(here, "rows.append(2)").restore(here)
     assert undone.restored == ("rows",)
     assert here["rows"] == [1]
