@@ -14,18 +14,14 @@ from agentmagic.tools.notebook.program import analyse
 
 
 class Counter:
-    """An object that is changed by being read."""
-
-    def __init__(self) -> None:
-        self.seen = [0]
+    """An object that may be changed by being read."""
 
     def __len__(self) -> int:
-        self.seen.append(1)
         return 1
 
     @property
     def value(self) -> int:
-        return len(self)
+        return 1
 
 
 def site_exit():
@@ -33,9 +29,6 @@ def site_exit():
     import _sitebuiltins
 
     return _sitebuiltins.Quitter("exit", "Ctrl-D")
-
-
-SEEN: list[Any] = []
 
 
 def notebook() -> dict[str, Any]:
@@ -46,7 +39,7 @@ def notebook() -> dict[str, Any]:
         "counter": Counter(),
         "groups": defaultdict(list),
         "stream": iter([1, 2, 3]),
-        "touch": lambda *given, **named: SEEN.append(given),
+        "touch": lambda: 0,
         "word": "text",
     }
 
