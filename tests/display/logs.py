@@ -47,11 +47,6 @@ def reasoning(words: str, index: int = 0) -> list[Event]:
     return [PartStarted(index, "reasoning"), PartDelta(index, words), PartFinished(index, Reasoning(words))]
 
 
-def withdrawn(words: str, index: int = 0) -> list[Event]:
-    """A text that proves to be reasoning."""
-    return [PartStarted(index, "text"), PartDelta(index, words), PartFinished(index, Reasoning(words))]
-
-
 def asked_for(call: ToolCall, index: int = 0) -> list[Event]:
     return [PartStarted(index, "tool_call", call.name), PartFinished(index, call)]
 
@@ -99,10 +94,6 @@ def everywhere(words: str) -> list[Event]:
         *[Notice("info", words), Notice("warning", words), PromptAdded(user(words))],
         *[*started()[1:], *text(words), *step_over(interrupted=True), *over(words, "error", words)],
     ]
-
-
-def without_deltas(events: list[Event]) -> list[Event]:
-    return [event for event in events if not isinstance(event, PartDelta)]
 
 
 class _Words(HTMLParser):

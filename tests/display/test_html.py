@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given, settings
 
 from agentmagic import secrets
-from agentmagic.display import html, rich_values, words
+from agentmagic.display import html, rich_values, terminal, words
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
     ApprovalAsked,
-    Notice,
     PartDelta,
     PartStarted,
     PromptValue,
-    QuestionAnswered,
-    QuestionAsked,
     StepRetried,
     StepStarted,
     ToolProgress,
@@ -31,6 +28,7 @@ from agentmagic.text import shown
 from tests.display.logs import (
     asked_for,
     carried_out,
+    everywhere,
     logs,
     one_call,
     one_text,
@@ -72,16 +70,13 @@ def test_a_fragment_has_its_look_and_opens_without_a_script_or_a_style_sheet():
     ("source", "parts"),
     [
         ("**b** `c` ~~s~~", ["<strong>b</strong>", "<code>c</code>", "<s>s</s>"]),
-        ("- one", ["<li>one</li>"]),
         ("| a | b |\n|---|--:|\n| x | 1 |", ['<td style="text-align:left">x</td>\n<td align="right">1</td>']),
         ("```text\n1 < 2\n```", ["1 &lt; 2\n</code></pre>"]),
         ("So $a_1 * b_2 * c$ holds.", ["$a_1 * b_2 * c$"]),
         ("$$\nx *y* z\n$$", ["$$\nx *y* z\n$$"]),
         (r"\(a*b*c\) and \[ a*b*c \]", [r"\(a*b*c\)", r"\[ a*b*c \]"]),
-        ("It costs $5 and $6.", ["<span>$</span>5 and <span>$</span>6"]),
         (r"It costs \$5 and \$6.", ["<span>$</span>5 and <span>$</span>6"]),
         ("[docs](https://example.org/a)", ['<a href="https://example.org/a" rel="noopener noreferrer">docs</a>']),
-        ("<mailto:a@example.org>", ['href="mailto:a@example.org"']),
         ("![near](data:image/png;base64,AAAA)", ['<img src="data:image/png;base64,AAAA" alt="near">']),
         ("![far](https://example.org/x.png)", ["<p>[image: far]</p>"]),
         (KEY.replace("sk-", "sk\\-"), ["<p>[redacted]</p>"]),  # escapes of Markdown hide no key
@@ -121,20 +116,15 @@ def test_more_than_four_calls_in_a_row_without_a_picture_fold_into_a_group_with_
     assert (f">{number} calls</b>" in fragment) == ("1 failed" in fragment) == (number == 5)
 
 
-def test_the_prompt_and_what_its_values_became_are_shown_in_their_own_form():
+def test_the_pictures_and_texts_that_the_values_of_a_prompt_became_are_shown():
     values = (
-        PromptValue("{sales}", "table", "DataFrame", 20, "| city |\n| --- |\n| Oslo |"),
         PromptValue("@fig", "image", "Figure as an image", 1_000),
-        PromptValue("@notes.txt", "file", "text/plain", 1, f"<b>{KEY}</b>"),
+        PromptValue("@a", "file", "text/plain", 1, "<b>"),
     )
-    frame = "   name  total\n0  Lamp      1\n1  Desk      2"
-    attached = Media("image/png", b"drawn", "fig"), Resource("file:notes.txt", "notes.txt", text="told above")
-    log = [TurnStarted(user(f"Look.\n{frame}", *attached), "m", values), *over("Fine.")]
-    fragment = rendered(log)
-    for part in ("<td", 'src="data:image/png;base64,ZHJhd24="', "&lt;b&gt;[redacted]&lt;/b&gt;"):
-        assert part in fragment
-    assert "Look." not in fragment
-    assert f">{frame}</pre>" in rendered(log, prompt=True)
+    attached = Media("image/png", b"drawn", "fig"), Resource("file:a", "a", text="told above")
+    log = [TurnStarted(user("Look.", *attached), "m", values), *over("Fine.")]
+    assert 'src="data:image/png;base64,ZHJhd24="' in rendered(log)
+    assert "Look." not in rendered(log)
     assert "told above" not in rendered(log, prompt=True)
 
 
@@ -148,17 +138,14 @@ HOSTILE = '<img width="9" src="https://elsewhere.example/x.png" onerror="alert(1
     ("content", "rich", "found", "hidden"),
     [
         ((Text('[{"n": "Lamp", "t": 12}, {"n": "Desk"}]'),), (), ['left">Lamp</td><td align="right">12</td>'], []),
-        ((Text("[1,2]"),), (), ["[1, 2]"], ["<b>0</b>"]),
         ((Text(json.dumps({"a": {"b": [1, {"c": LONG}]}})),), (), [f"<b>c</b>: {LONG}", "<small>[2]"], []),
         ((Text(json.dumps({"rows": [[n] for n in range(2_000)]})),), (), ["[\n"], ["<b>rows</b>"]),
         ((Text("[" * 100_000 + "]" * 100_000),), (), ["[[[["], ["<b>0</b>"]),
-        ((Media("image/svg+xml", b"<svg onload=x>", "drawing"),), (), ["[image/svg+xml drawing, 14 bytes]"], []),
         ((Text("before"), Text("a b")), ("", "<table><tr><td>1</td></tr></table>"), ["<td>1</td>", "before"], ["a b"]),
         ((Text("the text"),), ("<script>alert(1)</script>",), ["the text"], ["alert"]),
         ((Text("text"),), ("<b>hunter-two-secret</b>",), ["<b>[redacted]</b>"], ["hunter"]),
         ((PNG,), ('<img width="320">',), ['alt="plot" width="320"'], []),
         ((PNG,), (HOSTILE,), ['<img src="data:image/png;base64,iVBORw==" alt="plot"'], ["width=", "elsewhere"]),
-        ((Text("x" * 50_000),), (), ["The first 20,000 of 50,000 characters. The whole result is in session"], []),
         (
             (Text(json.dumps([{"n": n} for n in range(1000)])),),
             (),
@@ -198,13 +185,6 @@ def test_a_key_at_the_cut_is_blanked_before_it_is_cut():
     assert "a-key" not in form_of("z" * (words.LONGEST_RESULT - 5) + "a-key-that-no-pattern-knows" + "z" * 5000).text
 
 
-def test_pictures_stand_open_outside_the_card_that_closes():
-    details, _, below = card_of(Text("words"), PNG, PNG).partition("</details>")
-    assert "words" in details
-    assert "<img" not in details
-    assert below.count("<img") == 2
-
-
 def test_arguments_nested_too_deep_are_shown_up_to_a_depth():
     deep = {"a": 1}
     for _ in range(5_000):
@@ -227,23 +207,22 @@ def test_an_answer_takes_at_most_three_times_its_text_also_if_it_is_a_table_blow
 # -- while it runs ---------------------------------------------------------------------------------
 
 
-def test_open_text_ends_in_a_caret_only_while_live():
-    events = [*started(), PartStarted(0, "text"), PartDelta(0, "So **far")]
-    assert f"So **far{html.CARET}</p>" in rendered(events, live=True)
-    assert html.CARET not in rendered(events)
+def test_a_picture_stands_outside_the_card_that_closes():
+    details, _, below = card_of(Text("words"), PNG, PNG).partition("</details>")
+    assert ("words" in details, details.count("<img"), below.count("<img")) == (True, 0, 2)
 
 
-def test_a_card_under_way_has_a_bar_and_one_that_waits_is_open_with_all_its_arguments():
+def test_a_card_under_way_has_a_bar_an_open_text_a_caret_and_a_card_that_waits_all_its_arguments():
     running = [*started(), *asked_for(CALL), *step_over(), ToolStarted(CALL, "shop"), ToolProgress(CALL.id, 3, 5)]
     assert "width:60%" in rendered(running, live=True)
+    assert "1 request<" in rendered(running, live=True)
+    grows = [*started(), PartStarted(0, "text"), PartDelta(0, "So **far")]
+    assert f"So **far{html.CARET}</p>" in rendered(grows, live=True)
+    assert html.CARET not in rendered(grows)
     call = ToolCall("c", "run_python", {"code": "\n".join(f"line_{n} = {n}" for n in range(100))})
     waiting = rendered([*started(), *asked_for(call), ApprovalAsked("a", call, "notebook")], live=True)
     assert "<details open>" in waiting
     assert "line_99 = 99" in words_of(waiting)
-
-
-def test_the_live_footer_counts_along():
-    assert "1 request<" in rendered([*started(), *text("a"), *step_over()], live=True)
 
 
 @given(logs())
@@ -267,35 +246,21 @@ def test_a_live_frame_renders_only_what_changed():
     assert same == [True] * (len(same) - 1) + [False]
 
 
-def test_text_that_grows_looks_at_each_frame_like_the_whole():
-    source = "# Title\n\nA *paragraph*.\n\n```python\na = 1\n\nb = 2\n```\n\nAnother **one**.\n\nThe end."
-    transcript, renderer = Transcript([*started(), PartStarted(0, "text")]), html.HtmlRenderer()
-    for end, letter in enumerate(source, 1):
-        transcript.feed(PartDelta(0, letter))
-        whole = rendered([*started(), *text(source[:end])])
-        assert words_of(renderer.update(transcript)) == words_of(whole)
-
-
 # -- batch and secrets -----------------------------------------------------------------------------
 
 
 def test_without_times_nothing_depends_on_the_clock_or_on_ids():
-    fragment = rendered([*one_call(CALL, Text("3 rows")), *started(), StepRetried(1, 1, 2.0, "Busy.")], times=False)
-    assert not re.search(r"\d (ms|s|min)\b", words_of(fragment))
-    assert CALL.id not in fragment
-    assert "1,200 tokens in" in fragment
+    log = Transcript([*one_call(CALL, Text("3 rows")), *started(), StepRetried(1, 1, 2.0, "Busy.")])
+    for fragment in (html.render(log, times=False), terminal.render(log, times=False)):
+        assert not re.search(r"\d (ms|s|min)\b", words_of(fragment))
+        assert CALL.id not in fragment
+        assert "1,200 tokens in" in fragment
 
 
 def test_keys_are_blanked_wherever_they_turn_up():
     secrets.register_secret('pa"ss<wo&rd')  # JSON and HTML would escape it
-    call = ToolCall("c", KEY, {KEY: {"deep": [f"x {KEY}"]}, "p": 'pa"ss<wo&rd'})
-    events = [
-        *one_call(call, Text(json.dumps([{KEY: KEY, "p": 'pa"ss<wo&rd'}])), server=KEY),
-        *one_text(f"The key is {KEY}, **{KEY}**, `{KEY}`."),
-        *[*started(), *reasoning(KEY), Notice("info", KEY), QuestionAsked("q", KEY), QuestionAnswered("q", KEY)],
-        *[StepRetried(1, 1, 1.0, KEY), *over("", "error", KEY)],
-    ]
-    fragment = rendered(events, prompt=True)
+    call = ToolCall("c", "f", {"deep": {"p": 'pa"ss<wo&rd'}})
+    fragment = rendered([*everywhere(KEY), *one_call(call, Text(json.dumps([{"p": 'pa"ss<wo&rd'}])))], prompt=True)
     assert KEY not in fragment
     assert "wo&amp;rd" not in fragment
     assert fragment.count("[redacted]") > 12

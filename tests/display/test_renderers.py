@@ -9,7 +9,7 @@ from agentmagic.display import blocks, html, terminal
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.export import to_markdown
-from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
 from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
 from tests.export.turns import turn
 
@@ -55,10 +55,6 @@ PNG = Media("image/png", b"1234", "plot")
 COLUMNS = {"numeric": [False, True], "note": ""}
 FIGURES = "2 requests · 1,200 tokens in (200 cached), 34 out"
 VALUED = events.RunResult(RECORDS, (), (), 1, False, "answer", USAGE, value=[1], wrapped_in="value")
-LATE = "price unknown · 1 min 0 s · timed out · no answer, not sent again"
-UNSENT = events.RunResult(
-    "", (user("Hello"),), (), 1, False, "timeout", Usage(10, 0, 5, 0, 1, None), 60.0, "It is late."
-)
 
 
 def ended(*content, status="ok", structured=None, traceback=""):
@@ -67,7 +63,6 @@ def ended(*content, status="ok", structured=None, traceback=""):
 
 
 ROWS = {
-    "a prompt": (blocks.PromptBlock, [], "Hello", "> Hello", "> Hello", {"text": "Hello", "turn": 0, "stretches": []}),
     "a prompt with a frame and a variable": (
         blocks.PromptBlock,
         [events.TurnStarted(user(f"What is\n{FRAME}", Resource("variable:sales", "sales", "", "a  b\n1  2")), MODEL)],
@@ -94,14 +89,6 @@ ROWS = {
         "It is **21**.",
         "\n\nIt is **21**.\n",
         {"open": False},
-    ),
-    "an answer that grows": (
-        blocks.TextBlock,
-        [events.PartStarted(0, "text"), events.PartDelta(0, "It is **2")],
-        "It is **2",
-        "It is **2",
-        "",  # an export has no deltas
-        {"open": True},
     ),
     "an answer that is a value": (
         blocks.TextBlock,
@@ -231,14 +218,6 @@ ROWS = {
             "tasks": [TASK | dict.fromkeys(("word", "parameters", "summary"), "")],
         },
     ),
-    "a question": (
-        blocks.QuestionBlock,
-        [events.QuestionAsked("q", "Which folder?", "data")],
-        "Question: Which folder?",
-        "? Which folder?",
-        "> **Question:** Which folder?\n",
-        {"answer": None, "ask": "q", "suggested": "data", "step": False},
-    ),
     "a question with its answer": (
         blocks.QuestionBlock,
         [events.QuestionAsked("q", "Which folder?", "data"), events.QuestionAnswered("q", "here")],
@@ -253,7 +232,7 @@ ROWS = {
         "Paused: Request 1",
         "? Request 1",
         "> **Question:** Request 1\n",
-        {"step": True},
+        {"answer": None, "ask": "q", "suggested": "", "step": True},
     ),
     "a proposed cell": (
         blocks.ProposalBlock,
@@ -286,20 +265,6 @@ ROWS = {
         r"> **Note:** Look \*here\*.",
         {"level": "info"},
     ),
-    "a warning": (
-        blocks.NoticeBlock,
-        [events.Notice("warning", "Look.")],
-        *["Warning: Look."] * 2,
-        "> **Warning:** Look.",
-        {},
-    ),
-    "an error": (
-        blocks.NoticeBlock,
-        [events.Notice("error", "Look.")],
-        *["Error: Look."] * 2,
-        "> **Error:** Look.",
-        {"text": "Look."},
-    ),
     "a retry": (
         blocks.RetryBlock,
         [events.StepRetried(1, 1, 2.0, "Rate limited.")],
@@ -307,26 +272,12 @@ ROWS = {
         "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
         {"text": "Rate limited, trying again in 2 s (2 of 5)"},
     ),
-    "a retry after two sentences": (
-        blocks.RetryBlock,
-        [events.StepRetried(1, 1, 0.5, "Down. Really.")],
-        *["Down. Really. Trying again in 0.5 s (2 of 5)"] * 2,
-        "Down. Really. Trying again in 0.5 s (2 of 5)",
-        {},
-    ),
     "the figures of a turn": (
         blocks.FooterBlock,
         over("Yes."),
         *[f"{MODEL} · {FIGURES} · $0.0019 · 7.3 s"] * 2,
         rf"*{MODEL} · {FIGURES} · \$0.0019 · 7.3 s*",
         {"figures": [MODEL, *FIGURES.split(" · "), "$0.0019", "7.3 s"], "stop": "answer", "unsent": None},
-    ),
-    "the figures of a turn that has no answer": (
-        blocks.FooterBlock,
-        [events.TurnFinished(UNSENT)],
-        *[f"{MODEL} · 1 request · 10 tokens in, 5 out · {LATE}"] * 2,
-        f"{LATE}*",
-        {"stop": "timeout", "unsent": 0},
     ),
 }
 

@@ -1,7 +1,6 @@
 """Blocks to plain text, and the words and figures that all renderers share."""
 
 import pytest
-from hypothesis import given, settings
 
 from agentmagic.display import terminal as plain
 from agentmagic.display import words
@@ -12,7 +11,6 @@ from agentmagic.messages import Text, ToolCall, ToolResult
 from tests.display.logs import (
     asked_for,
     carried_out,
-    logs,
     one_call,
     one_text,
     over,
@@ -20,7 +18,6 @@ from tests.display.logs import (
     started,
     step_over,
     text,
-    without_deltas,
 )
 
 CALL = ToolCall("call-4711", "run_query", {"sql": "SELECT name\nFROM products", "limit": 3})
@@ -43,23 +40,6 @@ def test_a_turn_reads_from_top_to_bottom_with_calls_in_a_row_close_together():
         *["■ look [interrupted]", ""],
         *["Lamp.", "", f"{FOOTER} · interrupted"],
     ]
-
-
-def test_the_prompt_is_printed_only_where_asked_for():
-    assert rendered(one_text("Hi")) == f"Hi\n\n{FOOTER}"
-    assert rendered(one_text("Hi"), prompt=True) == f"> Hello\n\nHi\n\n{FOOTER}"
-
-
-def test_without_times_nothing_depends_on_the_clock_or_on_ids():
-    events = [*one_call(CALL, Text("3 rows")), *started(), StepRetried(1, 1, 2.0, "Rate limited.")]
-    printed = rendered(events, times=False)
-    assert not [part for part in ("ms", "7.3 s", "2 s", CALL.id) if part in printed]
-
-
-@given(logs())
-@settings(deadline=None, max_examples=30)
-def test_a_log_without_its_deltas_prints_the_same(events):
-    assert rendered(events) == rendered(without_deltas(events))
 
 
 def test_a_long_result_prints_its_first_lines_and_its_length():

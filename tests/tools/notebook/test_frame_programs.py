@@ -1,6 +1,5 @@
-"""Undo of random programs: each variable is as it was, or is named with a reason; with pyarrow as without."""
+"""Undo of random programs: each variable is as it was, or is named with a reason; also without pyarrow."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +29,7 @@ def test_undo_and_redo_of_two_hundred_random_programs_are_never_silently_wrong_a
 
 
 WITHOUT_PYARROW = """
-import json, sys, warnings
+import sys, warnings
 
 class Absent:
     def find_spec(self, name, *_):
@@ -42,14 +41,11 @@ warnings.simplefilter("ignore")
 import pandas
 from tests.tools.notebook.frame_programs import FrameNotebook
 from tests.tools.notebook.random_programs import check
-refused = [check(FrameNotebook(seed), users=0)[1] for seed in range(40)]
-print(json.dumps([type(pandas.Series(["x"]).array).__name__, refused]))
+print(type(pandas.Series(["x"]).array).__name__, [check(FrameNotebook(seed), users=0)[1] for seed in range(40)])
 """
 
 
-def test_undo_with_pyarrow_is_as_without():
+def test_undo_without_pyarrow_refuses_nothing_either():
     command = [sys.executable, "-c", WITHOUT_PYARROW]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    refused = [check(FrameNotebook(seed), users=0)[1] for seed in range(40)]
-    assert json.loads(done.stdout) == ["StringArray", refused]
-    assert not any(refused)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300, text=True)
+    assert done.stdout == f"StringArray {[[]] * 40}\n"

@@ -53,7 +53,7 @@ def told(session):
     return [part.text for part in session.turns[-1].prompt.parts[1:]]
 
 
-def test_each_proposal_of_a_turn_is_an_event_and_a_block_in_the_order_of_the_calls():
+def test_each_proposal_is_an_event_and_what_became_of_it_is_told_to_the_model_once_at_its_next_request():
     session = proposing(calls(INSERT, CHANGE, REMOVE))
     proposed = [event for event in session.ask("Propose.").events if isinstance(event, CellProposed)]
     assert [(one.action, one.kind, one.cell, one.number, one.before) for one in proposed] == [
@@ -62,12 +62,7 @@ def test_each_proposal_of_a_turn_is_an_event_and_a_block_in_the_order_of_the_cal
         ("remove", "markdown", "two", 2, "# Title"),
     ]
     assert session.proposals == tuple(proposed)
-
-
-def test_what_became_of_a_proposal_is_told_to_the_model_once_at_its_next_request():
-    session = proposing(calls(INSERT, CHANGE, REMOVE))
-    session.ask("Propose.")
-    first, second, third = (one.id for one in session.proposals)
+    first, second, third = (one.id for one in proposed)
     assert session.settle(first, "kept", ran=True)
     assert session.settle(second, "changed", "x = 4")
     assert not session.settle(first, "discarded")
@@ -81,6 +76,9 @@ def test_what_became_of_a_proposal_is_told_to_the_model_once_at_its_next_request
     assert session.proposals == ()
     session.ask("And now?")
     assert told(session) == ["- Your proposal (removing cell 2: Is old.): the user discarded it."]
+    session.clear()
+    session.undo()
+    assert session.proposals == ()
 
 
 def test_what_a_failed_turn_was_to_tell_the_model_is_told_in_the_next_one():
@@ -135,18 +133,6 @@ def test_a_fate_that_comes_while_a_turn_runs_belongs_to_that_turn():
     assert session.undo() is not None
     assert session.redo() is not None
     assert session.proposals == ()
-
-
-def test_undo_and_clear_after_a_fate_bring_the_turn_back_with_it():
-    session = proposing(calls(INSERT))
-    session.ask("Propose.")
-    session.settle(session.proposals[0].id, "kept")
-    session.clear()
-    session.undo()
-    assert session.proposals == ()
-    session.undo()
-    session.redo()
-    assert any(isinstance(event, ProposalSettled) for event in session.events)
 
 
 @pytest.mark.parametrize(

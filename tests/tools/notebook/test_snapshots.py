@@ -9,28 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from agentmagic.tools.notebook.snapshots import Kept, keep
-
-
-def run(space: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
-    """Run a program as a tool would, and return what was kept before."""
-    kept = keep(space, names)
-    exec(program, space)  # noqa: S102
-    kept.settle(space)
-    return kept
+from agentmagic.tools.notebook.snapshots import keep
+from tests.tools.notebook.random_programs import run
 
 
 def space(**variables: Any) -> dict[str, Any]:
     return {"__name__": "__main__", **variables}
-
-
-def test_undo_puts_back_what_a_view_wrote_and_what_a_function_changed():
-    here = space(base=np.arange(6.0), log=[])
-    exec("view = base[2:4]\ndef note():\n    log.append(len(log))", here)  # noqa: S102
-    undone = run(here, "view[:] = -1\nnote()", {"view", "note"}).restore(here)
-    assert here["base"].tolist() == [0, 1, 2, 3, 4, 5]
-    assert here["log"] == []
-    assert not undone.refused
 
 
 def test_a_variable_that_was_changed_since_is_left_alone_and_so_is_what_shares_objects_with_it():
@@ -101,11 +85,8 @@ class Key:
     def __eq__(self, other):
         return self.number == other.number
 
-class Index(dict):
-    pass
-
 keys = [Key(number) for number in range(20)]
-found, pairs, members = dict.fromkeys(keys), Index({(key, 1): key for key in keys}), set(keys)
+found, pairs, members = dict.fromkeys(keys), {(key, 1): key for key in keys}, set(keys)
 """
 
 
@@ -116,14 +97,6 @@ def test_keys_are_put_back_before_what_finds_them_by_their_hash():
     undone = run(here, change, {"keys", "found", "pairs", "members"}).restore(here)
     assert not undone.refused
     assert all(key in here["found"] and (key, 1) in here["pairs"] and key in here["members"] for key in here["keys"])
-
-
-def test_a_frequency_that_pandas_2_keeps_in_the_array_is_compared():
-    index = pd.date_range("2026-01-01", periods=2)
-    array = index.array
-    array._freq = index.freq  # pyright: ignore[reportAttributeAccessIssue]  (as pandas 2 does)
-    here = space(it=array)
-    assert run(here, "it._freq = None", {"it"}).restore(here).refused == {"it": "it could not be put back wholly"}
 
 
 def test_keeping_beside_a_large_frame_takes_no_time_for_it():

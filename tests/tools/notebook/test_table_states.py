@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentmagic.tools.notebook.snapshots import Kept, keep
-from tests.tools.notebook.random_programs import picture
+from tests.tools.notebook.random_programs import picture, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -21,7 +20,6 @@ import matplotlib
 matplotlib.use("agg")
 from matplotlib.figure import Figure
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsClassifier
 from collections import namedtuple
 from types import SimpleNamespace
@@ -49,37 +47,17 @@ def notebook(**variables: Any) -> dict[str, Any]:
     return here | variables
 
 
-def run(here: dict[str, Any], program: str, names: set[str] | None = None) -> Kept:
-    """Run a program as a tool would, and return what was kept before."""
-    kept = keep(here, names)
-    exec(program, here)  # noqa: S102
-    return kept.settle(here)
-
-
 @pytest.mark.parametrize(
     ("make", "change"),
     [
         ("pd.DataFrame({'city': ['Oslo', None]})", "it.loc[0, 'city'] = 'Rome'; it['n'] = 3; it.index.name = 'row'"),
-        ("pd.DataFrame({'city': ['Oslo', None]})", "it['city'].array[0] = 'Rome'"),
-        ("pd.DataFrame({'n': [1, 2]}, index=['a', 'b'])", "it.index = ['c', 'd']; it.columns = ['m']"),
         ("pd.DataFrame({'n': [1]}, index=pd.MultiIndex.from_tuples([('a', 'b')]))", "it.index.names = ['x', 'y']"),
         ("pd.Series(['x', 'y'], dtype='string[pyarrow]')", "it.array[:] = ['z', 'z']"),
-        ("pd.Series([1, 2], dtype='int64[pyarrow]')", "it.iloc[0] = 5; it.name = 'n'"),
         ("pd.Series([[1], [2]], dtype=pd.ArrowDtype(pa.list_(pa.int64())))", "it.array[:] = it.array[::-1]"),
         ("pd.Series(pd.IntervalIndex.from_breaks(pd.array([0, 1, 2], dtype='int64[pyarrow]')))", "it.iloc[0] = it[1]"),
         ("pd.DataFrame({'k': pd.Categorical(['x', 'y'])})", "it['k'] = it['k'].cat.rename_categories(['p', 'q'])"),
-        (
-            "pd.read_csv(io.StringIO('a,b\\nx,1'), dtype_backend='pyarrow')",
-            "it.rename(columns={'a': 'A'}, inplace=True)",
-        ),
-        ("pd.array([1, None])", "it[0] = 3"),
         ("np.ma.array([1.0, 2.0], mask=[0, 1])", "it[1] = 5; it.fill_value = 9"),
-        ("np.rec.array([(1, 2.0), (3, 4.0)])", "it[0] = it[1]"),
-        ("np.random.RandomState(1)", "it.rand()"),
         ("pl.DataFrame({'f': [0.0, 1.0]})", "it[0, 'f'] = -0.0; it.insert_column(0, pl.Series('z', [0, 0]))"),
-        ("pl.Series('s', ['x', 'y'])", "it[0] = 'z'"),
-        ("pl.DataFrame()", "it.hstack([pl.Series('s', ['x'])], in_place=True)"),
-        ("LinearRegression()", "it.fit(X, y)"),
         ("RandomForestClassifier(3).fit(X, y)", "it.estimators_[0].tree_.value[:] = 0.5"),
         ("KNeighborsClassifier(1, algorithm='kd_tree').fit(X, y)", "it.predict(X); it.fit(X + 1, y)"),
         ("Pair([1], [2])", "it.two.append(3)"),
@@ -90,7 +68,6 @@ def run(here: dict[str, Any], program: str, names: set[str] | None = None) -> Ke
         ("pd.DataFrame({'a': [1]}, index=pd.date_range('2026-01-01', periods=1))", "it['b'] = 3; it.index.freq = None"),
         ("pd.DataFrame({'a': [1, 2]})", "it.index.freq = 'D'; it['b'] = 3"),  # adds an attribute to the index
         ("pd.Series([1, 2], index=pd.date_range('2026-01-31', periods=2, freq='ME'))", "it.iloc[0] = 3"),
-        ("np.random.default_rng(3)", "it.random()"),
         ("{'frames': [pd.DataFrame({'s': ['x']})]}", "it['frames'][0].attrs['k'] = 'v'; it['frames'].append(1)"),
     ],
 )
@@ -109,39 +86,28 @@ def test_what_a_program_changes_is_put_back_and_done_again(make: str, change: st
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "read"),
     [
-        "pd.DataFrame({'n': [1, 2]}, index=['a', 'b'])",
-        "pd.Series(['x', 'y'], dtype='category')",
-        "pd.Series(pd.to_timedelta([1, 2], 's')).astype('duration[ns][pyarrow]')",
-        "pa.table({'s': ['x'], 'n': [1]})",
-        "pl.DataFrame({'n': [1, 2]}).lazy()",
-        "RandomForestClassifier(3).fit(X, y)",
-        "itertools.count(3)",
+        ("pd.DataFrame({'n': [1, 2]}, index=['a', 'b'])", "len(it.loc[:'a']), it.index.get_loc('a')"),
+        ("pd.Series(['x', 'y'], dtype='category')", "it.cat.codes"),
+        ("pd.Series(pd.to_timedelta([1, 2], 's')).astype('duration[ns][pyarrow]')", "it.dt.seconds"),
+        ("pa.table({'s': ['x'], 'n': [1]})", "it.to_pandas()"),
+        ("pl.DataFrame({'n': [1, 2]}).lazy()", "it.collect()"),
+        ("RandomForestClassifier(3).fit(X, y)", "it.predict(X)"),
+        ("itertools.count(3)", "it"),
     ],
 )
-def test_what_a_program_only_reads_is_not_named(make: str):
+def test_what_a_program_only_reads_is_not_named(make: str, read: str):
     here = notebook()
     exec(f"import itertools\nit = {make}", here)  # noqa: S102
-    reads = """
-for read in ("len(it.loc[:'a'])", "it.index.get_loc('a')", "it.dt.seconds", "it.cat.codes", "it.to_pandas()",
-             "it.collect()", "it.predict(X)", "repr(it)"):
-    try:
-        exec(read)
-    except Exception:
-        pass
-result = 1
-"""
-    undone = run(here, reads).restore(here)
-    assert (undone.restored, undone.refused) == (("read", "result"), {})
+    undone = run(here, f"result = [repr(it), {read}]").restore(here)
+    assert (undone.restored, undone.refused) == (("result",), {})
 
 
 SHARING = {
-    "an array of Arrow": "pa.array(memory)",
     "a table of Arrow": "pa.table({'n': memory})",
     "a column of pandas with data of Arrow": "pd.Series(pd.arrays.ArrowExtensionArray(pa.array(memory)))",
     "a buffer of Arrow": "pa.py_buffer(memory)",
-    "a series of polars": "pl.Series(memory)",
     "a frame of polars of two chunks": "pl.concat([pl.DataFrame({'n': memory})] * 2, rechunk=False)",
     "a series of polars with data of Arrow": "pl.from_arrow(pa.array(memory, mask=np.array([True, False])))",
     "an array of NumPy with data of Arrow": "pa.array(memory).to_numpy()",
@@ -185,15 +151,7 @@ def test_an_index_finds_the_labels_that_it_had_before():
     assert 7 not in here["it"].index
 
 
-def test_an_array_of_a_frame_that_has_a_name_is_the_array_of_the_frame_after_undo():
-    here = notebook()
-    exec("it = pd.Series(['x', 'y']); array = it.array", here)  # noqa: S102
-    run(here, "it.iloc[0] = 'z'", {"it"}).restore(here)
-    assert here["it"].array is here["array"]
-
-
-@pytest.mark.parametrize("is_drawn", [False, True])
-def test_a_figure_is_put_back(is_drawn: bool):
+def test_a_figure_that_was_drawn_is_put_back():
     def drawn(figure: Any) -> bytes:
         file = io.BytesIO()
         figure.savefig(file)
@@ -202,8 +160,7 @@ def test_a_figure_is_put_back(is_drawn: bool):
     here = notebook()
     exec("figure, same = Figure(), Figure()", here)  # noqa: S102
     exec("for one in (same, figure):\n    ax = one.subplots()\n    ax.plot([1, 2])", here)  # noqa: S102
-    if is_drawn:
-        drawn(here["figure"])
+    drawn(here["figure"])
     change = "ax.plot([3, 4]); ax.set_title('Sales'); ax.legend(['a']); ax.lines[0].set_ydata([5, 6])"
     undone = run(here, change).restore(here)
     assert {"ax", "figure"} <= set(undone.restored)
@@ -233,12 +190,11 @@ class Loop(pd.DataFrame):
     ("make", "why"),
     [
         ("pd.DataFrame.__new__(pd.DataFrame)", "it holds a DataFrame, which cannot be read: 'DataFrame' object has no"),
-        ("Column()", "it holds a Column, which cannot be read: no type"),
         ("OfNameless()", "it holds an object, which cannot be read: "),
+        ("Column()", "it holds a Column, which cannot be read: no type"),
         ("Loop.__new__(Loop)", "it holds a Loop, which cannot be read: maximum recursion depth exceeded"),
         ("pl.DataFrame({'o': [object()]})", "it holds a column of Python objects, which polars does not copy"),
         ("pa.BufferOutputStream()", "it holds a BufferOutputStream, whose state cannot be kept"),
-        ("pa.RecordBatchReader.from_batches(pa.schema([]), [])", "it holds a RecordBatchReader, whose state cannot be"),
     ],
 )
 def test_an_object_that_cannot_be_read_is_named_and_the_others_are_put_back(make: str, why: str):
