@@ -24,6 +24,8 @@ from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
 from agentmagic.widgets.static_html import OutputUpdates
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from agentmagic.widgets.chat import Chat
 
 MOST_SETTLED = 10_000
@@ -74,6 +76,7 @@ class LabLink:
         self._shell = shell
         self._namespace = namespace
         self._chat: Chat | None = None
+        self._turning: Future[None] | None = None
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
@@ -141,8 +144,9 @@ class LabLink:
             if self._chat is None:
                 self._chat = panel.docked_chat(self._shell, session)
                 self._chat.look()
+        session = self._session()  # a cell may have chosen another name while a page waited for the lock
         if self._chat.session is not session:
-            self._chat.turn_to(session)
+            self._turning = self._chat.turn_to(session)
         return self._chat
 
     def ask_about(self, asked: AskAboutOutput) -> None:
@@ -169,11 +173,15 @@ class LabLink:
         """Follow the user, who may have turned the panel to another session, or bound its name to another one."""
         self._namespace.save_late()  # the notebook may have been saved, and can be found
         if self._chat is not None:
-            docked = self._chat.session
-            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
-            self._name = next(bound, self._name)
+            self._follow(self._chat)
             self._dock()
         self._update()
+
+    def _follow(self, chat: "Chat") -> None:
+        if self._turning is None or self._turning.done():  # until then, it shows the session that it turns away from
+            docked = chat.session
+            bound = (name for name, one in self._namespace.sessions().items() if one is docked)
+            self._name = next(bound, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
         """Send the state around the panel to the pages, if it has changed or a page has asked."""

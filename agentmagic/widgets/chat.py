@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -94,10 +95,9 @@ class Chat:
         """Refresh the state that has no change events: variables, API keys, agent, servers. Thread-safe."""
         engine().submit(self._look())
 
-    def turn_to(self, session: Session) -> None:
-        """Show another session, unless a turn of this one is under way. Thread-safe."""
-        if not self.session.running:
-            engine().submit(self._turn_to(lambda: session))
+    def turn_to(self, session: Session) -> Future[None] | None:
+        """Show another session, once the engine comes to it; None if a turn of this one is under way. Thread-safe."""
+        return None if self.session.running else engine().submit(self._turn_to(lambda: session))
 
     def refresh(self) -> None:
         """Send the panel's state to the pages; on the engine."""

@@ -28,7 +28,7 @@ def of_menu(panel, name):
 
 
 def prompts_are(panel, *prompts):
-    expect(panel.prompts).to_have_text(list(prompts), use_inner_text=True)
+    expect(panel.prompts).to_have_text(list(prompts))  # also of those that are out of sight, whose inner text is empty
 
 
 # -- turns -----------------------------------------------------------------------------------------

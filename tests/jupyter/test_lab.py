@@ -11,6 +11,7 @@ from agentmagic.jupyter.lab import LabLink
 from agentmagic.jupyter.namespace import Namespace
 from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
 from tests.turns import calls
@@ -82,3 +83,19 @@ def test_pages_are_told_which_cells_are_staged_as_these_come_and_go(link):
     namespace.variables["other"] = session
     link._shell.events.trigger("post_run_cell", None)
     page.until("d", "a", "c")
+
+
+def test_a_session_that_a_cell_docks_stays_though_the_cell_ends_before_the_panel_has_turned_to_it(link):
+    sessions = link._namespace.variables
+    sessions |= {name: Session(Agent(ScriptedModel([]))) for name in ("agent", "other")}
+    page_draws = {"content": {"data": {"type": "dock"}}}
+    link.receive(page_draws)
+    let_go = threading.Event()
+    engine().loop.call_soon_threadsafe(let_go.wait)
+    assert link.show("other")
+    link._shell.events.trigger("post_run_cell", None)
+    let_go.set()
+    link._turning.result(10)
+    link.receive(page_draws)
+    link._turning.result(10)
+    assert link._chat.session is sessions["other"]
