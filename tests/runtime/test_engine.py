@@ -197,6 +197,8 @@ def test_a_job_given_up_before_it_runs_is_never_done(main):
 
     engine().submit(while_it_waits()).result(PATIENCE)  # nobody serves meanwhile
     main.drain()
+    with pytest.raises(CancelledError):  # by the user: nothing is left that would take the next interrupt for its own
+        serving(main.run(lambda: signal.raise_signal(signal.SIGINT)))
     serving(as_it_begins())
     assert done == []
 
