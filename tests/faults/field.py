@@ -74,15 +74,13 @@ class Field:
             "PYTHONPATH": str(self.folder),
             "FAULTS_ON": ",".join(map(str, faults)),
             "FAULTS_OUTCOMES": str(work / "outcomes"),
+            "FAULTS_CURRENT": str(work / "current"),
         }
         if tests is None:
             environment["FAULTS_REACHED"] = str(work / "reached")
         else:
             (work / "tests").write_text("".join(f"{test}\n" for test in tests), encoding="utf-8")
             options = [*options, f"@{work / 'tests'}"]
-        if "browser" in options:
-            (work / "current").touch()
-            environment["FAULTS_CURRENT"] = str(work / "current")
         command = [sys.executable, "-m", "pytest", "-p", "outcomes", "-p", "no:cacheprovider", "--tb=no", *options]
         code = self._wait(command, environment, work / "output", tests and HUNG + 3 * sum(tests.values()))
         return Outcome(code, _tests(work / "outcomes"), _reached(work / "reached"))

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import pytest
 
-OUTCOMES = os.environ["FAULTS_OUTCOMES"]
-CURRENT = os.environ.get("FAULTS_CURRENT", "")
+OUTCOMES = Path(os.environ["FAULTS_OUTCOMES"])
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+CURRENT = Path(f"{os.environ['FAULTS_CURRENT']}-{WORKER}")
+CURRENT.touch()
+os.environ["FAULTS_PYTEST"] = str(os.getpid())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logstart(nodeid: str) -> None:
-    if CURRENT:
-        Path(f"{CURRENT}-new").write_text(nodeid, encoding="utf-8")
-        Path(f"{CURRENT}-new").replace(CURRENT)  # kernels read it at any time
+    new = CURRENT.with_suffix(".new")
+    new.write_text(nodeid, encoding="utf-8")
+    new.replace(CURRENT)  # other processes read it at any time
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if hasattr(report, "node") or "PYTEST_XDIST_WORKER" not in os.environ:  # in the process that is told of all tests
-        with Path(OUTCOMES).open("a", encoding="utf-8") as file:
+    if not WORKER:  # in the process that is told of all tests
+        with OUTCOMES.open("a", encoding="utf-8") as file:
             file.write(json.dumps([report.nodeid, report.outcome, report.duration]) + "\n")
