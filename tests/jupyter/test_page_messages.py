@@ -42,6 +42,8 @@ def watched(kernel):
     assert state.ok, state.error
     yield kernel
     assert kernel.run("for hook in ('pre_execute', 'post_execute'): events.unregister(hook, heard)").ok
+    for line in ("%unload_ext agentmagic", "%load_ext agentmagic"):  # the tests of this kernel know of no page
+        assert kernel.run(line).ok
 
 
 def comm_of(kernel, expression):
