@@ -63,8 +63,12 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep Python's collector from the tests themselves: looking through all of them takes half a second each time."""
+    """Keep Python's collector from the tests themselves: looking through all of them takes half a second each time.
+
+    And have it come seldom: a finalizer fails where a test has nested something up to the limit of recursion.
+    """
     gc.freeze()
+    gc.set_threshold(100_000)
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
