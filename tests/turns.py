@@ -3,6 +3,7 @@
 import json
 
 from agentmagic import Agent, Session
+from agentmagic.events import Approve, Deny
 from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
 from agentmagic.testing import Stalled, run
 
@@ -10,6 +11,18 @@ AT_ONCE = 0.5
 """Seconds within which a cancel or a timeout takes effect (LOOP-14)."""
 SOON = 0.3
 """A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
+
+
+def approve(asked) -> Approve:
+    return Approve(asked.id)
+
+
+def always(asked) -> Approve:
+    return Approve(asked.id, always=True)
+
+
+def deny(asked) -> Deny:
+    return Deny(asked.id)
 
 
 def script(*steps) -> ScriptedModel:

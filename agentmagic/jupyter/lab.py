@@ -139,11 +139,12 @@ class LabLink:
 
     def _dock(self) -> "Chat":
         """Return the docked panel, which from now on shows the session of the chosen name."""
-        session = self._session()
-        with self._lock:
-            if self._chat is None:
-                self._chat = panel.docked_chat(self._shell, session)
-                self._chat.look()
+        if self._chat is None:
+            first = self._session()
+            with self._lock:
+                if self._chat is None:
+                    self._chat = panel.docked_chat(self._shell, first)
+                    self._chat.look()
         session = self._session()  # a cell may have chosen another name while a page waited for the lock
         if self._chat.session is not session:
             self._turning = self._chat.turn_to(session)

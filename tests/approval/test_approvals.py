@@ -11,13 +11,13 @@ import pytest
 from agentmagic import Agent, Session, ToolContext, tool
 from agentmagic.approval import approvals
 from agentmagic.approval.policy import Policy, Rule
-from agentmagic.events import Approve, Deny
+from agentmagic.events import Approve
 from agentmagic.log import arguments_hash
 from agentmagic.messages import ToolDef, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE
 from agentmagic.tools.base import Tool, result
-from tests.turns import calls, kinds, notices, play, results, scripted, texts
+from tests.turns import always, approve, calls, deny, kinds, notices, play, results, scripted, texts
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = ToolDef("read", "Read a file.", PATH, server="files")
@@ -48,18 +48,6 @@ def reading(*paths, **more):
 def files(*steps, permission="ask", **how):
     """A session with the tool of a server, whose model plays the steps and then says "Done."."""
     return scripted(*steps, "Done.", tools=[Files(**how)], permission=permission)
-
-
-def approve(asked):
-    return Approve(asked.id)
-
-
-def always(asked):
-    return Approve(asked.id, always=True)
-
-
-def deny(asked):
-    return Deny(asked.id)
 
 
 def giving(*arguments):

@@ -7,7 +7,7 @@ import pytest
 from agentmagic import Agent, ModelSettings, Policy, Rule, Session
 from agentmagic.approval.approvals import Gate
 from agentmagic.errors import ReplayMismatch
-from agentmagic.events import ApprovalAsked, Approve, Deny, QuestionAsked, Reply, Stop, fold
+from agentmagic.events import ApprovalAsked, Approve, QuestionAsked, Reply, Stop, fold
 from agentmagic.export import to_markdown
 from agentmagic.loop.stepping import Stepper
 from agentmagic.messages import Media, Text, user
@@ -16,7 +16,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.session import UNATTENDED
 from agentmagic.testing import run
-from tests.turns import calls, kinds, notices, results, scripted
+from tests.turns import always, approve, calls, deny, kinds, notices, results, scripted
 
 
 def add(a: int, b: int) -> int:
@@ -47,16 +47,7 @@ class Person:
         return started.wait()
 
 
-def go(event):
-    return Approve(event.id)
-
-
-def to_the_end(event):
-    return Approve(event.id, always=True)
-
-
-def skip(event):
-    return Deny(event.id)
+go, to_the_end, skip = approve, always, deny  # what these answers mean to a pause
 
 
 def test_a_turn_pauses_before_each_request_and_each_call_and_shows_what_is_about_to_be_sent():
