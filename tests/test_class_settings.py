@@ -172,6 +172,7 @@ def test_a_file_that_the_variable_names_holds_for_the_whole_process(bounds, tmp_
         ('models = "x"', 'Write a list of patterns, as in ["local:*"].'),
         ("max-cost = 0", "Write a number above 0."),
         ("max-iterations = 2.5", "Write a whole number above 0."),
+        ("max-iterations = 0", "Write a whole number above 0."),
         ('code = "allow"', 'Write "ask" or "deny".'),
     ],
 )

@@ -86,7 +86,9 @@ class Judge:
             again = self.field.run(f"{name}-again", [], ["-n0"], failed).tests
             failed = {test: seconds for test, seconds in failed.items() if again.get(test, (False, 0))[0]}
         for number in faults:
+            # With all on, one fault may have kept a test from the place of another.
             reached = {test for one, test in outcome.reached if one == number}
+            reached.update(self.field.state["reached"].get(str(number), []))
             if mine := {test: seconds for test, seconds in failed.items() if test in reached or "" in reached}:
                 self.put_before(number, f"{name}-{number}", mine)
                 self.field.keep()

@@ -7,6 +7,7 @@ BAD = [
     ("%%agent -m opnai:gpt-5.4\nhello", "Did you mean openai:?"),
     ("%%agent -m gpt-5.4\nhello", "Did you mean openai:gpt-5.4?"),
     ("%%agent -m gemini\nhello", "Write gemini:gemini-3.5-flash"),
+    ("%%agent", "The prompt is empty"),
     ("%%agent\n   \n", "The prompt is empty"),
     ("x = %agent ask", "The prompt is empty. Write it in quotes"),
     ("%agent What is this?", "write %%agent and the prompt below it"),  # IPython would take it for help

@@ -1,5 +1,7 @@
 """Interrupting a cell: wherever the turn is, the cell is back at once and the conversation goes on."""
 
+import sys
+
 import pytest
 
 from tests.jupyter.conftest import ACT, GATE, every_kernel
@@ -48,6 +50,14 @@ def test_an_interrupt_cancels_a_call_of_a_server_which_is_told_and_there_for_the
     assert kernel.value("valid()") == "True"
     assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
     assert kernel.value("agent.messages[-2].parts[0].text") == "'[true]'"
+
+
+def test_an_interrupt_while_a_server_does_not_answer_gives_up_adding_it(kernel, tmp_path):
+    (tmp_path / "silent.py").write_text("import sys\nopen(__file__ + '.started', 'w').close()\nsys.stdin.read()")
+    cell = kernel.send(f"%mcp add silent {sys.executable} {tmp_path / 'silent.py'}")
+    kernel.wait(cell, (tmp_path / "silent.py.started").exists)
+    assert kernel.interrupted(cell) < SOON
+    assert cell.error == "Interrupted: what was under way is given up."
 
 
 def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):

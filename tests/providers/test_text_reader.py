@@ -25,6 +25,7 @@ WHOLE = {
     "a fence in one line": ("```<think>``` <think>Hm.</think>so", ["```<think>``` ", "~Hm.", "so"]),
     "behind a fence": ("```\na\n```\n<think>Hm.</think>so", ["```\na\n```\n", "~Hm.", "so"]),
     "a backtick of another paragraph": ("The ` key.\n\n<think>Hm.</think> `x`", ["The ` key.\n\n", "~Hm.", " `x`"]),
+    "a span of two lines": ("The `a\n<think>` key. <think>Hm.</think>so", ["The `a\n<think>` key. ", "~Hm.", "so"]),
     "an end in code in a thought": ("<think>`</think>` ends.</think>Noon.", ["~`</think>` ends.", "Noon."]),
     "a fence in a thought": ("<think>```\n</think>\n```\nHm.</think>Noon.", ["~```\n</think>\n```\nHm.", "Noon."]),
     "a value with tags": ('{"a": "<think>\\"x</think>", "b": 1}', ['{"a": "<think>\\"x</think>", "b": 1}']),
