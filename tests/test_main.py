@@ -39,6 +39,7 @@ def test_a_run_prints_its_cells_and_leaves_nothing_beside_the_notebook(run, tmp_
     done = run("6 * 7")
     assert (done.returncode, done.stderr) == (0, "")
     assert "[0]\n    6 * 7\n\n42\n" in done.stdout
+    assert "Written with its outputs to one.out.ipynb" in done.stdout
     assert sorted(path.name for path in tmp_path.rglob("*.ipynb")) == ["one.ipynb", "one.out.ipynb"]
     assert nbformat.read(tmp_path / "one.out.ipynb", 4).cells[0].outputs[0].data == {"text/plain": "42"}
 

@@ -120,7 +120,10 @@ ROWS = {
         [*asked_for(CODE), events.ApprovalAsked("a1", CODE, "notebook", effects=("Reads: total",))],
         "‖ run_python notebook waits for you Code if total: print('<x>') What it does Reads: total",
         "‖ run_python (notebook) [waits for you]\n  code  if total:\n            print('<x>')\n\n  Reads: total",
-        "<summary>‖ <code>run_python</code> (notebook) [waits for you]</summary>\n\nArguments:\n\n```json\n{",
+        (
+            "<summary>‖ <code>run_python</code> (notebook) [waits for you]</summary>\n\nArguments:\n\n```json\n{\n"
+            '  "code": "if total:\\n    print(\'<x>\')\\n"\n}\n```\n\nWhat it does:\n\n```\nReads: total\n```'
+        ),
         {"ask": "a1", "short": "", "edit": [("code", CODE.arguments["code"], True)], "effects": ["Reads: total"]},
     ),
     "a call that runs": (

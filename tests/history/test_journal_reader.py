@@ -62,8 +62,9 @@ def test_a_file_without_an_event_is_an_empty_conversation(path, content):
 def test_what_cannot_be_read_is_refused_with_the_reason(path, tmp_path):
     with pytest.raises(JournalError, match=r"No conversation is saved at .*%agent sessions lists"):
         read(path)
-    with pytest.raises(JournalError, match="cannot be read: Is a directory"):
-        read(tmp_path)
+    for reader in (read, module.holds_journal):
+        with pytest.raises(JournalError, match="cannot be read: Is a directory"):
+            reader(tmp_path)
 
 
 @pytest.mark.parametrize("garbage", [b"garbage\n", b"\xff\xfe\n", b"[" * 9_999 + b"\n", b'{"type":"turn_started"}\n'])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agentmagic import Agent, Policy, RetrySettings, Rule, Session, ToolContext, tool
-from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, Unavailable, UsageError
+from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, ServerError, Unavailable, UsageError
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay.cassette import Cassette
@@ -40,6 +40,21 @@ class Counting:
             return self.reply.format(city=city)
 
         return get_weather
+
+
+class Listed:
+    """A source of tools that counts how often it is listed."""
+
+    def __init__(self, tools):
+        self.listed = 0
+        self._tools = tools
+
+    async def tools(self):
+        self.listed += 1
+        return self._tools
+
+    async def aclose(self):
+        pass
 
 
 def weather_script(*more):
@@ -440,23 +455,27 @@ def test_an_image_of_a_prompt_and_of_a_result_stands_once_at_the_end_of_the_file
     assert [one.history_delta for one in after] == [one.history_delta for one in before]
 
 
+def test_a_server_that_was_lost_is_lost_in_the_replay_too(path):
+    async def lost(call, context):
+        raise ServerError("The server far is gone.")
+
+    async def unused(call, context):
+        pytest.fail("a replay runs no tool")
+
+    def server(invoke):
+        return Listed([Tool(ToolDef("look", "Look.", server="far"), invoke)])
+
+    (before,) = record(path, PROMPT, model=ScriptedModel([calls("look")]), tools=[server(lost)])
+    (after,) = replayed(path, PROMPT, tools=[server(unused)])
+    assert after.events == before.events
+    assert (after.stop_reason, after.error) == ("error", "The server far is gone.")
+
+
 def test_the_tools_of_a_server_are_listed_from_the_tape(path):
-    class Server:
-        """A source of tools that counts how often it is listed."""
-
-        listed = 0
-
-        async def tools(self):
-            self.listed += 1
-            return [Tool(ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far"), look)]
-
-        async def aclose(self):
-            pass
-
     async def look(call, context):
         return ToolResult(call.id, call.name, (Text("seen"),))
 
-    server = Server()
+    server = Listed([Tool(ToolDef("look", "Look.", {"type": "object", "properties": {}}, server="far"), look)])
     before = record(path, PROMPT, model=ScriptedModel([calls("look"), "Done."]), tools=[server])[0]
     after = replayed(path, PROMPT, tools=[server])[0]
     assert server.listed == 1

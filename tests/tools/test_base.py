@@ -48,6 +48,13 @@ def test_whatever_a_tool_raises_is_a_result_of_one_sentence(error, words):
     assert (came.status, came.text, came.call_id, came.name) == ("error", words, "c1", "work")
 
 
+@pytest.mark.parametrize(("code", "status"), [(0, "ok"), (3, "error")])
+def test_a_program_that_ends_itself_with_the_code_0_has_not_failed(code, status):
+    tool = Tool(ToolDef("work", "Work."), raising(SystemExit(code)), code=True)
+    came = asyncio.run(call_tool(tool, CALL, context()))
+    assert (came.status, came.text) == (status, f"The program ended itself with exit code {code}.")
+
+
 def test_a_tool_may_end_the_turn_and_a_lost_server_is_the_loop_s_to_tell():
     came = carry_out(raising(TaskComplete("all done")))
     assert (came.status, came.text, came.done) == ("ok", "all done", "all done")

@@ -122,6 +122,7 @@ def test_the_text_and_the_html_hold_the_timeline_the_meter_and_both_ways(asked):
         assert words in text
         assert words in html
     assert re.search(r"<details[^>]*><summary[^>]*><b[^>]*>Step 1</b>", html)
+    assert re.search(r"<td[^>]*><div [^>]*margin-left:[^>]*></div></td>", html)
     timeless = inspect_turn(asked, times=False)
     assert " ms" not in repr(timeless) + timeless._repr_html_()
 
