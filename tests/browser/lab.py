@@ -19,9 +19,11 @@ from threading import Thread
 from typing import IO, Any, Literal, Self
 
 import nbformat
+import pytest
 from jupyter_core.paths import jupyter_path
 from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PageTimeoutError
 
 from tests.conftest import PERSONAL
 
@@ -178,7 +180,10 @@ class Notebook:
 
     def wait_for_text(self, index: int, text: str) -> None:
         """Wait until a cell shows a text."""
-        self.page.wait_for_function("([index, text]) => harness.text(index).includes(text)", arg=[index, text])
+        try:
+            self.page.wait_for_function("([index, text]) => harness.text(index).includes(text)", arg=[index, text])
+        except PageTimeoutError:
+            pytest.fail(f"cell {index} shows {self.text(index)!r} and not {text!r}")
 
     def type(self, text: str) -> None:
         """Answer the input box of the cell under way."""

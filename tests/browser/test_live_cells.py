@@ -290,9 +290,11 @@ def test_where_no_click_reaches_the_cell_the_answer_is_typed_into_a_box_to_which
     notebook.wait_for_text(2, "Type your answer: this page sends no clicks")
     notebook.wait_for_text(2, "waits for you")
     assert cell.button("Approve").count() == 0
+    box = cell.page.locator(".jp-Stdin-input")
+    box.wait_for()
     editor(notebook, 3).click()
     cell.press("Alt+Shift+G")
-    expect(cell.page.locator(".jp-Stdin-input")).to_be_focused()
+    expect(box).to_be_focused()
     notebook.type("n not today")
     cell.finish("not today")
     cell.root.locator(".am-card[data-state=denied]").wait_for()
