@@ -125,6 +125,7 @@ def test_who_goes_on_without_loading_finds_each_conversation_and_the_one_used_la
     ask(kernel, "the first conversation")
     assert kernel.run("%%agent tutor\nof the tutor").ok
     kernel.restart()
+    assert "%agent sessions lists all 2." in kernel.run(LOAD).stream
     begin(kernel)
     assert "I was sent 1." in ask(kernel, "the second conversation")
     assert kernel.complete("%agent load a") == ["agent", "agent.1"]

@@ -60,7 +60,10 @@ def parts(events: list[ModelEvent]) -> tuple[Part, ...]:
 
 
 def called(*chunks: dict[str, Any]) -> list[str]:
-    found = parts(decode(*chunks, says("tool_calls")))
+    events = decode(*chunks, says("tool_calls"))
+    begun = [event.index for event in events if isinstance(event, PartStarted)]
+    assert sorted(begun) == sorted(event.index for event in events if isinstance(event, PartFinished))
+    found = parts(events)
     return [f"{part.id} {part.name} {part.arguments}" for part in found if isinstance(part, ToolCall)]
 
 
