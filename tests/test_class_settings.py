@@ -95,9 +95,10 @@ def test_a_wider_limit_of_steps_or_seconds_is_refused(bounds, asked, words):
 def test_the_usual_limits_of_a_turn_give_way_to_those_of_the_class_and_are_never_widened(bounds):
     bounds("max-iterations = 99")
     assert run(scripted(*[calls("pause")] * 11, "done", tools=[pause]), "go").iterations_used == 10
-    bounds("max-iterations = 2", "timeout = 0.2")
+    bounds("max-iterations = 2", "timeout = 30")
     result = run(scripted(*[calls("pause")] * 3, "done", tools=[pause]), "go")
     assert (result.stop_reason, result.iterations_used) == ("limit", 2)
+    bounds("timeout = 0.2")
     result = run(scripted(calls(("pause", {"forever": True})), "done", tools=[pause]), "go")
     assert "The turn took longer than 0.2 s" in result.error
 

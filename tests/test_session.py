@@ -492,10 +492,10 @@ def test_a_denied_call_tells_the_model_why_and_an_answer_to_another_question_app
 
 
 def test_time_spent_waiting_for_a_person_does_not_count():
-    session = scripted(ERASE, "Done.", tools=[erase], timeout=0.5)
+    session = scripted(ERASE, "Done.", tools=[erase], timeout=SOON)
     begun, recorder = recorded(session, attended=True)
     asked = recorder.wait_for("approval_asked")
-    time.sleep(0.6)  # time itself is what is tested
+    time.sleep(1.1 * SOON)  # time itself is what is tested
     begun.send(Approve(asked.id))
     assert begun.wait().stop_reason == "answer"
 

@@ -124,22 +124,11 @@ def test_progress_that_is_no_number_is_the_tool_s_mistake():
 
 
 def test_a_call_that_waits_for_a_thread_is_not_yet_running():
-    release = threading.Event()
-    begun = threading.Semaphore(0)
-
-    @tool(timeout=0.3)
+    @tool(timeout=2 * SOON)
     def hold(number: int) -> int:
-        begun.release()
-        if number < 32:
-            release.wait(PATIENCE)
+        time.sleep(1.1 * SOON)  # time itself is what is tested; 32 run at a time
         return number
 
-    def let_go():
-        for _ in range(32):
-            begun.acquire(timeout=PATIENCE)
-        release.set()
-
-    threading.Thread(target=let_go).start()
     settled = results(play(calls(*(("hold", {"number": number}) for number in range(40))), "done", tools=[hold]))
     assert [result.status for result in settled] == ["ok"] * 40
 
@@ -242,7 +231,7 @@ def test_a_stream_that_cleans_up_for_long_does_not_keep_a_cancel_out():
     model = Slow("Half")
     begun = Session(Agent(model)).start("a prompt")
     assert model.stalled.wait(PATIENCE)
-    assert cancelled_in(begun) < AT_ONCE + 0.3
+    assert cancelled_in(begun) < AT_ONCE
 
 
 @pytest.mark.parametrize("place", ["permission", "before_finish"])
@@ -271,7 +260,7 @@ def test_a_hook_that_blocks_keeps_neither_a_cancel_nor_another_session_out(place
     assert play("Hello.", before_finish=nothing).final_text == "Hello."
     took = cancelled_in(begun)
     release.set()
-    assert took < AT_ONCE + 0.3
+    assert took < AT_ONCE
 
 
 # -- the model's own --------------------------------------------------------------------------------

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from agentmagic import Agent, Session, tool
+from agentmagic.errors import RateLimited
 from agentmagic.events import PartDelta
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.testing import Faulty, Stalled
 from tests.benchmarks import long, tapes
 from tests.benchmarks.floor import Floor
 
@@ -158,6 +160,36 @@ async def tools_together() -> None:
             row(f"8 tools of 0.2 s, {function.__name__}", time.perf_counter() - began, 0.2, "s", "goal 0.25")
 
 
+async def cancelling() -> None:
+    """Wall time from a cancel to the end of its turn, whatever that waits for (LOOP-14)."""
+
+    async def wait() -> None:
+        """Wait without an end."""
+        await asyncio.Event().wait()
+
+    @tool(ask=True)
+    async def careful() -> None:
+        """Wait for a person."""
+
+    waits = {
+        "a stream": (lambda: Stalled("Half an ans"), "part_delta"),
+        "a tool": (lambda: ScriptedModel([{"calls": [{"name": "wait", "arguments": {}}]}]), "tool_started"),
+        "an approval": (lambda: ScriptedModel([{"calls": [{"name": "careful", "arguments": {}}]}]), "approval_asked"),
+        "a wait before a retry": (lambda: Faulty(RateLimited("busy", retry_after=60.0)), "step_retried"),
+    }
+    for what, (model, sign) in waits.items():
+        took: list[float] = []
+        for _ in range(REPEATS):
+            async with Session(Agent(model(), tools=[wait, careful])) as session:
+                run = session.start(PROMPT, attended=True)
+                async for event in run:
+                    if event.type == sign:
+                        began = time.perf_counter()
+                        run.cancel()
+                took.append(time.perf_counter() - began)
+        row(f"cancel in {what}", statistics.median(took) * 1000, None, "ms", "goal 500")
+
+
 LOAD = r"""
 import time
 from IPython.core.interactiveshell import InteractiveShell
@@ -190,6 +222,7 @@ async def main() -> None:
         await streaming(base)
         await first_token(base)
     await tools_together()
+    await cancelling()
     loading()
 
 

@@ -14,6 +14,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
+from tests.jupyter.harness import TIMEOUT
 from tests.turns import calls
 
 
@@ -37,7 +38,7 @@ class Page:
             return [one["id"] for one in proposals[-1]] == [*staged]
 
         with self._changed:
-            assert self._changed.wait_for(told, 10.0), self.told
+            assert self._changed.wait_for(told, TIMEOUT), self.told
 
 
 @tool(parallel=False)  # as `propose_cell` is

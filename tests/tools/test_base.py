@@ -6,6 +6,7 @@ from agentmagic import TaskComplete, ToolContext
 from agentmagic.errors import ServerError, ToolError
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.tools.base import STILL_RUNNING, Tool, call_tool, result
+from tests.turns import SOON
 
 CALL = ToolCall("c1", "work", {})
 
@@ -85,7 +86,7 @@ def test_a_call_that_takes_too_long_is_stopped_or_given_up(left, fate):
 
 def test_the_clock_of_a_call_stands_still_while_a_person_is_asked():
     async def slow_person(question):
-        await asyncio.sleep(0.05)  # time itself is what is tested
+        await asyncio.sleep(1.1 * SOON)  # time itself is what is tested
         return "yes"
 
     async def invoke(call, ctx):
@@ -93,6 +94,6 @@ def test_the_clock_of_a_call_stands_still_while_a_person_is_asked():
 
     async def main():
         ctx = ToolContext(CALL, ask=slow_person, progress=lambda *told: None)
-        return await call_tool(Tool(ToolDef("work", ""), invoke, 0.02), CALL, ctx)
+        return await call_tool(Tool(ToolDef("work", ""), invoke, SOON), CALL, ctx)
 
     assert asyncio.run(main()).text == "yes"

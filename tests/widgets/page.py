@@ -4,7 +4,7 @@ import threading
 
 from tests.widgets.reader import Reader
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which what is waited for has failed to come."""
 
 

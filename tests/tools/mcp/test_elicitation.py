@@ -14,6 +14,7 @@ from agentmagic.tools.mcp.pending import Host, SamplingAnswer, SamplingRequest
 from agentmagic.tools.mcp.server_requests import RunningCall, ServerRequests
 from tests.tools.mcp.calling import answering, call, connected, context, played, raw
 from tests.tools.mcp.servers import obliging
+from tests.turns import SOON
 
 
 def over_both(*, host=None, roots=(Path("/data"),), modes=("legacy", session_task.MODE)):
@@ -120,13 +121,13 @@ async def test_an_address_is_shown_and_never_opened_and_no_clock_runs_while_a_pe
     async def slow(question):
         assert "https://example.org/sign-in\nOpen it yourself" in question
         answer, loop = asyncio.Future(), asyncio.get_running_loop()
-        loop.call_later(0.5, answer.set_result, "y")
+        loop.call_later(1.1 * SOON, answer.set_result, "y")
         return await answer
 
     ask, _ = answering("n")
     assert (await call(servers, "visit", ask=ask)).text == "decline"
     connection = servers._servers["it"].connection
-    connection.config = ServerConfig(connection.config.transport, timeout=0.3)
+    connection.config = ServerConfig(connection.config.transport, timeout=SOON)
     assert (await call(servers, "visit", ask=slow)).text == "accept"
 
 

@@ -17,8 +17,8 @@ from agentmagic.tools.mcp.pending import Host, SamplingAnswer
 from tests.tools.mcp import calling
 from tests.tools.mcp.calling import PATIENCE, SERVERS, context, raw
 
-LONGEST_STALL = 0.5
-"""Seconds that the event loop may stand still."""
+LONGEST_STALL = 2.0
+"""Seconds that the event loop may stand still on the busiest machine; it is 0.1 on a quiet one."""
 
 
 def hostile(*wrong, timeout=10, connect_timeout=20):

@@ -359,7 +359,7 @@ def test_only_the_answer_to_this_request_ends_the_wait():
             assert (answer.code, answer.issuer) == ("a", "me")
             writer.transport.abort()
         assert is_free(urlsplit(base).port)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE):
             assert await silent.read() == b"", "who is silent is not waited for"
         idle.close()
 
