@@ -363,6 +363,8 @@ function initialize({ model }) {
   const show = (view) => {
     if (view.gone) return
     view.close = open(view.model.get("name"), (answered) => Object.assign(new View(view.model, answered), { sheet }))
+    // The widgets of a notebook that is closed are not told so, and have no connection any more.
+    view.model.widget_manager?.context?.disposed.connect(() => view.close())
   }
   const queues = (globalThis.agentmagic ??= {})
   const waiting = queues[model.get("name")] ?? []

@@ -22,8 +22,7 @@ const STATIC = "agentmagic-static"
 /** @typedef {(answered: (is: boolean) => void) => Shown} Make makes a view that says whether its kernel answers */
 
 /**
- * The views that can be drawn, by name. The last of several draws: the others may be those of a notebook that was
- * closed, whose views are never told so.
+ * The views that can be drawn, by name. The last of several draws: each notebook of a kernel brings one.
  * @type {Map<string, Make[]>}
  */
 const makers = new Map()
@@ -172,8 +171,9 @@ function open(name, make) {
   makers.set(name, [...(makers.get(name) ?? []), make])
   renew(name)
   return () => {
-    makers.set(name, (makers.get(name) ?? []).filter((other) => other !== make))
-    renew(name)
+    const known = makers.get(name) ?? []
+    makers.set(name, known.filter((other) => other !== make))
+    if (known.at(-1) === make) renew(name)
   }
 }
 

@@ -360,7 +360,14 @@ export interface Model {
   on(event: "msg:custom", callback: (message: any) => void): void
   off(event: "msg:custom", callback: (message: any) => void): void
   /** Of JupyterLab and Notebook 7. */
-  widget_manager?: { kernel?: Kernel | null; context?: { path: string; model?: { cells: Iterable<{ id: string }> } } }
+  widget_manager?: { kernel?: Kernel | null; context?: Context }
+}
+
+/** The part of an open notebook that a view uses. */
+export interface Context {
+  path: string
+  model?: { cells: Iterable<{ id: string }> }
+  disposed: { connect(slot: () => void): void }
 }
 
 /** The part of JupyterLab's connection to a kernel that a view uses. */

@@ -62,10 +62,8 @@ window.harness = {
   panel: () => [...window.jupyterapp.shell.widgets('main')].findLast(widget => widget.sessionContext && widget.content),
   cell: index => harness.panel().content.widgets[index],
   kernel: () => harness.panel().sessionContext.session.kernel,
-  connected: () => {
-    const panel = window.jupyterapp && harness.panel()
-    return Boolean(panel?.sessionContext.session?.kernel) && panel.content.widgets.length > 0
-  },
+  drawn: () => Boolean(window.jupyterapp && harness.panel()?.content.widgets.length),
+  connected: () => harness.drawn() && Boolean(harness.panel().sessionContext.session?.kernel),
   ready: () => harness.connected() && harness.kernel().status === 'idle',
   open: async path => {
     await window.jupyterapp.restored
@@ -78,7 +76,7 @@ window.harness = {
     if (node.hidden || node.nodeName === 'STYLE') return ''
     return Array.from((node.shadowRoot || node).childNodes, harness.shown).join('')
   },
-  text: index => harness.shown(harness.cell(index).outputArea.node),
+  text: index => harness.cell(index) ? harness.shown(harness.cell(index).outputArea.node) : '',
   watch: () => harness.panel().sessionContext.iopubMessage.connect((_, message) => {
     const ended = message.header.msg_type === 'status' && message.content.execution_state === 'idle'
     if (ended && message.parent_header.msg_type === 'execute_request') harness.idle = Date.parse(message.header.date)
@@ -287,8 +285,8 @@ class Lab:
         session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
         self.page.evaluate("session => harness.request('POST', 'sessions', session)", session)
 
-    def open(self, path: Path, until: Literal["connected", "ready"] = "ready") -> Notebook:
-        """Open a notebook, and wait until it is connected to its kernel, or the kernel ready to run a cell."""
+    def open(self, path: Path, until: Literal["drawn", "connected", "ready"] = "ready") -> Notebook:
+        """Open a notebook, and wait until it is drawn, or connected to its kernel, or that is ready for a cell."""
         name = str(path.relative_to(self.folder))
         if self.front_end == "notebook":
             self.page.goto(f"{self._server.url}/notebooks/{name}")

@@ -153,11 +153,26 @@ def test_run_all_keeps_the_order_of_the_cells_with_an_approval_clicked_in_betwee
     notebook.wait_for_text(5, "three")
 
 
-def opened_again(lab, notebook):
+def opened_again(lab, notebook, until="connected"):
     """Save a notebook with a call that waits in its third cell, close its tab, and open it."""
     save_with(notebook, 2, "order")
     notebook.close_tab()
-    return lab.open(notebook.path, "connected")
+    return lab.open(notebook.path, until)
+
+
+def test_a_tab_that_is_opened_again_has_nothing_to_click_until_it_is_connected(lab, begun):
+    cell = begun(f"{TEA}, 'It comes.'")
+    cell.button("Approve").wait_for()
+    held = []
+    cell.page.route("**/api/sessions*", lambda request: held.append(request))  # noqa: PLW0108  (a method takes no mark)
+    cell = Cell(opened_again(lab, cell.notebook, "drawn"), 2)
+    cell.notebook.wait_for_text(2, "waits for you")
+    expect(cell.button("Approve")).to_be_hidden()
+    for request in held:
+        request.continue_()
+    cell.page.unroute("**/api/sessions*")
+    cell.click("Approve")
+    cell.notebook.wait_for_text(2, "It comes.")
 
 
 def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_panel_alive(lab, open_notebook):
