@@ -109,6 +109,7 @@ def events_of_a_turn(tmp_path_factory):
     return said.count(b".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CRASHES))
 def test_a_killed_process_loses_no_result_and_no_tool_runs_twice_unasked(place, events_of_a_turn, seed):
     chance = random.Random(seed)  # noqa: S311  (a seed is the point)

@@ -16,6 +16,7 @@ def printed(cell: Any) -> str:
     return "".join(output.get("text", "") for output in cell.outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_each_exercise_of_a_lesson_gives_a_hint_can_be_solved_and_leaves_the_rest_as_it_was(path):
     notebook = nbformat.read(path, as_version=4)

@@ -65,6 +65,7 @@ def execute(path: Path) -> Any:
     return notebook
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WALKTHROUGHS, ids=lambda path: path.stem)
 def test_a_page_of_an_executed_notebook_has_prompts_answers_arguments_results_and_usage(path):
     notebook = execute(path)

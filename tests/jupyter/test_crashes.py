@@ -89,6 +89,7 @@ def shop(tmp_path):
     made.kernel.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(CRASHES))
 def test_a_killed_kernel_loses_no_result_and_no_tool_runs_twice_unasked(shop, seed):
     chance = random.Random(seed)  # noqa: S311  (a seed is the point)

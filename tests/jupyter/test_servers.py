@@ -4,6 +4,7 @@ import json
 import sys
 
 import psutil
+import pytest
 
 from tests.jupyter.conftest import SETUP
 from tests.jupyter.harness import OBLIGING, RAW, Kernel
@@ -146,6 +147,7 @@ def connected(kernel):
     return found
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_restarted_in_a_call_or_shut_down_leaves_no_server_behind_and_connects_anew(tmp_path):
     with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path / "ipython")}, tmp_path) as kernel:
         first = connected(kernel)

@@ -231,6 +231,7 @@ class Tokens(ScriptedModel):
                 yield event
 
 
+@pytest.mark.slow
 def test_a_recording_of_short_turns_takes_little_more_room_than_its_export(path, monkeypatch):
     ticks = count()
     monkeypatch.setattr("agentmagic.replay.chunks.time.monotonic", lambda: 0.7 + next(ticks) * 0.031)

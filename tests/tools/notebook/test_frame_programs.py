@@ -45,6 +45,7 @@ print(type(pandas.Series(["x"]).array).__name__, [check(FrameNotebook(seed), use
 """
 
 
+@pytest.mark.slow
 def test_undo_without_pyarrow_refuses_nothing_either():
     command = [sys.executable, "-c", WITHOUT_PYARROW]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300, text=True)
