@@ -26,9 +26,6 @@ OBLIGING = (sys.executable, SERVERS / "obliging.py")
 TIMEOUT = 30.0
 """Seconds that the slowest message may take."""
 
-SOON = 3.0
-"""Seconds that an interrupt may take on the busiest machine; a quiet one keeps LOOP-14's 0.5."""
-
 LAB = {"allow_stdin": True, "cell": True}
 CONSOLE = {"allow_stdin": True, "cell": False}
 BATCH = {"allow_stdin": False, "cell": False}

@@ -5,7 +5,8 @@ import sys
 import pytest
 
 from tests.jupyter.conftest import ACT, GATE, every_kernel
-from tests.jupyter.harness import RAW, SOON
+from tests.jupyter.harness import RAW
+from tests.turns import AT_ONCE
 
 pytestmark = every_kernel
 
@@ -34,7 +35,7 @@ async def block() -> str:
 def test_an_interrupt_cancels_the_turn_at_once(kernel, setup, sign):
     assert kernel.run(setup).ok
     cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), sign)
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert cell.error.startswith("Interrupted: the turn was cancelled")
     assert "interrupted" in cell.text.lower()
     assert kernel.value("valid()") == "True"
@@ -45,7 +46,7 @@ def test_an_interrupt_cancels_a_call_of_a_server_which_is_told_and_there_for_the
     add("raw", *RAW)
     kernel.run("%mcp allow raw\nplay(calls('wait'), calls('echo', text='alive'), calls('cancelled'), 'second')")
     cell = kernel.wait_for_text(kernel.send("%%agent\nhello"), "running")
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert "cancelled" in cell.error
     assert kernel.value("valid()") == "True"
     assert "✓ echo (raw)" in kernel.run("%%agent\nagain").text
@@ -56,7 +57,7 @@ def test_an_interrupt_while_a_server_does_not_answer_gives_up_adding_it(kernel, 
     (tmp_path / "silent.py").write_text("import sys\nopen(__file__ + '.started', 'w').close()\nsys.stdin.read()")
     cell = kernel.send(f"%mcp add silent {sys.executable} {tmp_path / 'silent.py'}")
     kernel.wait(cell, (tmp_path / "silent.py.started").exists)
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert cell.error == "Interrupted: what was under way is given up."
 
 
@@ -64,7 +65,7 @@ def test_an_interrupt_while_an_approval_is_awaited_cancels_the_turn(kernel):
     kernel.run(ACT + "play(calls('act', what='a'), 'second answer')")
     cell = kernel.send("%%agent\nhello")
     kernel.asked(cell)
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert cell.error.startswith("Interrupted:")
     assert kernel.value("valid()") == "True"
     assert "second answer" in kernel.run("%%agent\nagain").text
@@ -93,7 +94,7 @@ def test_an_interrupt_ends_the_waiting_for_a_turn_in_the_background_but_not_that
     kernel.run("%%agent --bg\nhello")
     cell = kernel.send("print('queued')\nget_ipython().run_cell_magic('agent', '', 'next')")
     kernel.wait_for_text(cell, "queued")
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert "busy" in cell.error
     kernel.run("run = agent.running\ngate.set()\nresult = await run")
     assert kernel.value("result.final_text") == "'first answer'"

@@ -9,7 +9,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.events import CellProposed
 from agentmagic.jupyter.notebook_file import KnownNotebook
 from agentmagic.jupyter.notebook_kernel import KernelNotebook
-from tests.jupyter.harness import BATCH, CONSOLE, SOON
+from tests.jupyter.harness import BATCH, CONSOLE
+from tests.turns import AT_ONCE
 
 ALLOWED = """
 from agentmagic import NotebookTools, Policy, Rule
@@ -212,7 +213,7 @@ def test_an_interrupt_ends_a_program_at_once_and_the_next_turn_works(notebook, c
     notebook.run("@tool\nasync def wait() -> str:\n    'Wait.'\n    await asyncio.sleep(30)")
     asks(notebook, f"half = 1\nprint('begun', flush=True)\n{code}", more="tools=[wait]")
     cell = notebook.wait_for_text(notebook.send("%%agent\nStay.", **CONSOLE), "begun")
-    assert notebook.interrupted(cell) < SOON
+    assert notebook.interrupted(cell) < AT_ONCE
     assert "Interrupted" in cell.error
     assert notebook.value("half, valid()") == "(1, True)"
     assert "('made', 'half', '', 'int')" in receipt(notebook)

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from tests.jupyter.harness import BATCH, SOON
+from tests.jupyter.harness import BATCH
 from tests.tools.mcp.servers import authorized
 from tests.tools.mcp.test_oauth import visit, visit_from_afar
+from tests.turns import AT_ONCE
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_the_browser_comes_back_and_the_cell_goes_on(kernel, web):
 def test_an_interrupt_ends_the_wait_at_once_nobody_there_is_told_what_to_do_and_the_address_may_be_pasted(kernel, web):
     cell = kernel.send(f"%mcp add web {web[0]}")
     page_of(kernel, cell)
-    assert kernel.interrupted(cell) < SOON
+    assert kernel.interrupted(cell) < AT_ONCE
     assert not cell.ok
     assert "web" not in kernel.run("%mcp list").stream
     cell = kernel.run(f"%mcp add web {web[0]}", **BATCH)
