@@ -26,6 +26,7 @@ from tests.contracts.conversing import api_case, every_api
 from tests.providers.loopback import Exchange, Loopback, ask
 from tests.providers.strict.script import Answer, Fault, Step, Think, call, say
 from tests.providers.strict.server import APIS, KEY, strict
+from tests.turns import SOON
 
 REQUEST = Request((user("What time is it?"),))
 TOOL = ToolDef("clock", "Tells the time.", {"type": "object", "properties": {"zone": {"type": "string"}}})
@@ -233,7 +234,7 @@ def test_a_stream_that_cannot_be_read_is_broken(api):
 
 @every_api
 def test_a_stream_without_a_byte_for_too_long_is_broken(api, monkeypatch):
-    monkeypatch.setattr(clients, "SILENCE_TIMEOUT", 0.05)
+    monkeypatch.setattr(clients, "SILENCE_TIMEOUT", SOON)
     begin, rest = halves_of(api)
     assert type(failure(api, Exchange(begin + rest, stall_at=len(begin)))) is StreamBroken
 
