@@ -17,7 +17,7 @@ from agentmagic.messages import ToolDef, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE
 from agentmagic.tools.base import Tool, result
-from tests.turns import always, approve, calls, deny, kinds, notices, play, results, scripted, texts
+from tests.turns import SOON, always, approve, calls, deny, kinds, notices, play, results, scripted, texts
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = ToolDef("read", "Read a file.", PATH, server="files")
@@ -239,12 +239,16 @@ def test_a_hook_that_fails_or_would_end_the_program_lets_nothing_run_and_ends_no
 
 
 def test_a_hook_that_never_answers_lets_nothing_run_and_ends_with_the_turn():
-    async def hook(*_):
+    asked = []
+
+    async def hook(call, _):
+        asked.append(call.name)
         await asyncio.Event().wait()
 
-    session = scripted(reading("a"), tools=[Files(ask=False)], permission=hook, timeout=0.1)
+    session = scripted(reading("a"), tools=[Files(ask=False)], permission=hook, timeout=SOON)
     with pytest.raises(TimeoutError) as caught:
         session.ask("a prompt")
+    assert asked == ["read"]
     assert "tool_started" not in kinds(caught.value.result.events)
 
 
