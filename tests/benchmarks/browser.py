@@ -188,7 +188,7 @@ def answer(lab: Lab, name: str, rate: float | None) -> None:
     cells = [SETUP, SHORT, TURN, paced, TURN, "print(json.dumps(model.ended))", paced, unseen, floor]
     notebook = lab.open(lab.write(f"{rate}.ipynb", cells))
     notebook.run(0)
-    kernel = psutil.Process(int(notebook.run(1)))
+    kernel = psutil.Process(int(notebook.printed(1)))
     notebook.run(2)
     notebook.output(2).locator("agentmagic-view strong").wait_for()
     notebook.run(3)
@@ -197,7 +197,7 @@ def answer(lab: Lab, name: str, rate: float | None) -> None:
     took, seconds = measured(notebook, kernel, 4)
     lab.page.wait_for_function("() => Date.now() - bench.painted > 1000")
     painted, tasks = lab.page.evaluate("() => [bench.painted / 1000, bench.tasks]")
-    ended = json.loads(notebook.run(5))
+    ended = json.loads(notebook.printed(5))
     notebook.run(6)
     alone, _ = measured(notebook, kernel, 7)
     least, _ = measured(notebook, kernel, 8)

@@ -144,9 +144,7 @@ class Cell(Seen):
 
     def finish(self, *signs: str) -> None:
         """Wait for the end of the cell, and until what is drawn a moment later says all of this."""
-        self.notebook.finish(self.index)
-        for sign in signs:
-            self.notebook.wait_for_text(self.index, sign)
+        self.notebook.finish(self.index, *signs)
 
     def keeps(self, *words: str) -> None:
         """Wait until the notebook keeps these words of the conversation as text."""

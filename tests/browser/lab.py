@@ -146,24 +146,34 @@ class Notebook:
         """Run a cell and return at once."""
         self.page.evaluate("index => harness.run(index)", index)
 
-    def finish(self, index: int | str) -> None:
-        """Wait until a cell that was started is over, or "all"."""
+    def finish(self, index: int, *signs: str) -> None:
+        """Wait for the end of a cell that was started, and until what is drawn a moment later says all of this."""
         self.page.wait_for_function("index => harness.done[index]", arg=index)
+        for sign in signs:
+            self.wait_for_text(index, sign)
 
-    def run(self, index: int) -> str:
-        """Run a cell to its end; return what it shows as text."""
+    def run(self, index: int, *signs: str) -> None:
+        """Run a cell to its end, and wait until it says all of this."""
         self.start(index)
-        self.finish(index)
-        return self.text(index)
+        self.finish(index, *signs)
+
+    def printed(self, index: int) -> str:
+        """Run a cell of Python to its end; return what it has printed, and its value."""
+        self.run(index)
+        return "".join(one.get("text") or one["data"]["text/plain"] for one in self.outputs(index)).strip()
 
     def start_all(self) -> None:
         """Run all cells and return at once."""
         self.page.evaluate("() => harness.runAll()")
 
+    def finish_all(self) -> None:
+        """Wait for the end of all cells."""
+        self.page.wait_for_function("() => harness.done.all")
+
     def run_all(self) -> None:
         """Run all cells to the end of the last."""
         self.start_all()
-        self.finish("all")
+        self.finish_all()
 
     def is_done(self, index: int) -> bool:
         return self.page.evaluate("index => harness.done[index]", index)

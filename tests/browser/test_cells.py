@@ -57,7 +57,7 @@ def test_an_interrupt_ends_the_cell_at_once_whatever_it_is_at_and_the_conversati
         assert "interrupted" in json.dumps(notebook.outputs(index)[1]).lower()
         notebook.wait_for_text(index, "Interrupted: the turn was cancelled; what was finished is kept.")
         expect(notebook.output(index).locator(".am-running")).to_be_hidden()
-    valid, process = notebook.run(11).split()
+    valid, process = notebook.printed(11).split()
     assert valid == "None"
     notebook.run(12)
     notebook.wait_for_text(12, "second answer")

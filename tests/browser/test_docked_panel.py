@@ -80,8 +80,7 @@ def test_an_approval_of_a_cell_is_marked_and_given_in_the_panel(open_notebook):
     assert serious(page, ".agentmagic-status") == []
     page.keyboard.press(PANEL)
     approve_by_keys(Dock(notebook).root)
-    notebook.finish(2)
-    assert "Well then." in notebook.text(2)
+    notebook.finish(2, "Well then.")
     for gone in (page.locator(".agentmagic-waits"), mark):
         expect(gone).to_have_count(0)
 

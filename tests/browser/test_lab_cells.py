@@ -124,7 +124,7 @@ def test_an_output_is_asked_about_with_what_it_shows_attached(open_notebook):
     expect(chips).to_have_count(0)
     write_in(notebook, 3, "print([type(part).__name__ for part in model.asked[0].parts], model.asked[0].parts[0].text)")
     kinds = "['Text', 'Resource', 'Resource', 'Resource', 'Media']"
-    assert f"{kinds} What stands out in {{sales}}?" in notebook.run(3)
+    assert f"{kinds} What stands out in {{sales}}?" in notebook.printed(3)
 
 
 def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with_an_approval_in_the_panel(
@@ -152,7 +152,7 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     editor(notebook, 4).click()
     assert not notebook.page.evaluate(enabled, "ask")
     write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[2].parts[1:]]")
-    assert "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]" in notebook.run(3)
+    assert notebook.printed(3) == "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]"
 
 
 @pytest.mark.usefixtures("closed_dock")

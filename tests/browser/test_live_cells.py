@@ -38,7 +38,7 @@ def test_calls_are_approved_edited_denied_answered_and_always_allowed_by_clicks(
     cell.click("Answer", "Always allow")
     cell.finish("All come.")
     cell.keeps("ordered much tea", "ordered coffee", "ordered tea", "no need", "chosen: Earl Grey")
-    results = cell.notebook.run(3).split("ToolResult")[1:]
+    results = cell.notebook.printed(3).split("ToolResult")[1:]
     words = ["much tea", "coffee", "tea", "no need", "Earl Grey", "tea", "tea"]
     assert all(word in result for word, result in zip(words, results, strict=True))
     assert ["changed" in result for result in results] == [False, True, *[False] * 5]  # an edit may change nothing
@@ -147,9 +147,9 @@ def test_run_all_keeps_the_order_of_the_cells_with_an_approval_clicked_in_betwee
     )
     notebook.start_all()
     Cell(notebook, 3).click("Approve")
-    notebook.finish("all")
+    notebook.finish_all()
     notebook.wait_for_text(3, "two")
-    assert notebook.text(4).strip() == "['first', 'one', 'second', '', '', 'two']"
+    notebook.wait_for_text(4, "['first', 'one', 'second', '', '', 'two']")
     notebook.wait_for_text(5, "three")
 
 
@@ -200,7 +200,7 @@ def test_a_tab_that_is_closed_during_a_turn_and_opened_again_has_its_cell_and_pa
 @pytest.mark.parametrize("killed", [False, True], ids=["shut down", "killed"])
 def test_what_was_written_can_be_read_when_the_kernel_ends_in_the_middle_of_a_turn(begun, killed):
     cell = begun(f"{TEA} | {{'text': 'Let me order.'}})\nprint(os.getpid()")
-    kernel = psutil.Process(int(cell.notebook.text(1)))
+    kernel = psutil.Process(int(cell.notebook.outputs(1)[0]["text"]))
     cell.button("Approve").wait_for()
     if killed:
         kernel.kill()

@@ -114,7 +114,7 @@ def test_a_conversation_is_run_again_cleared_brought_back_forked_and_exported(op
     panel.says("is kept as agent_3")
     panel.says("four")
     prompts_are(panel, "first")
-    assert panel.notebook.run(4).strip().endswith("['one', 'three']")
+    assert panel.notebook.printed(4) == "['one', 'three']"
     of_menu(panel, "Export as Markdown")
     panel.says("Wrote 1 turn to ")
     name = panel.root.locator(".am-told").inner_text().split()[-1].rstrip(".")
@@ -152,13 +152,13 @@ def test_undo_and_redo_take_the_variables_along_by_keys_in_the_menu_and_in_the_b
         of_menu(panel, name)
         panel.says(told)
         panel.says("Put back: rows.")
-        assert value in panel.notebook.run(3)
+        assert panel.notebook.printed(3) == value
     prompts_are(panel, "grow it")
     panel.message.focus()
     panel.keys.type("/undo ")
     panel.press("Enter")
     panel.says("Nothing asked yet.")
-    assert "([1], 0)" in panel.notebook.run(3)
+    assert panel.notebook.printed(3) == "([1], 0)"
 
 
 def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it_or_is_taken_back(open_panel):
@@ -176,7 +176,7 @@ def test_a_turn_of_a_cell_shows_in_the_panel_and_a_message_waits_for_it_or_is_ta
     panel.click("Approve")
     panel.notebook.finish(3)
     panel.says("after it")
-    assert "['from a cell', 'from the panel']" in panel.notebook.run(4)
+    assert panel.notebook.printed(4) == "['from a cell', 'from the panel']"
 
 
 def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
@@ -236,7 +236,7 @@ def test_examples_completions_commands_and_earlier_prompts_come_into_the_box(ope
     panel.root.locator(".am-told", has_text="request").wait_for()  # and that is no turn
     last, first = "look at @sales {year}", "What is in @sales, and what stands out?"
     prompts_are(panel, first, last)
-    assert f"'{last}'" in panel.notebook.run(3)
+    assert f"'{last}'" in panel.notebook.printed(3)
     panel.message.focus()
     panel.keys.type("a draft")
     for key, text in [("Up", last), ("Up", first), ("Up", first), ("Down", last), ("Down", "a draft")]:
@@ -268,7 +268,7 @@ def test_a_stranger_without_a_key_is_told_so_in_sight_and_chooses_a_model_by_key
         if name == "nobody:x":
             panel.warns("No provider answers to 'nobody:x'")
         expect(model).to_have_value("openai-chat:my-model")
-    assert "'openai-chat:my-model'" in panel.notebook.run(3)
+    assert "'openai-chat:my-model'" in panel.notebook.printed(3)
 
 
 def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_taken_away(open_panel):
@@ -277,7 +277,7 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
         "print(sys.executable)",
         "print([tool.name for tool in agent.tools if tool.server == 'raw'])",
     )
-    python = panel.notebook.run(3).strip()
+    python = panel.notebook.printed(3)
     tab = panel.root.get_by_role("tab", name="Servers")
     tab.click()
     panel.box("Name of the server").press_sequentially("raw")
@@ -294,7 +294,7 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
     panel.root.get_by_role("tab", name="Chat").click()
     panel.send("hello")
     panel.turns(1)
-    tools = panel.notebook.run(4)
+    tools = panel.notebook.printed(4)
     assert ("echo" in tools, "wait" in tools) == (True, False)
     tab.click()
     panel.click("Disconnect raw")
@@ -302,7 +302,7 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
     panel.root.get_by_role("tab", name="Chat").click()
     panel.send("and now")
     panel.turns(2)
-    assert panel.notebook.run(4).strip() == "[]"
+    assert panel.notebook.printed(4) == "[]"
     tab.click()
     panel.click("Connect raw")
     panel.button("Disconnect raw").wait_for()
@@ -383,7 +383,7 @@ SENT = "print([[message.text for message in request.messages] for request in mod
 
 def test_retry_in_a_cell_replaces_the_failed_turn_and_its_error(open_notebook):
     notebook = open_notebook(WRONG_KEY, "%%agent -o answer\nhow much?", "print(answer)\n" + SENT, run=1)
-    assert "the turn failed" in notebook.run(2)
+    notebook.run(2, "the turn failed")
     cell = Cell(notebook, 2)
     expect(cell.footers).to_contain_text("no answer, not sent again")
     cell.button("Retry").press("Enter")
@@ -392,4 +392,4 @@ def test_retry_in_a_cell_replaces_the_failed_turn_and_its_error(open_notebook):
     cell.keeps("It is 42.")
     assert "error" not in [output["output_type"] for output in notebook.outputs(2)]
     assert "The key is wrong" not in notebook.text(2)
-    assert notebook.run(3).splitlines() == ["It is 42.", "[['how much?'], ['how much?']] 1"]
+    assert notebook.printed(3).splitlines() == ["It is 42.", "[['how much?'], ['how much?']] 1"]

@@ -60,7 +60,7 @@ class Staging:
         """Ask again, and return what became of the proposals, as the agent knows it."""
         sources = self.sources()
         self.notebook.run(sources.index(ASK))
-        return self.notebook.run(len(sources) - 1)
+        return self.notebook.printed(len(sources) - 1)
 
 
 def test_new_cells_stand_in_the_notebook_in_order_and_join_it_when_they_are_kept(open_notebook):

@@ -38,12 +38,11 @@ def test_the_same_notebook_works_without_the_extension(lab):
     tab = notebook.page.locator(".lm-TabBar-tab.jp-mod-current[data-type=document-title] .lm-TabBar-tabLabel")
     assert tab.evaluate("label => getComputedStyle(label, '::before').content") == '"(!) "'
     approve.click()
-    notebook.finish(3)
-    assert "Well then." in notebook.text(3)
-    assert "It was inserted below" in notebook.run(4)
+    notebook.finish(3, "Well then.")
+    notebook.run(4, "It was inserted below")
     sources = "() => harness.panel().content.widgets.map(cell => cell.model.sharedModel.source)"
     assert notebook.page.evaluate(sources)[5] == "x = 1"
-    assert "The panel is here: this page has no place for it beside the notebook." in notebook.run(6)
+    notebook.run(6, "The panel is here: this page has no place for it beside the notebook.")
     panel = Cell(notebook, 6)
     panel.send("hello")
     expect(panel.answers.last).to_have_text("Bye.")
