@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.cells import SETUP, Cell
+from tests.browser.cells import SETUP, Cell, sources
 from tests.browser.lab import Lab
 
 pytestmark = pytest.mark.browser
@@ -40,8 +40,7 @@ def test_the_same_notebook_works_without_the_extension(lab):
     approve.click()
     notebook.finish(3, "Well then.")
     notebook.run(4, "It was inserted below")
-    sources = "() => harness.panel().content.widgets.map(cell => cell.model.sharedModel.source)"
-    assert notebook.page.evaluate(sources)[5] == "x = 1"
+    assert sources(notebook)[5] == "x = 1"
     notebook.run(6, "The panel is here: this page has no place for it beside the notebook.")
     panel = Cell(notebook, 6)
     panel.send("hello")
